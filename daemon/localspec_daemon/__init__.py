@@ -1,0 +1,1 @@
+"""The supervisor: pure Python, never imports llama_cpp."""

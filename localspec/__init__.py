@@ -1,0 +1,1 @@
+"""LocalSpec: lossless speculative decoding on one machine."""

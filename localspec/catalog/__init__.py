@@ -1,0 +1,1 @@
+"""Model files: headers, catalog, pull, pairing, quantization."""

@@ -1,0 +1,205 @@
+"""The configuration: frozen values, defaults in code, TOML in. `config.toml` shows every key."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from localspec.errors import ConfigError
+from localspec.types import SamplingParams, Verification
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The daemon: where it listens and how much it takes on."""
+
+    socket: str = ""
+    tcp: str = ""
+    keep_alive: str = "10m"
+    max_loaded: int = 1
+    max_queue: int = 64
+    max_body_bytes: int = 8 * 1024 * 1024
+    drain_seconds: float = 10.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which model answers when a request names none, and where the files are."""
+
+    default: str = "qwen2.5-coder-1.5b-instruct"
+    directory: str = ""
+
+
+class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and how one model lives.
+
+    `gpu_layers` -1 is auto: all layers where a GPU backend is built in. `threads` 0 is one per
+    physical core. `kv_type` is the element type of the KV cache.
+    """
+
+    gpu_layers: int = -1
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] = ()
+    flash_attention: Literal["auto", "on", "off"] = "auto"
+    kv_type: Literal["f16", "q8_0", "q4_0"] = "f16"
+    threads: int = 0
+    mmap: bool = True
+    mlock: bool = False
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The engine: `context` tokens for each of `slots` concurrent sessions."""
+
+    slots: int = 4
+    context: int = 8192
+    prefill_rows: int = 512
+    exactness: Literal["standard", "strict"] = "standard"
+    target: Placement = Placement()
+    draft: Placement = Placement()
+
+
+class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults for requests that say nothing about speculation. There is nothing to tune here."""
+
+    mode: Literal["auto", "off", "always"] = "auto"
+    drafters: tuple[str, ...] = ("lookup", "model")
+    max_draft: int = 24
+    verify: Verification = "coupled"
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that can be set. Values are checked by `parse`; nothing here touches a file."""
+
+    server: Server = Server()
+    models: Models = Models()
+    engine: Engine = Engine()
+    speculation: Speculation = Speculation()
+    sampling: SamplingParams = SamplingParams()
+
+
+_MAX_PORT = 65535
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
+
+
+def seconds(text: str) -> float | None:
+    """A span as Ollama writes it: "10m", "90", "1h30m"; negative is for ever: None.
+
+    Raises ConfigError.
+    """
+    if text.startswith("-"):
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ConfigError(
+            f'server.keep_alive = "{text}" is not a span of time.',
+            fix='Write "10m", "90s", "1h30m", "0" (unload at once) or "-1" (never unload).',
+            param="server.keep_alive",
+        )
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def tcp_address(text: str) -> tuple[str, int]:
+    """("127.0.0.1", 8080) from "127.0.0.1:8080". Raises ConfigError unless it is loopback."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+        number = int(port)
+    except ValueError:
+        loopback, number = False, 0
+    if not loopback or not 0 <= number <= _MAX_PORT:
+        raise ConfigError(
+            f'server.tcp = "{text}" is not a loopback address with a port.',
+            fix='Write "127.0.0.1:8080"; reach it from elsewhere through ssh -L.',
+            param="server.tcp",
+        )
+    return host, number
+
+
+def load(path: Path) -> Config:
+    """The configuration in `path`; the defaults when there is no such file. Raises ConfigError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, origin: str = "config.toml") -> Config:
+    """A checked Config from TOML text.
+
+    Raises ConfigError, which names the key and the nearest right one.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
+    _refuse_unknown(table, Config, origin, "")
+    try:
+        config = msgspec.convert(table, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin}: {error}.", fix="`config.toml` shows every key.") from error
+    _check(config, origin)
+    return config
+
+
+def _refuse_unknown(table: dict[str, Any], kind: Any, origin: str, prefix: str) -> None:
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in table.items():
+        name = prefix + key
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            fix = f"Did you mean {prefix}{near[0]}?" if near else f"Known: {', '.join(fields)}."
+            raise ConfigError(f"{origin}: unknown key {name}.", fix=fix, param=name)
+        inner = fields[key]
+        if (
+            isinstance(value, dict)
+            and isinstance(inner, type)
+            and issubclass(inner, msgspec.Struct)
+        ):
+            _refuse_unknown(value, inner, origin, f"{name}.")
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "server.max_loaded": (1, 16),
+    "server.max_queue": (1, 100_000),
+    "server.max_body_bytes": (1024, 1 << 30),
+    "server.drain_seconds": (0, 3600),
+    "engine.slots": (1, 64),
+    "engine.context": (64, 1 << 22),
+    "engine.prefill_rows": (16, 8192),
+    "engine.target.threads": (0, 1024),
+    "engine.draft.threads": (0, 1024),
+    "speculation.max_draft": (0, 64),
+    "sampling.temperature": (0, 100),
+    "sampling.top_k": (0, 1 << 31),
+    "sampling.top_p": (0, 1),
+    "sampling.min_p": (0, 1),
+    "sampling.repetition_penalty": (0.01, 100),
+    "sampling.frequency_penalty": (-2, 2),
+    "sampling.presence_penalty": (-2, 2),
+    "sampling.penalty_last_n": (0, 4096),
+}
+
+
+def _check(config: Config, origin: str) -> None:
+    for name, (low, high) in _RANGES.items():
+        value: Any = config
+        for part in name.split("."):
+            value = getattr(value, part)
+        if not low <= value <= high:  # NaN fails too
+            raise ConfigError(
+                f"{origin}: {name} = {value} is out of range.",
+                fix=f"Choose a value from {low:g} to {high:g}.",
+                param=name,
+            )
+    seconds(config.server.keep_alive)
+    if config.server.tcp:
+        tcp_address(config.server.tcp)

@@ -1,0 +1,1 @@
+"""Decisions, pure: no clock, no I/O, no llama."""

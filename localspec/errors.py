@@ -1,0 +1,168 @@
+"""Every error a user can meet, in one tree.
+
+    LocalSpecError                 500  exit 1
+    ├── ConfigError                400  exit 78   a key, a value or a file of settings
+    ├── RequestError               400  exit 2    the request itself is wrong
+    │   ├── ContextOverflow        400            prompt and answer do not fit the context
+    │   ├── TemplateError          400            the chat template refused the messages
+    │   ├── UnknownModel           404            no such model here or in the catalog
+    │   └── TooLarge               413            body or prompt over the size limit
+    ├── ModelError                 422  exit 65   a file that cannot serve as a model
+    │   ├── BadGGUF                422            not a GGUF, truncated, absurd
+    │   └── BadPair                422            draft and target cannot speculate together
+    ├── PullError                  502  exit 69   no source could deliver the file
+    │   ├── ChecksumMismatch       502            bytes differ from the catalog's SHA-256
+    │   └── DiskFull               507            not enough room for the file
+    ├── DaemonError                503  exit 69   the daemon cannot answer now
+    │   ├── NotRunning             503            nobody listens on the socket
+    │   ├── AlreadyRunning         409  exit 1    another daemon owns the socket
+    │   ├── Loading                503  exit 75   the model is still loading
+    │   ├── Busy                   429  exit 75   queue full
+    │   ├── WorkerCrashed          502            the native code died under a request
+    │   └── ShuttingDown           503            no new work is taken
+    ├── Forbidden                  403  exit 77   this caller may not speak
+    └── EngineError                500  exit 70   llama.cpp refused or failed
+        └── RollbackUnsupported    500            memory that cannot forget its last tokens
+
+A message says what happened and why; `fix` is the command or the change that helps.
+`code` is the machine-readable name that the API puts into `error.code`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LocalSpecError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: What happened and why, one or two sentences.
+        fix: The command or change that helps; may be empty.
+        param: The request field or configuration key at fault, if one is.
+        details: Extra JSON fields for the API's error object (n_ctx and the like).
+    """
+
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "internal_error"
+    kind: ClassVar[str] = "server_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        param: str | None = None,
+        details: dict[str, int | str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.param = param
+        self.details = details or {}
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.fix}".rstrip()
+
+
+class ConfigError(LocalSpecError):
+    status, exit_code, code, kind = 400, 78, "config_error", "invalid_request_error"
+
+
+class RequestError(LocalSpecError):
+    status, exit_code, code, kind = 400, 2, "invalid_request", "invalid_request_error"
+
+
+class ContextOverflow(RequestError):
+    code, kind = "context_length_exceeded", "exceed_context_size_error"
+
+
+class TemplateError(RequestError):
+    code = "template_error"
+
+
+class UnknownModel(RequestError):
+    status, code = 404, "model_not_found"
+
+
+class TooLarge(RequestError):
+    status, code = 413, "too_large"
+
+
+class ModelError(LocalSpecError):
+    status, exit_code, code, kind = 422, 65, "model_error", "invalid_request_error"
+
+
+class BadGGUF(ModelError):
+    code = "bad_gguf"
+
+
+class BadPair(ModelError):
+    code = "bad_pair"
+
+
+class PullError(LocalSpecError):
+    status, exit_code, code = 502, 69, "pull_failed"
+
+
+class ChecksumMismatch(PullError):
+    code = "checksum_mismatch"
+
+
+class DiskFull(PullError):
+    status, code = 507, "disk_full"
+
+
+class DaemonError(LocalSpecError):
+    status, exit_code, code, kind = 503, 69, "unavailable", "unavailable_error"
+
+
+class NotRunning(DaemonError):
+    code = "not_running"
+
+
+class AlreadyRunning(DaemonError):
+    status, exit_code, code = 409, 1, "already_running"
+
+
+class Loading(DaemonError):
+    exit_code, code = 75, "loading"
+
+
+class Busy(DaemonError):
+    status, exit_code, code, kind = 429, 75, "busy", "rate_limit_error"
+
+
+class WorkerCrashed(DaemonError):
+    status, code, kind = 502, "worker_crashed", "server_error"
+
+
+class ShuttingDown(DaemonError):
+    code = "server_shutdown"
+
+
+class Forbidden(LocalSpecError):
+    status, exit_code, code, kind = 403, 77, "forbidden", "permission_error"
+
+
+class EngineError(LocalSpecError):
+    exit_code, code = 70, "engine_error"
+
+
+class RollbackUnsupported(EngineError):
+    code = "rollback_unsupported"
+
+
+def by_code(code: str) -> type[LocalSpecError]:
+    """The class whose `code` this is, for errors that crossed a process boundary.
+
+    Unknown codes give the root, so that a newer peer can never break an older one.
+    """
+    pending: list[type[LocalSpecError]] = [LocalSpecError]
+    while pending:
+        found = pending.pop()
+        if found.code == code:
+            return found
+        pending.extend(found.__subclasses__())
+    return LocalSpecError

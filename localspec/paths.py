@@ -1,0 +1,89 @@
+"""Where LocalSpec keeps things: XDG places on Linux, the platform's own elsewhere.
+
+| what | where | moved by |
+| --- | --- | --- |
+| configuration | ~/.config/localspec/config.toml | LOCALSPEC_CONFIG |
+| models | ~/.local/share/localspec/models | LOCALSPEC_MODELS |
+| state: log, history, tokens | ~/.local/state/localspec | XDG_STATE_HOME |
+| cache: cost profiles, probes | ~/.cache/localspec | XDG_CACHE_HOME |
+| socket | $XDG_RUNTIME_DIR/localspec/localspec.sock, else in the state directory | LOCALSPEC_HOST |
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+
+import platformdirs
+
+APP = "localspec"
+
+
+def config_file() -> Path:
+    """The user's configuration file; it need not exist."""
+    moved = os.environ.get("LOCALSPEC_CONFIG")
+    return Path(moved) if moved else Path(platformdirs.user_config_dir(APP)) / "config.toml"
+
+
+def models_dir() -> Path:
+    """The default models directory; it need not exist."""
+    moved = os.environ.get("LOCALSPEC_MODELS")
+    return Path(moved) if moved else Path(platformdirs.user_data_dir(APP)) / "models"
+
+
+def state_dir() -> Path:
+    """Log, history, saved chats, API token."""
+    return Path(platformdirs.user_state_dir(APP))
+
+
+def cache_dir() -> Path:
+    """What can be measured again: cost profiles, acceptance priors, exactness probes."""
+    return Path(platformdirs.user_cache_dir(APP))
+
+
+def socket_path() -> Path:
+    """The private socket: in the runtime directory, or where there is none in the state's."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    base = Path(runtime) / APP if runtime and Path(runtime).is_dir() else state_dir()
+    return base / "localspec.sock"
+
+
+def shipped(name: str) -> Path:
+    """A file of the repository that travels with the package, such as `models/catalog.toml`.
+
+    In a checkout it is the file itself; in an installed wheel it lies under share/localspec.
+    """
+    checkout = Path(__file__).resolve().parent.parent / name
+    if checkout.is_file():
+        return checkout
+    return Path(sysconfig.get_path("data")) / "share" / APP / name
+
+
+def make_private(directory: Path) -> Path:
+    """Create `directory` (and parents) with mode 0700 and return it."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return directory
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` by `data`: the old file or the new one, never neither, also after power loss.
+
+    Raises OSError; the old file is then untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,233 @@
+"""Values and seams of the engine. Nothing here knows llama.cpp, HTTP, text or a clock.
+
+Values are frozen; seams are Protocols, never base classes. A new drafter implements `Drafter` and
+`DraftSession` in one new file under `drafters/`; nothing else has to learn its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from localspec.engine.sampling import Sampler
+
+Token: TypeAlias = int
+Floats: TypeAlias = NDArray[np.float32]
+Verification: TypeAlias = Literal["coupled", "rejection"]
+FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sampler chain of one request, in the order it is applied.
+
+    logit_bias, penalties (over the last `penalty_last_n` tokens), grammar, temperature, top_k,
+    top_p, min_p. Temperature 0 is greedy. `seed` keys the noise; with the same tokens before it, a
+    seed fixes every draw.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    logit_bias: dict[int, float] = {}
+    seed: int = 0
+
+
+class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request asks of speculation. `auto` lets the router and the controller decide.
+
+    `drafters` None means every drafter that is loaded; `max_draft` None means no cap of its own.
+    """
+
+    mode: Literal["auto", "off", "always"] = "auto"
+    drafters: list[str] | None = None
+    max_draft: int | None = None
+    verify: Verification = "coupled"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Law:
+    """A law with finite support: `tokens` int32 (k,), `logp` float64 (k,), normalised."""
+
+    tokens: NDArray[np.int32]
+    logp: NDArray[np.float64]
+
+
+class Signal(NamedTuple):
+    """Why a drafter believes in one node, in a form that acceptance can be calibrated on.
+
+    Nodes of one `source` that share a `bucket` share a calibrated probability of being accepted,
+    given that their parent was; `prior` is that probability before anything was observed.
+    """
+
+    source: str
+    bucket: int
+    prior: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A tree of proposed tokens; a chain is the special case where each node hangs off the last.
+
+    Node i hangs off node parents[i], always an earlier one; -1 is the last committed token.
+    laws[i] is the law node i was drawn from, None where the proposal was deterministic.
+    """
+
+    tokens: tuple[Token, ...] = ()
+    parents: tuple[int, ...] = ()
+    signals: tuple[Signal, ...] = ()
+    laws: tuple[Law | None, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def chain(
+        cls,
+        tokens: Sequence[Token],
+        signals: Sequence[Signal],
+        laws: Sequence[Law | None] | None = None,
+    ) -> Draft:
+        """A draft in which every node continues the one before it."""
+        count = len(tokens)
+        return cls(
+            tuple(tokens),
+            tuple(range(-1, count - 1)),
+            tuple(signals),
+            tuple(laws) if laws is not None else (None,) * count,
+        )
+
+    def head(self, count: int) -> Draft:
+        """The first `count` nodes; still a tree, because parents come first."""
+        if count >= len(self.tokens):
+            return self
+        return Draft(
+            self.tokens[:count], self.parents[:count], self.signals[:count], self.laws[:count]
+        )
+
+    def then(self, tail: Draft) -> Draft:
+        """This chain continued by another: how two sources join in one draft."""
+        count = len(self.tokens)
+        return Draft(
+            self.tokens + tail.tokens,
+            self.parents + tuple(count + parent for parent in tail.parents),
+            self.signals + tail.signals,
+            self.laws + tail.laws,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the target kept: accepted nodes from root to leaf, then the target's own next token.
+
+    `token` is the correction after a rejection and the bonus after a fully accepted draft. When an
+    accepted node ended generation, nothing may follow it: then `token` is that node's own token and
+    `accepted` stops before it.
+    """
+
+    accepted: tuple[int, ...]
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One position to decode: `token` at `position` of `slot`, with logits or without."""
+
+    token: Token
+    position: int
+    slot: int
+    wants_logits: bool = False
+
+
+class Backend(Protocol):
+    """One llama.cpp context. Owned by one thread; `engine/llama.py` implements it."""
+
+    n_vocab: int
+    n_slots: int
+    context: int
+    max_rows: int
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """Decode all rows at once; logits (rows wanting them, n_vocab), valid until the next."""
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget everything of a slot from position `length` on. Raises RollbackUnsupported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One session's wish in a round of drafting.
+
+    The drafter extends `prefix` (what an earlier source already proposed, may be empty) by at most
+    `budget` nodes. Before each further node it calls `worth` with the signals found so far in its
+    own extension; False ends the draft. `worth` is pure and cheap.
+    """
+
+    session: DraftSession
+    prefix: Draft
+    budget: int
+    worth: Callable[[Sequence[Signal]], bool]
+
+
+class DraftSession(Protocol):
+    """A drafter's memory of one request. Learns from committed tokens only."""
+
+    @property
+    def pending(self) -> int:
+        """Tokens it must still read before it can propose; 0 for sources that read for free."""
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Tokens that have just become part of the text, in order, each exactly once."""
+
+    def close(self) -> None:
+        """End of the request. The drafter may keep what helps the slot's next one."""
+
+
+class Drafter(Protocol):
+    """A source of drafts with the lifetime of the model: weights, indexes, statistics."""
+
+    name: str
+    free: bool
+    """True when proposing costs host time only, so that it may be asked every round."""
+
+    def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> DraftSession:
+        """Begin a request in `slot`. Must not decode anything yet."""
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """One extension per ask, in order; Draft() where it has nothing to say.
+
+        All asks of a round come together so that a neural drafter decodes them as one batch.
+        """
+
+    def close(self) -> None:
+        """Free what the drafter holds."""
+
+
+class Constraint(Protocol):
+    """A grammar that restricts which token may come next. Request lifetime."""
+
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+        """Allowed tokens (n_vocab,) after the committed text plus `path`."""
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Advance over tokens that became part of the text."""
+
+
+@dataclass(slots=True)
+class SourceCount:
+    """Drafted and accepted nodes of one source, in total and by position in the draft."""
+
+    drafted: int = 0
+    accepted: int = 0
+    drafted_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)

@@ -1,0 +1,112 @@
+"""Tiny random models in real GGUF files, run by the real llama.cpp.
+
+The tokenizer is byte-level BPE without merges worth speaking of: any text has tokens, and a random
+model's answers are soup. What matters is that the numbers are computed by the same kernels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_alphabet() -> list[str]:
+    """GPT-2's printable stand-ins for the 256 bytes, in byte order."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {byte: chr(byte) for byte in plain}
+    extra = (byte for byte in range(256) if byte not in table)
+    table |= {byte: chr(256 + index) for index, byte in enumerate(extra)}
+    return [table[byte] for byte in range(256)]
+
+
+def build(
+    path: Path,
+    *,
+    seed: int = 0,
+    layers: int = 2,
+    width: int = 64,
+    like: int | None = None,
+    noise: float = 0.0,
+    extra_tokens: int = 0,
+    quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q4_0,
+    sharpness: float = 4.0,
+) -> Path:
+    """Write a random Llama to `path` and return it.
+
+    Args:
+        path: Where the GGUF goes.
+        seed: Chooses the weights.
+        layers: Transformer blocks.
+        width: Embedding length, a multiple of 32.
+        like: Seed of a model that this one imitates: its weights plus `noise`, so that as a draft it
+            is accepted often but not always.
+        noise: Standard deviation of the difference, relative to the weights.
+        extra_tokens: Additional vocabulary, for pairs that do not match.
+        quantization: Type of the matrices.
+        sharpness: Scale of the output head; higher makes more certain models.
+    """
+    vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
+    vocabulary += [f"<|extra_{index}|>" for index in range(extra_tokens)]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name(f"tiny-{seed}")
+    writer.add_context_length(4096)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(width * 2)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_dimension_count(width // 4)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(vocabulary)
+    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
+    specials = {token for token in vocabulary if token.startswith("<|")}
+    writer.add_token_types([control if token in specials else normal for token in vocabulary])
+    writer.add_token_merges(["t h", "h e", "i n"])
+    writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
+    writer.add_eos_token_id(vocabulary.index("<|im_end|>"))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
+    random = np.random.default_rng(seed if like is None else like)
+    differ = np.random.default_rng(seed + 1)
+
+    def matrix(name: str, rows: int, columns: int, scale: float) -> None:
+        values = random.normal(0, scale, (rows, columns))
+        if noise:
+            values += differ.normal(0, scale * noise, (rows, columns))
+        packed = gguf.quants.quantize(values.astype(np.float32), quantization)
+        writer.add_tensor(name, packed, raw_dtype=quantization)
+
+    def ones(name: str) -> None:
+        writer.add_tensor(name, np.ones(width, dtype=np.float32))
+
+    inner = width**-0.5
+    matrix("token_embd.weight", len(vocabulary), width, 1.0)
+    ones("output_norm.weight")
+    matrix("output.weight", len(vocabulary), width, sharpness * inner)
+    for layer in range(layers):
+        block = f"blk.{layer}."
+        ones(block + "attn_norm.weight")
+        ones(block + "ffn_norm.weight")
+        matrix(block + "attn_q.weight", width, width, inner)
+        matrix(block + "attn_k.weight", width // 2, width, inner)
+        matrix(block + "attn_v.weight", width // 2, width, inner)
+        matrix(block + "attn_output.weight", width, width, inner)
+        matrix(block + "ffn_gate.weight", width * 2, width, inner)
+        matrix(block + "ffn_up.weight", width * 2, width, inner)
+        matrix(block + "ffn_down.weight", width, width * 2, inner)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
