@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -83,7 +84,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _MAX_PORT = 65535
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
 def seconds(text: str) -> float | None:
@@ -91,16 +92,19 @@ def seconds(text: str) -> float | None:
 
     Raises ConfigError.
     """
-    if text.startswith("-"):
+    if re.fullmatch(r"-[0-9]+(ms|s|m|h)?", text):
         return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    number = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
+    if re.fullmatch(number, text):
+        return float(text)
+    parts = re.findall(f"({number})(ms|s|m|h)", text)
+    if not parts or "".join(count + unit for count, unit in parts) != text:
         raise ConfigError(
             f'server.keep_alive = "{text}" is not a span of time.',
             fix='Write "10m", "90s", "1h30m", "0" (unload at once) or "-1" (never unload).',
             param="server.keep_alive",
         )
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return sum(float(count) * _UNITS[unit] for count, unit in parts)
 
 
 def tcp_address(text: str) -> tuple[str, int]:
@@ -109,7 +113,7 @@ def tcp_address(text: str) -> tuple[str, int]:
     host = host.strip("[]")
     try:
         loopback = ipaddress.ip_address(host).is_loopback
-        number = int(port)
+        number = int(port) if port.isascii() and port.isdecimal() else -1
     except ValueError:
         loopback, number = False, 0
     if not loopback or not 0 <= number <= _MAX_PORT:
@@ -139,11 +143,11 @@ def parse(text: str, origin: str = "config.toml") -> Config:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
     _refuse_unknown(table, Config, origin, "")
     try:
-        config = msgspec.convert(table, Config)
+        config = msgspec.convert(table, Config, str_keys=True)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{origin}: {error}.", fix="`config.toml` shows every key.") from error
     _check(config, origin)
@@ -175,7 +179,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "engine.slots": (1, 64),
     "engine.context": (64, 1 << 22),
     "engine.prefill_rows": (16, 8192),
+    "engine.target.gpu_layers": (-1, 10_000),
+    "engine.target.main_gpu": (0, 63),
     "engine.target.threads": (0, 1024),
+    "engine.draft.gpu_layers": (-1, 10_000),
+    "engine.draft.main_gpu": (0, 63),
     "engine.draft.threads": (0, 1024),
     "speculation.max_draft": (0, 64),
     "sampling.temperature": (0, 100),
@@ -186,7 +194,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "sampling.frequency_penalty": (-2, 2),
     "sampling.presence_penalty": (-2, 2),
     "sampling.penalty_last_n": (0, 4096),
+    "sampling.seed": (0, (1 << 64) - 1),
 }
+
+
+_MAX_DEVICES = 16
+_MAX_BIAS = 1000
 
 
 def _check(config: Config, origin: str) -> None:
@@ -195,11 +208,21 @@ def _check(config: Config, origin: str) -> None:
         for part in name.split("."):
             value = getattr(value, part)
         if not low <= value <= high:  # NaN fails too
-            raise ConfigError(
-                f"{origin}: {name} = {value} is out of range.",
-                fix=f"Choose a value from {low:g} to {high:g}.",
-                param=name,
-            )
+            raise _out_of_range(origin, name, value, f"Choose a value from {low} to {high}.")
+    for model in ("target", "draft"):
+        shares = getattr(config.engine, model).tensor_split
+        if len(shares) > _MAX_DEVICES or not all(0 <= share < math.inf for share in shares):
+            name = f"engine.{model}.tensor_split"
+            fix = f"Write one share for each GPU, such as [3, 1]; at most {_MAX_DEVICES}."
+            raise _out_of_range(origin, name, list(shares), fix)
+    for token, bias in config.sampling.logit_bias.items():
+        if token < 0 or not abs(bias) <= _MAX_BIAS:
+            fix = f"Token ids start at 0; choose a bias from -{_MAX_BIAS} to {_MAX_BIAS}."
+            raise _out_of_range(origin, "sampling.logit_bias", {token: bias}, fix)
     seconds(config.server.keep_alive)
     if config.server.tcp:
         tcp_address(config.server.tcp)
+
+
+def _out_of_range(origin: str, name: str, value: object, fix: str) -> ConfigError:
+    return ConfigError(f"{origin}: {name} = {value} is out of range.", fix=fix, param=name)

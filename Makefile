@@ -1,0 +1,133 @@
+# LocalSpec from a clean clone: `make chat`, `make test`.
+#
+# Needs Python 3.11+, make and a C++ compiler; cmake and ninja come from PyPI when they are missing.
+# Writes to .venv and to the user's own cache, data and state directories, nowhere else.
+# Kept to POSIX sh and GNU make 3.81, which is what macOS has.
+
+BIN := .venv/bin
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
+LLAMA := $(shell sed -n 's/.*"\(llama-cpp-python==.*\)".*/\1/p' pyproject.toml)
+
+# A prompt is text: the dollars in it are not make's, and a shell sees it as a variable only.
+ifeq ($(origin PROMPT),command line)
+override PROMPT := $(value PROMPT)
+export PROMPT
+else
+unexport PROMPT
+endif
+
+.PHONY: help chat install lint test clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
+	@echo 'make test                 every check, the tests on the real pair of models included'
+	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
+	@echo 'make lint                 ruff and mypy'
+	@echo 'make clean                remove .venv and what the checks left behind'
+
+chat: .venv/.installed
+	@$(BIN)/localspec models pull
+	@if [ -n "$$PROMPT" ]; then exec $(BIN)/localspec chat -- "$$PROMPT"; fi; exec $(BIN)/localspec chat
+
+install: .venv/.installed
+
+lint: .venv/.checks
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/localspec models pull
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# --- installation: each step leaves a file in .venv that make can date ----------------------------
+
+export FIND_PYTHON COMPILE
+
+$(BIN)/python:
+	@sh -eu -c "$$FIND_PYTHON"
+
+.venv/.llama: pyproject.toml $(BIN)/python
+	@$(BIN)/python -m pip install -q 'pip>=25.1'
+	@sh -eu -c "$$COMPILE" > $@
+
+.venv/.installed: .venv/.llama
+	@echo "installing LocalSpec into .venv"
+	@$(BIN)/pip install -q "$$(cat .venv/.llama)" -e .
+	@touch $@
+
+.venv/.checks: .venv/.installed
+	@echo "installing ruff, mypy and pytest into .venv"
+	@$(BIN)/pip install -q --group dev
+	@touch $@
+
+define FIND_PYTHON
+for python in $(PYTHON); do
+    if "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        echo "creating .venv with $$("$$python" --version)"
+        rm -f .venv/.llama .venv/.installed .venv/.checks
+        exec "$$python" -m venv .venv
+    fi
+done
+echo "LocalSpec needs Python 3.11 or newer with the venv module; tried: $(PYTHON)." >&2
+echo "Debian, Ubuntu: sudo apt install python3-venv. macOS: brew install python." >&2
+echo "Or name one: make PYTHON=/path/to/python3" >&2
+exit 1
+endef
+
+# Prints the path of a llama-cpp-python wheel compiled for this machine. The wheel is kept in a cache
+# of our own, keyed by all that shapes it, because pip's cache forgets the flags a wheel came from.
+#
+# * No AMX: GCC before 12.4 and 13.3 drops the stores that set up the tiles, and the kernels crash.
+# * No LLAVA: images are not served, and it is most of the compile time.
+# * CUDA where there are both a compiler for it and a card; Metal is on by default.
+# * CMAKE_ARGS of the caller come last and win.
+define COMPILE
+if ! command -v $(CXX) >/dev/null; then
+    echo "llama.cpp is compiled here and there is no C++ compiler: $(CXX)." >&2
+    echo "Debian, Ubuntu: sudo apt install build-essential. macOS: xcode-select --install." >&2
+    exit 1
+fi
+PATH="$$PATH:/usr/local/cuda/bin"
+no_amx="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+case $$(uname -m) in
+    x86_64 | amd64) $(CXX) $$no_amx -E -x c++ /dev/null >/dev/null 2>&1 || no_amx= ;;
+    *) no_amx= ;;
+esac
+cuda=
+if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then cuda=-DGGML_CUDA=on; fi
+export CFLAGS="$${CFLAGS:-} $$no_amx" CXXFLAGS="$${CXXFLAGS:-} $$no_amx"
+export CMAKE_ARGS="-DLLAVA_BUILD=OFF $$cuda $${CMAKE_ARGS:-}"
+key=$$({
+    echo "$(LLAMA) $$CMAKE_ARGS $$CFLAGS $$CXXFLAGS"
+    $(CXX) --version
+    $(BIN)/python -c 'import sysconfig; print(sysconfig.get_platform())'
+    grep -m 1 -E '^(flags|Features)' /proc/cpuinfo || sysctl -n machdep.cpu.brand_string
+} 2>/dev/null | cksum | tr ' ' -)
+wheels="$${XDG_CACHE_HOME:-$$HOME/.cache}/localspec/wheels/$$key"
+set -- "$$wheels"/*.whl
+if [ ! -f "$$1" ]; then
+    log=$$PWD/.venv/llama.log
+    echo "compiling llama.cpp for this machine, one to six minutes; log: $$log" >&2
+    mkdir -p "$$wheels"
+    work=$$(mktemp -d "$$wheels/XXXXXX")
+    trap 'rm -rf "$$work"' EXIT
+    trap 'exit 130' HUP INT TERM
+    [ -t 2 ] && show='{ printf "\r%s ", $$1; fflush() } END { print "" }' || show='{}'
+    $(BIN)/pip wheel -v --no-cache-dir --no-deps --no-binary llama-cpp-python -w "$$work" "$(LLAMA)" 2>&1 |
+        tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
+    set -- "$$work"/*.whl
+    if [ ! -f "$$1" ]; then
+        tail -n 20 "$$log" | cut -c 1-200 >&2
+        echo "llama.cpp did not compile; the whole log is $$log" >&2
+        exit 1
+    fi
+    mv "$$1" "$$wheels/"
+    set -- "$$wheels"/*.whl
+fi
+echo "$$1"
+endef

@@ -1,0 +1,240 @@
+"""Laws of the configuration: the shipped file is the defaults, and no mistake gets through."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.config import Config, load, parse, seconds, tcp_address
+from localspec.errors import ConfigError
+from localspec.paths import shipped
+
+
+def keys(kind: Any, prefix: str = "") -> list[str]:
+    """Dotted names of all keys below a struct."""
+    found = []
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            found += keys(field.type, f"{prefix}{field.name}.")
+        else:
+            found.append(prefix + field.name)
+    return found
+
+
+def refusal(text: str) -> ConfigError:
+    """The error that `text` meets; fails when it meets none."""
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    return caught.value
+
+
+def test_the_shipped_file_is_the_defaults() -> None:
+    """`config.toml` documents what happens without it: it parses to Config()."""
+    assert load(shipped("config.toml")) == Config()
+
+
+def test_the_shipped_file_shows_every_key_with_a_comment() -> None:
+    """Each key is written once, and in the target's table or above it a comment explains it."""
+    table, shown, explained = "", [], set()
+    comment = False
+    for line in shipped("config.toml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            table = line.strip("[]")
+        elif " = " in line and not line.startswith("#"):
+            name = f"{table}.{line.split(' = ')[0]}"
+            shown.append(name)
+            if comment:
+                explained.add(name)
+        comment = line.startswith("#")
+    assert sorted(shown) == sorted(keys(Config))
+    same_as_target = {name for name in shown if name.startswith("engine.draft.")}
+    assert set(shown) - same_as_target <= explained
+
+
+def test_no_file_means_the_defaults(tmp_path: Path) -> None:
+    """A user who configures nothing gets Config()."""
+    assert load(tmp_path / "absent.toml") == Config()
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    """Some editors write one; the file means the same."""
+    path = tmp_path / "config.toml"
+    path.write_text("[engine]\nslots = 2\n", encoding="utf-8-sig")
+    assert load(path).engine.slots == 2
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    """A directory or bytes that are not UTF-8 give a ConfigError with the path."""
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path, binary):
+        with pytest.raises(ConfigError, match=path.name):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "nearest"),
+    [
+        ("[server]\nkeepalive = '5m'", "server.keepalive", "server.keep_alive"),
+        ("[enigne]\nslots = 2", "enigne", "engine"),
+        ("[engine.target]\ngpu_layer = 3", "engine.target.gpu_layer", "engine.target.gpu_layers"),
+        ("[sampling]\ntemprature = 1.0", "sampling.temprature", "sampling.temperature"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_name(text: str, key: str, nearest: str) -> None:
+    """A misspelling must never be ignored silently."""
+    error = refusal(text)
+    assert error.param == key
+    assert key in error.message
+    assert nearest in error.fix
+
+
+def test_an_unknown_key_far_from_all_lists_the_known_ones() -> None:
+    """Without a near name the fix shows every name of that table."""
+    assert "keep_alive" in refusal("[server]\nzzzzzz = 1").fix
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[engine]\nslots = 'four'", "slots"),
+        ("[engine]\nslots = true", "slots"),
+        ("[engine]\nslots = 2.5", "slots"),
+        ("[engine]\nexactness = 'roughly'", "exactness"),
+        ("[engine.target]\nmmap = 1", "mmap"),
+        ("[speculation]\ndrafters = 'lookup'", "drafters"),
+        ("[sampling.logit_bias]\nword = 1.0", "logit_bias"),
+        ("server = 3", "server"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(text: str, named: str) -> None:
+    """TOML's own types are meant literally: no truth for 1, no number for its name."""
+    error = refusal(text)
+    assert named in error.message
+    assert error.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("server.max_loaded", "0"),
+        ("server.max_queue", "-1"),
+        ("server.drain_seconds", "inf"),
+        ("engine.slots", "65"),
+        ("engine.context", "9223372036854775807"),
+        ("engine.target.gpu_layers", "-2"),
+        ("engine.draft.main_gpu", "-1"),
+        ("engine.draft.tensor_split", "[1.0, nan]"),
+        ("engine.target.tensor_split", "[-1.0]"),
+        ("engine.target.tensor_split", str([1.0] * 17)),
+        ("speculation.max_draft", "65"),
+        ("sampling.temperature", "nan"),
+        ("sampling.temperature", "-0.1"),
+        ("sampling.top_p", "1.5"),
+        ("sampling.repetition_penalty", "0.0"),
+        ("sampling.seed", "-1"),
+        ("sampling.seed", str(1 << 64)),
+        ("sampling.logit_bias", "{-1 = 1.0}"),
+        ("sampling.logit_bias", "{7 = nan}"),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_its_range(name: str, value: str) -> None:
+    """Neither NaN nor a number that native code would trust reaches the engine."""
+    table, _, key = name.rpartition(".")
+    error = refusal(f"[{table}]\n{key} = {value}")
+    assert error.param == name
+    assert "out of range" in error.message
+    assert error.fix
+
+
+@pytest.mark.parametrize("text", ["[engine", "a = ", "\x00", "a = " + "[" * 100_000])
+def test_what_is_not_toml_is_refused(text: str) -> None:
+    """The parser's word is passed on, and depth does not overflow the stack."""
+    assert "not valid TOML" in refusal(text).message
+
+
+def test_a_bias_is_keyed_by_token_id() -> None:
+    """TOML keys are strings; token ids are numbers."""
+    assert parse("[sampling]\nlogit_bias = {42 = -100.0}").sampling.logit_bias == {42: -100.0}
+
+
+@given(st.dictionaries(st.sampled_from(keys(Config)), st.integers() | st.floats() | st.text()))
+def test_no_value_raises_anything_but_a_config_error(values: dict[str, int | float | str]) -> None:
+    """Whatever stands at a key, `parse` gives a Config or a ConfigError, nothing else."""
+    lines = []
+    for name, value in values.items():
+        text = msgspec.json.encode(value).decode() if isinstance(value, str) else str(value)
+        lines.append(f"{name} = {text}")
+    with contextlib.suppress(ConfigError):
+        assert isinstance(parse("\n".join(lines)), Config)
+
+
+UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9999), st.sampled_from(sorted(UNIT_SECONDS))),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_span_is_the_sum_of_its_parts(parts: list[tuple[int, str]]) -> None:
+    """An hour and a half is "1h30m"; a bare number is seconds."""
+    text = "".join(f"{number}{unit}" for number, unit in parts)
+    expected = sum(number * UNIT_SECONDS[unit] for number, unit in parts)
+    assert seconds(text) == pytest.approx(expected)
+    assert seconds(str(parts[0][0])) == parts[0][0]
+
+
+@pytest.mark.parametrize("text", ["-1", "-5m"])
+def test_a_negative_span_is_for_ever(text: str) -> None:
+    """As clients of Ollama write it."""
+    assert seconds(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "m", "10 m", "5d", "1.m", "-", "-x", "nan", "inf", "1e3", "٣s", "9" * 400 + "h"]
+)
+def test_what_is_no_span_is_refused(text: str) -> None:
+    """The error says how to write one, also when it comes through a file."""
+    with pytest.raises(ConfigError, match="not a span") as caught:
+        seconds(text)
+    assert caught.value.param == "server.keep_alive"
+    assert "not a span" in refusal(f"[server]\nkeep_alive = '{text}'").message
+
+
+@given(st.ip_addresses(), st.integers(-1, 70_000))
+def test_tcp_is_loopback_with_a_port_or_refused(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int
+) -> None:
+    """No configuration can open the daemon to a network."""
+    text = f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    try:
+        host, number = tcp_address(text)
+    except ConfigError:
+        assert not (address.is_loopback and 0 <= port <= 65_535)
+    else:
+        assert ipaddress.ip_address(host).is_loopback
+        assert number == port
+
+
+@given(st.sampled_from(["127.0.0.1", "127.9.8.7", "[::1]"]), st.integers(0, 65_535))
+def test_every_loopback_address_is_taken(host: str, port: int) -> None:
+    """All of 127.0.0.0/8 and ::1, in brackets as in an URL."""
+    assert parse(f"[server]\ntcp = '{host}:{port}'").server.tcp
+    assert tcp_address(f"{host}:{port}") == (host.strip("[]"), port)
+
+
+@pytest.mark.parametrize("text", ["8080", ":8080", "localhost:80", "127.0.0.1", "127.0.0.1: 80"])
+def test_an_address_must_be_written_out(text: str) -> None:
+    """A name could resolve to anything, and a port alone would mean every interface elsewhere."""
+    with pytest.raises(ConfigError, match="loopback"):
+        tcp_address(text)
