@@ -1,0 +1,60 @@
+"""Stop strings over streamed text: nothing that may yet become one is let out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopMatcher:
+    """Ends a text at the first stop string completed in it. Request lifetime.
+
+    What counts is where a stop string is completed, not where it begins, so the outcome does not
+    depend on how the text was cut into pieces. Of stop strings completed by the same character the
+    longest is removed.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if "" in stops:
+            raise ValueError("an empty stop string would end every answer before it began")
+        self._stops = tuple(stops)
+        self._held = ""
+        self.stopped = False
+        """True once a stop string was completed; whatever comes later is ignored."""
+
+    def push(self, text: str) -> str:
+        """The text that may go out now: everything that can no longer be part of a stop string."""
+        if self.stopped:
+            return ""
+        buffer = self._held + text
+        begin = self._first_completed(buffer)
+        if begin is not None:
+            self.stopped = True
+            self._held = ""
+            return buffer[:begin]
+        released = len(buffer) - self._possible_beginning(buffer)
+        self._held = buffer[released:]
+        return buffer[:released]
+
+    def flush(self) -> str:
+        """The end of the text: what was held back and became no stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _first_completed(self, buffer: str) -> int | None:
+        """Where the stop string begins that is completed first; None when none is."""
+        found = (
+            (begin + len(stop), begin) for stop in self._stops if (begin := buffer.find(stop)) >= 0
+        )
+        return min(found, default=(0, None))[1]
+
+    def _possible_beginning(self, buffer: str) -> int:
+        """Length of the longest suffix of `buffer` that is a proper beginning of a stop string."""
+        return max(
+            (
+                length
+                for stop in self._stops
+                for length in range(1, min(len(stop), len(buffer) + 1))
+                if buffer.endswith(stop[:length])
+            ),
+            default=0,
+        )

@@ -1,0 +1,90 @@
+"""The text of one answer as it grows: which part may go out, and which token it came from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from localspec.text.detokenize import Detokenizer
+from localspec.text.stop import StopMatcher
+from localspec.types import Token
+
+
+class Part(NamedTuple):
+    """Text that goes out together.
+
+    `origins` are (number of characters, source) in order and add up to the text's length. `tokens`
+    are those whose last character has gone out with this part.
+    """
+
+    text: str
+    tokens: list[Token]
+    origins: list[tuple[int, str]]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A token whose text has not wholly gone out: `chars` are left of it."""
+
+    token: Token | None
+    chars: int
+    source: str
+
+
+class AnswerText:
+    """Tokens in, text out: whole characters only, and no part of a stop string. Request lifetime.
+
+    `push` each token until `stopped`, `take` what may go out as often as convenient, and `finish`
+    before the last `take`.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._bytes = Detokenizer()
+        self._stop = StopMatcher(stops)
+        self._ready = ""
+        self._waiting: deque[_Waiting] = deque()
+        self._source = ""
+        self.kept = 0
+        """Tokens that have wholly gone out; after a stop string, all that belong to the text."""
+
+    @property
+    def stopped(self) -> bool:
+        """True once a stop string was completed, by the token pushed last."""
+        return self._stop.stopped
+
+    def push(self, token: Token, piece: bytes, source: str) -> None:
+        """The next token, its bytes and where it came from."""
+        self._source = source
+        self._receive(token, self._bytes.push(piece))
+
+    def finish(self) -> None:
+        """The end of the answer: lets out whatever was held back."""
+        if tail := self._bytes.flush():
+            self._receive(None, tail)
+        self._ready += self._stop.flush()
+
+    def take(self) -> Part:
+        """What may go out now and has not been taken; the text may be empty."""
+        text, self._ready = self._ready, ""
+        tokens: list[Token] = []
+        origins: list[tuple[int, str]] = []
+        left = len(text)
+        while self._waiting and (left or not self._waiting[0].chars):
+            head = self._waiting[0]
+            chars = min(left, head.chars)
+            left -= chars
+            head.chars -= chars
+            if chars:
+                origins.append((chars, head.source))
+            if not head.chars:
+                self._waiting.popleft()
+                if head.token is not None:
+                    tokens.append(head.token)
+        self.kept += len(tokens)
+        return Part(text, tokens, origins)
+
+    def _receive(self, token: Token | None, text: str) -> None:
+        self._waiting.append(_Waiting(token, len(text), self._source))
+        self._ready += self._stop.push(text)
