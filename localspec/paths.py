@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import threading
 from pathlib import Path
 
 import platformdirs
@@ -61,18 +62,23 @@ def shipped(name: str) -> Path:
 
 
 def make_private(directory: Path) -> Path:
-    """Create `directory` (and parents) with mode 0700 and return it."""
+    """Create `directory` (and parents), make it the user's alone (mode 0700) and return it.
+
+    Raises OSError, also when it exists and belongs to somebody else.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.chmod(0o700)
     return directory
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by `data`: the old file or the new one, never neither, also after power loss.
 
-    Raises OSError; the old file is then untouched.
+    Threads and processes may write the same path at once; one of them is last. Raises OSError; the
+    old file is then untouched.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(handle, "wb") as file:

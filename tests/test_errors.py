@@ -1,0 +1,89 @@
+"""The error tree: what its drawing says is what the classes do."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec import errors
+from localspec.errors import ContextOverflow, LocalSpecError, RequestError, by_code
+
+ROW = re.compile(
+    r"^ {4}(?P<branch>[│├└─ ]*)(?P<name>\w+) +(?P<status>\d{3})(?: +exit (?P<exit>\d+))?"
+)
+LEVEL_WIDTH = 4
+CLASSES = {
+    name: found
+    for name, found in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(found, LocalSpecError)
+}
+
+
+def drawn_tree() -> dict[str, tuple[str | None, int, int]]:
+    """Name to (name of the base, status, exit code), read off the module's docstring.
+
+    A row without an exit code has its base's.
+    """
+    path: list[str] = []
+    found: dict[str, tuple[str | None, int, int]] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        if row := ROW.match(line):
+            depth = len(row["branch"]) // LEVEL_WIDTH
+            base = path[depth - 1] if depth else None
+            path[depth:] = [row["name"]]
+            inherited = found[base][2] if base else 1
+            found[row["name"]] = (base, int(row["status"]), int(row["exit"] or inherited))
+    return found
+
+
+def test_the_drawn_tree_is_the_real_one() -> None:
+    """Every class stands in the drawing once, under its base, with its status and exit code."""
+    real = {
+        name: (
+            None if found is LocalSpecError else found.__bases__[0].__name__,
+            found.status,
+            found.exit_code,
+        )
+        for name, found in CLASSES.items()
+    }
+    assert drawn_tree() == real
+
+
+def test_every_error_says_which_kind_it_is() -> None:
+    """A status is a client's or a server's fault, an exit code is not success, a kind is named."""
+    for found in CLASSES.values():
+        assert 400 <= found.status <= 599
+        assert 1 <= found.exit_code <= 125
+        assert found.kind.endswith("_error")
+
+
+@pytest.mark.parametrize("found", CLASSES.values(), ids=CLASSES.keys())
+def test_a_code_leads_back_to_its_class(found: type[LocalSpecError]) -> None:
+    """`by_code` is injective: an error keeps its class on the way between processes."""
+    assert by_code(found.code) is found
+
+
+@given(st.text())
+def test_any_code_leads_to_an_error(code: str) -> None:
+    """`by_code` is total: a newer peer's code gives the root, never a failure of ours."""
+    assert issubclass(by_code(code), LocalSpecError)
+    if code not in {found.code for found in CLASSES.values()}:
+        assert by_code(code) is LocalSpecError
+
+
+def test_an_error_reads_as_its_message_and_its_fix() -> None:
+    """str() is what a terminal shows: the reason first, then what helps."""
+    error = ContextOverflow("9000 tokens do not fit.", fix="Shorten it.", details={"n_ctx": 8192})
+    assert str(error) == "9000 tokens do not fit. Shorten it."
+    assert (error.param, error.details) == (None, {"n_ctx": 8192})
+    assert str(RequestError("No messages.")) == "No messages."
+
+
+def test_errors_never_share_their_details() -> None:
+    """The default is a fresh dict for each error."""
+    RequestError("first").details["n_ctx"] = 1
+    assert RequestError("second").details == {}
