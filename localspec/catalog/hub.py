@@ -1,0 +1,134 @@
+"""Source kind "hf": a file of a Hugging Face repository over HTTPS, resumed byte by byte.
+
+HF_ENDPOINT moves the Hub, HF_TOKEN identifies the user to it, HF_HUB_OFFLINE forbids it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from localspec.catalog.entries import HubFile
+from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
+
+DEFAULT_ENDPOINT = "https://huggingface.co"
+PATIENCE_SECONDS: Final = 6.0  # names, addresses, TLS and the listing together
+STALL_SECONDS: Final = 20.0  # a download that sends nothing for so long is cut
+MAX_LISTING_BYTES = 8 * 1024 * 1024
+_LOST = (OSError, http.client.HTTPException)  # URLError and time-outs are OSErrors
+
+
+def fetch(source: HubFile, partial: Partial, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Append what is missing to `partial`. Raises NoAnswer, DiskFull."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        raise NoAnswer("HF_HUB_OFFLINE is set")
+    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or DEFAULT_ENDPOINT
+    if urllib.parse.urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise NoAnswer(f"HF_ENDPOINT={endpoint} is not an http address")
+    _check_listing(endpoint, source, partial.entry.sha256, patience_seconds)
+    path = urllib.parse.quote(f"{source.repo}/resolve/main/{source.file}")
+    while partial.missing_bytes:
+        before = partial.num_bytes
+        reason = _append(f"{endpoint}/{path}", partial)
+        if partial.missing_bytes and partial.num_bytes <= before:
+            raise NoAnswer(reason)
+
+
+def _check_listing(endpoint: str, source: HubFile, sha256: str, patience_seconds: float) -> None:
+    """Refuse a file that the Hub itself lists under another SHA-256.
+
+    A mirror without listings is no obstacle: the bytes are checked in any case.
+    """
+    url = f"{endpoint}/api/models/{urllib.parse.quote(source.repo)}/tree/main"
+    answer: list[bytes | Exception] = []
+
+    def ask() -> None:
+        try:
+            with _open(url, timeout_seconds=patience_seconds) as response:
+                answer.append(response.read(MAX_LISTING_BYTES))
+        except _LOST as error:
+            answer.append(error)
+
+    # Resolving a name has no time-out of its own, and each address would get the whole one.
+    asking = threading.Thread(target=ask, daemon=True, name="localspec-hub-listing")
+    asking.start()
+    asking.join(patience_seconds)
+    if not answer:
+        raise NoAnswer(f"{endpoint} did not answer within {patience_seconds:g} s")
+    if isinstance(answer[0], urllib.error.HTTPError):
+        return
+    if isinstance(answer[0], Exception):
+        raise NoAnswer(f"{endpoint} cannot be reached: {_reason(answer[0])}")
+    listed = _listed_sha256(answer[0], source.file)
+    if listed is not None and listed != sha256:
+        raise NoAnswer(
+            f"the Hub's {source.file} has SHA-256 {listed}: it is not the catalog's file"
+        )
+
+
+def _listed_sha256(listing: bytes, file: str) -> str | None:
+    try:
+        for item in msgspec.json.decode(listing, type=list[dict[str, Any]]):
+            if item.get("path") == file:
+                return str(item["lfs"]["oid"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return None
+
+
+def _append(url: str, partial: Partial) -> str:
+    """One connection's worth of bytes; returns why it ended."""
+    start = partial.num_bytes
+    try:
+        with _open(url, STALL_SECONDS, {"Range": f"bytes={start}-"} if start else {}) as response:
+            if start and not _continues(response, start):
+                partial.restart()
+            while chunk := response.read(CHUNK_BYTES):
+                partial.append(chunk)
+    except urllib.error.HTTPError as error:
+        hint = "; set HF_TOKEN" if error.code in {401, 403} else ""
+        return f"it answered {error.code} {error.reason}{hint}"
+    except http.client.IncompleteRead as error:
+        partial.append(error.partial)
+        return f"the connection ended after {partial.num_bytes} bytes"
+    except _LOST as error:
+        return f"the connection was lost after {partial.num_bytes} bytes: {_reason(error)}"
+    return f"the file ended after {partial.num_bytes} bytes"
+
+
+def _continues(response: Any, start: int) -> bool:
+    begins = str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+    return response.status == HTTPStatus.PARTIAL_CONTENT and begins
+
+
+def _open(url: str, timeout_seconds: float, headers: dict[str, str] | None = None) -> Any:
+    # S310 is about file: and other schemes: the opener below knows http and https only.
+    request = urllib.request.Request(url, headers=headers or {})  # noqa: S310 - see above
+    request.add_header("User-Agent", "localspec")
+    token = os.environ.get("HF_TOKEN")
+    if token:  # for the Hub itself, never for the storage host that it redirects to
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPErrorProcessor,
+        urllib.request.UnknownHandler,
+    ):
+        opener.add_handler(handler())
+    return opener.open(request, timeout=timeout_seconds)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", error) or type(error).__name__)

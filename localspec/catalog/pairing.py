@@ -1,0 +1,103 @@
+"""Whether a draft can propose for a target, decided from the two headers.
+
+Speculation speaks in token ids, so both models must mean the same text by the same id. Ids beyond
+the shorter vocabulary are allowed only where they are padding that no text uses: families pad their
+sizes differently. Such an id must neither be proposed to the target nor read by the draft;
+`shared_tokens` is where they begin.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from localspec.catalog.header import Header
+from localspec.catalog.reader import Array
+from localspec.errors import BadPair
+
+_UNUSED = 5  # llama.cpp's token type for a text that no tokenizer produces
+_PADDING = re.compile(rb"(\[PAD-?\d+\]|<\|?(pad|unused|dummy|reserved)[^<>]*\|?>|)")
+# What llama.cpp assumes where a file does not say.
+_DEFAULT_BOS = {"llama": 1, "gpt2": 11, "bert": 101}
+_DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The verdict. `difference` is the first one, as a sentence; empty when there is none.
+
+    `shared_tokens` counts the ids, from 0 up, that mean the same in both models.
+    """
+
+    can_speculate: bool
+    difference: str
+    shared_tokens: int
+
+    def demand(self) -> None:
+        """Raise BadPair unless the two can speculate together."""
+        if not self.can_speculate:
+            raise BadPair(
+                f"This draft cannot propose for this target. {self.difference}",
+                fix="Use a smaller model of the target's own family as its draft.",
+            )
+
+
+def check(target: Header, draft: Header) -> Pairing:
+    """Compare tokenizer kind, vocabulary, and the tokens that begin and end a text."""
+    shared = min(target.vocabulary_size, draft.vocabulary_size)
+    difference = (
+        _tokenizer(target, draft)
+        or _texts(target, draft, shared)
+        or _surplus(target, draft, shared)
+        or _special(target, draft, "bos", _DEFAULT_BOS)
+        or _special(target, draft, "eos", _DEFAULT_EOS)
+    )
+    return Pairing(not difference, difference, shared)
+
+
+def _tokenizer(target: Header, draft: Header) -> str:
+    if target.tokenizer == draft.tokenizer:
+        return ""
+    return f'The tokenizers differ: "{target.tokenizer}" and "{draft.tokenizer}".'
+
+
+def _texts(target: Header, draft: Header, shared: int) -> str:
+    ours, theirs = target.tokens(), draft.tokens()
+    if ours[:shared] == theirs[:shared]:
+        return ""
+    token = next(index for index in range(shared) if ours[index] != theirs[index])
+    return (
+        f"Token {token} differs: {_show(ours[token])} in the target, "
+        f"{_show(theirs[token])} in the draft."
+    )
+
+
+def _surplus(target: Header, draft: Header, shared: int) -> str:
+    longer, owner = (target, "target") if target.vocabulary_size > shared else (draft, "draft")
+    types = longer.metadata.get("tokenizer.ggml.token_type")
+    kinds = types.numbers() if isinstance(types, Array) else ()
+    for token, text in enumerate(longer.tokens()[shared:], shared):
+        unused = token < len(kinds) and kinds[token] == _UNUSED
+        if not unused and not _PADDING.fullmatch(text):
+            return (
+                f"The vocabularies have {target.vocabulary_size} and {draft.vocabulary_size} "
+                f"tokens: token {token}, {_show(text)}, is only in the {owner}."
+            )
+    return ""
+
+
+def _special(target: Header, draft: Header, which: str, defaults: dict[str, int]) -> str:
+    key = f"tokenizer.ggml.{which}_token_id"
+    ours = target.metadata.get(key, defaults.get(target.tokenizer))
+    theirs = draft.metadata.get(key, defaults.get(draft.tokenizer))
+    if ours == theirs:
+        return ""
+    verb = "begins" if which == "bos" else "ends"
+    return (
+        f"Text {verb} with token {ours} in the target and with token {theirs} in the draft "
+        f"({which.upper()})."
+    )
+
+
+def _show(text: bytes) -> str:
+    return repr(text[:40].decode("utf-8", "replace"))

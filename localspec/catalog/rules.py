@@ -1,0 +1,158 @@
+"""What the keys of a GGUF must say so that llama.cpp loads it or refuses it, but does not abort.
+
+Each rule stands for an assertion or an out-of-range access of the native loader that a file can
+reach; the loader's own clean refusals (an unknown architecture, a missing tensor) are left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from localspec.catalog.reader import FLOAT32, INT32, STRING, UINT32, Array, Parsed, refuse
+
+MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
+MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
+MAX_NUMBER = (1 << 31) - 1  # the loader keeps sizes in signed 32-bit numbers in places
+ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+NOT_MODELS = {
+    "adapter": "a LoRA adapter",
+    "mmproj": "a vision projector",
+    "imatrix": "an importance matrix",
+    "vocab": "a vocabulary without weights",
+}
+
+
+def check(parsed: Parsed) -> None:
+    """Raise BadGGUF with the first rule that `parsed` breaks."""
+    for rule in _RULES:
+        rule(parsed)
+
+
+def _is_one_whole_model(parsed: Parsed) -> None:
+    architecture = parsed.metadata.get("general.architecture")
+    if not isinstance(architecture, str) or not architecture:
+        refuse("It has no general.architecture, so it is not a model.")
+    kind = parsed.metadata.get("general.type")
+    if isinstance(kind, str) and kind in NOT_MODELS:
+        refuse(f"It is {NOT_MODELS[kind]}, not a model.")
+    parts = parsed.metadata.get("split.count", 0)
+    if not isinstance(parts, int) or parts > 1:
+        refuse(
+            f"It is one part of a model that was split into {parts} files.",
+            "Join them with `llama-gguf-split --merge` and import the result.",
+        )
+    if not parsed.tensors:
+        refuse("It holds no tensors.")
+
+
+def _number(parsed: Parsed, name: str, default: int | None = None) -> int:
+    """The whole number `architecture.name`; BadGGUF when it is missing without a default."""
+    key = f"{parsed.metadata['general.architecture']}.{name}"
+    value = parsed.metadata.get(key, default)
+    if value is None:
+        refuse(f"Key {key} is missing.")
+    if parsed.kinds.get(key, UINT32) != UINT32 or not isinstance(value, int):
+        refuse(f"Key {key} is not an unsigned 32-bit number.")
+    if value > MAX_NUMBER:
+        refuse(f"Key {key} is {value}, which is absurd.")
+    return value
+
+
+def _numbers(parsed: Parsed, name: str, default: int) -> tuple[int, ...]:
+    """One number per layer, from a single number or from an array of them."""
+    key = f"{parsed.metadata['general.architecture']}.{name}"
+    layers = _number(parsed, "block_count")
+    value = parsed.metadata.get(key)
+    if not isinstance(value, Array):
+        return (_number(parsed, name, default),) * layers
+    if value.element_type not in {UINT32, INT32}:
+        refuse(f"Key {key} is not an array of 32-bit numbers.")
+    if len(value) != layers:
+        refuse(f"Key {key} has {len(value)} entries for {layers} layers.")
+    numbers = value.numbers()
+    if not all(0 <= number <= MAX_NUMBER for number in numbers):
+        refuse(f"Key {key} holds an absurd number.")
+    return numbers
+
+
+def _has_sane_sizes(parsed: Parsed) -> None:
+    layers = _number(parsed, "block_count")
+    if not 1 <= layers <= MAX_LAYERS:
+        refuse(f"It claims {layers} layers; 1 to {MAX_LAYERS} are possible.")
+    if _number(parsed, "nextn_predict_layers", 0) > layers:
+        refuse("It claims more prediction layers than it has layers.")
+    width = _number(parsed, "embedding_length")
+    if _number(parsed, "context_length") < 1 or width < 1:
+        refuse("Its context or its embedding has no length.")
+    heads = _numbers(parsed, "attention.head_count", 0)
+    if max(heads) > width:
+        refuse(f"It claims {max(heads)} attention heads for {width} values.")
+    for count, groups in zip(heads, _numbers(parsed, "attention.head_count_kv", 0), strict=True):
+        if groups > count or (groups and count % groups):
+            refuse(f"{count} attention heads cannot share {groups} key heads.")
+    _numbers(parsed, "feed_forward_length", 0)
+    for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        _number(parsed, name, 0)
+
+
+def _has_known_rope_scaling(parsed: Parsed) -> None:
+    key = f"{parsed.metadata['general.architecture']}.rope.scaling.type"
+    value = parsed.metadata.get(key, "linear")
+    if value not in ROPE_SCALINGS:
+        refuse(f"Key {key} is none of {', '.join(ROPE_SCALINGS)}.")
+
+
+def _has_consistent_experts(parsed: Parsed) -> None:
+    count = _number(parsed, "expert_count", 0)
+    used = max(_numbers(parsed, "expert_used_count", 0))
+    groups = _number(parsed, "expert_group_count", 0)
+    if str(parsed.metadata["general.architecture"]).startswith("hunyuan") and count <= 1:
+        return  # the loader resets these itself
+    if count > MAX_EXPERTS or used > count or (count and not used):
+        refuse(f"It claims to use {used} of {count} experts.")
+    if groups and groups >= count:
+        refuse(f"It claims {groups} groups of {count} experts.")
+    if groups > 1:
+        chosen = _number(parsed, "expert_group_used_count", 0)
+        if count % groups or not 0 < chosen < groups:
+            refuse(f"It claims to use {chosen} of {groups} groups of {count} experts.")
+
+
+def _array(parsed: Parsed, key: str, *types: int) -> Array | None:
+    value: Any = parsed.metadata.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, Array) or value.element_type not in types:
+        refuse(f"Key {key} is not an array of the right type.")
+    return value
+
+
+def _has_a_vocabulary(parsed: Parsed) -> None:
+    if not isinstance(parsed.metadata.get("tokenizer.ggml.model"), str):
+        refuse("It names no tokenizer.")
+    tokens = _array(parsed, "tokenizer.ggml.tokens", STRING)
+    if tokens is None or not len(tokens):
+        refuse("It has no vocabulary.")
+    for key, types in (
+        ("tokenizer.ggml.token_type", (INT32,)),
+        ("tokenizer.ggml.scores", (FLOAT32, INT32)),
+    ):
+        beside = _array(parsed, key, *types)
+        if beside is not None and len(beside) < len(tokens):
+            refuse(f"Key {key} has {len(beside)} entries for {len(tokens)} tokens.")
+    _array(parsed, "tokenizer.ggml.merges", STRING)
+    # C strings end at the first NUL, and the loader asserts that no two tokens share their text.
+    texts = [token.partition(b"\0")[0] for token in tokens.strings()]
+    named = [text for text in texts if text]
+    if len(set(named)) != len(named):
+        refuse("Two tokens of its vocabulary have the same text.")
+
+
+_RULES: tuple[Callable[[Parsed], None], ...] = (
+    _is_one_whole_model,
+    _has_sane_sizes,
+    _has_known_rope_scaling,
+    _has_consistent_experts,
+    _has_a_vocabulary,
+)

@@ -1,0 +1,174 @@
+"""A file on its way into the models directory: `<file>.partial`, what it reports, how it fails.
+
+A partial file is always a prefix of the file, whichever source sent it, so that any source can go
+on where another stopped. It is also its own lock: whoever extends it holds an flock on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from localspec.catalog.entries import Entry
+from localspec.catalog.memory import show_bytes
+from localspec.errors import ChecksumMismatch, DiskFull, PullError
+
+CHUNK_BYTES = 1024 * 1024
+
+Stage: TypeAlias = Literal[
+    "connecting",
+    "waiting",
+    "downloading",
+    "verifying",
+    "quantizing",
+    "measuring",
+    "skipped",
+    "done",
+]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Where the preparation of one model stands. `detail` names the source, or the reason."""
+
+    model: str
+    stage: Stage
+    done_bytes: int = 0
+    total_bytes: int = 0
+    detail: str = ""
+
+
+Report: TypeAlias = Callable[[Step], None]
+
+
+class NoAnswer(Exception):
+    """This source could not deliver; the message says why, and the next one is tried."""
+
+
+class Partial:
+    """The prefix of `entry.file` that is here already. One owner at a time, one thread."""
+
+    def __init__(self, handle: int, path: Path, entry: Entry, report: Report) -> None:
+        self.entry = entry
+        self.path = path
+        self.num_bytes = 0
+        self.source = ""
+        self._file = os.fdopen(handle, "r+b")
+        self._digest = hashlib.sha256()
+        self._report = report
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that no source has sent yet."""
+        return self.entry.size_bytes - self.num_bytes
+
+    def resume(self) -> None:
+        """Read what an earlier pull left, so that the checksum covers it."""
+        left = os.fstat(self._file.fileno()).st_size
+        if left > self.entry.size_bytes:
+            self.restart()
+        self._file.seek(0)
+        while chunk := self._file.read(CHUNK_BYTES):
+            self._digest.update(chunk)
+            self.num_bytes += len(chunk)
+            self._say("verifying")
+
+    def append(self, chunk: bytes) -> None:
+        """Add the next bytes of the file. Raises NoAnswer when there are too many, DiskFull."""
+        if len(chunk) > self.missing_bytes:
+            raise NoAnswer(f"it sent more than {self.entry.size_bytes} bytes")
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            raise disk_error(error, self.path, self.missing_bytes) from error
+        self._digest.update(chunk)
+        self.num_bytes += len(chunk)
+        self._say("downloading")
+
+    def announce(self, extra_bytes: int = 0) -> None:
+        """Report the download, `extra_bytes` of it still outside this file."""
+        self._say("downloading", min(extra_bytes, self.missing_bytes))
+
+    def restart(self) -> None:
+        """Forget everything: these bytes are not the file's."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._digest = hashlib.sha256()
+        self.num_bytes = 0
+
+    def commit(self, destination: Path) -> None:
+        """Give the complete file its name. Raises ChecksumMismatch, and then starts over."""
+        found = self._digest.hexdigest()
+        if found != self.entry.sha256:
+            self.restart()
+            raise ChecksumMismatch(
+                f"{self.entry.file} from {self.source} has SHA-256 {found}, "
+                f"the catalog says {self.entry.sha256}. It was discarded."
+            )
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise disk_error(error, self.path, self.missing_bytes) from error
+        self.path.replace(destination)
+
+    def close(self) -> None:
+        """Keep what is here for the next pull; an empty partial is removed."""
+        if not self.num_bytes and os.fstat(self._file.fileno()).st_nlink:
+            self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what the disk did not take is fetched again
+            self._file.close()
+
+    def _say(self, stage: Stage, extra_bytes: int = 0) -> None:
+        done = self.num_bytes + extra_bytes
+        self._report(Step(self.entry.name, stage, done, self.entry.size_bytes, self.source))
+
+
+@contextlib.contextmanager
+def open_partial(entry: Entry, destination: Path, report: Report) -> Iterator[Partial]:
+    """The partial file of `destination`, locked; waits while another process extends it."""
+    path = destination.with_name(destination.name + ".partial")
+
+    def wait() -> None:
+        report(Step(entry.name, "waiting", detail="another pull of this file is running"))
+
+    partial = Partial(_open_locked(path, wait), path, entry, report)
+    try:
+        yield partial
+    finally:
+        partial.close()
+
+
+def _open_locked(path: Path, wait: Callable[[], None]) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                wait()
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            # The owner before us may have given the file its final name meanwhile.
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
+    """What `error` means for whoever is waiting for the file."""
+    if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return PullError(f"{path} cannot be written: {error.strerror}.")
+    return DiskFull(
+        f"{path.parent} is full; {show_bytes(missing_bytes)} of {path.name} are missing.",
+        fix="Make room and run the same command again: it goes on where it stopped.",
+    )

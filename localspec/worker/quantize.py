@@ -1,0 +1,67 @@
+"""The process that requantizes a model: `python -m localspec.worker.quantize SOURCE DESTINATION`.
+
+Native code may die on a strange file, so it does that here, alone. Standard output carries one JSON
+object, a `Result` or a `Failure`; llama.cpp's own words go to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from localspec.errors import LocalSpecError
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    """Decoding speed of both files, one token at a time; None when it was not asked for."""
+
+    tokens_per_second_before: float | None = None
+    tokens_per_second_after: float | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """Why there is no result. `code` is of errors.py."""
+
+    code: str
+    message: str
+    fix: str = ""
+
+
+def main() -> int:
+    """Quantize, measure, say it; the exit code is 0 or 1."""
+    parser = argparse.ArgumentParser(prog="python -m localspec.worker.quantize")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("destination", type=Path)
+    parser.add_argument("--kind", default="q4_0")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--measure", action="store_true")
+    asked = parser.parse_args()
+    # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        said: Result | Failure = _run(asked)
+    except LocalSpecError as error:
+        said = Failure(error.code, error.message, error.fix)
+    with answer:
+        answer.write(msgspec.json.encode(said))
+    return isinstance(said, Failure)
+
+
+def _run(asked: argparse.Namespace) -> Result:
+    # Imported late: --help and bad arguments need no native library.
+    from localspec.engine import llama  # noqa: PLC0415 - see above
+
+    llama.quantize(asked.source, asked.destination, kind=asked.kind, threads=asked.threads)
+    if not asked.measure:
+        return Result()
+    before = llama.measure_decode(asked.source, threads=asked.threads)
+    return Result(before, llama.measure_decode(asked.destination, threads=asked.threads))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
