@@ -1,0 +1,41 @@
+"""Sources of drafts, one file per kind, found by name.
+
+A kind is a module of this package with `build(**options) -> Drafter`. Nothing outside this package
+names one, so a new drafter is one new file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from typing import Any, cast
+
+from localspec.errors import ConfigError
+from localspec.types import Drafter
+
+
+def kinds() -> list[str]:
+    """The kinds that can be loaded, in alphabetical order. Imports none of them."""
+    return sorted(
+        module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")
+    )
+
+
+def load(kind: str, **options: Any) -> Drafter:
+    """The drafter of this kind, built with `options`, which are that kind's own.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    known = kinds()
+    if kind not in known:
+        near = difflib.get_close_matches(kind, known, n=1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f'There is no drafter "{kind}".',
+            fix=f"{hint}Known: {', '.join(known)}.",
+            param="speculation.drafters",
+        )
+    module = importlib.import_module(f"{__name__}.{kind}")
+    return cast("Drafter", module.build(**options))

@@ -1,0 +1,106 @@
+"""The index of earlier occurrences against a search by brute force."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.drafters._occurrences import LEVELS, MAX_CANDIDATES, MAX_MATCH, Match, Occurrences
+
+texts = st.integers(2, 5).flatmap(
+    lambda letters: st.lists(st.integers(0, letters - 1), min_size=1, max_size=120)
+)
+
+
+def brute_force(text: list[int], ahead: list[int]) -> list[Match]:
+    """Every earlier occurrence of the end of text + ahead, longest first, then latest first."""
+    whole = text + ahead
+    last = len(text) if ahead else len(text) - 1
+    found = []
+    for position in range(last, 0, -1):
+        length = 0
+        while (
+            length < min(position, MAX_MATCH)
+            and text[position - 1 - length] == whole[len(whole) - 1 - length]
+        ):
+            length += 1
+        if length:
+            found.append(Match(position, length))
+    return sorted(found, key=lambda match: -match.length)
+
+
+def same_class(matches: list[Match]) -> list[Match]:
+    """Those that share the longest power of two up to the largest block."""
+    if not matches:
+        return []
+    block = 1 << min(LEVELS - 1, matches[0].length.bit_length() - 1)
+    return [match for match in matches if match.length >= block]
+
+
+@given(texts, st.lists(st.integers(0, 4), max_size=6))
+def test_search_finds_what_brute_force_finds(text: list[int], ahead: list[int]) -> None:
+    """All occurrences in the same order; where there are too many, the latest of them."""
+    expected = same_class(brute_force(text, ahead))
+    found = Occurrences(text).search(ahead)
+    if len(expected) <= MAX_CANDIDATES:
+        assert found == expected
+    else:
+        latest = sorted(expected, key=lambda match: -match.position)[:MAX_CANDIDATES]
+        assert found == sorted(latest, key=lambda match: -match.length)
+
+
+@given(texts, st.lists(st.integers(1, 9), max_size=40))
+def test_an_index_grown_in_pieces_equals_one_built_at_once(
+    text: list[int], pieces: list[int]
+) -> None:
+    """`extend` may cut the text anywhere."""
+    grown = Occurrences()
+    rest = list(text)
+    for size in pieces:
+        grown.extend(rest[:size])
+        rest = rest[size:]
+    grown.extend(rest)
+    assert grown.text == text
+    assert grown.search() == Occurrences(text).search()
+    assert grown.search([0, 1]) == Occurrences(text).search([0, 1])
+
+
+@given(texts, st.integers(0, 130), st.integers(1, 60))
+def test_near_finds_the_best_occurrence_inside_its_window(
+    text: list[int], place: int, window: int
+) -> None:
+    """The longest agreement that ends in the window; the first of several."""
+    inside = [
+        match
+        for match in brute_force(text, [])
+        if place < match.position <= min(place + window, len(text) - 1)
+    ]
+    best = min(inside, key=lambda match: (-match.length, match.position), default=None)
+    assert Occurrences(text).near(place, window) == best
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many calls `work` makes, of C functions too: time that no busy machine disturbs."""
+    count = 0
+
+    def tally(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(tally)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_a_token_costs_the_same_in_a_periodic_text_as_in_any_other() -> None:
+    """Building is linear and a search does not grow with the text, where everything matches."""
+    small, large = Occurrences([7] * 4000), Occurrences([7] * 8000)
+    assert calls(large.search) == calls(small.search)
+    assert calls(lambda: large.extend([7])) == calls(lambda: small.extend([7]))
+    assert calls(lambda: Occurrences([7] * 8000)) < 2.01 * calls(lambda: Occurrences([7] * 4000))
