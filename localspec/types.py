@@ -115,6 +115,20 @@ class Draft:
             self.tokens[:count], self.parents[:count], self.signals[:count], self.laws[:count]
         )
 
+    def trunk(self) -> Draft:
+        """The path from the root along first children: what a backend without trees can verify."""
+        path: list[int] = []
+        for node, parent in enumerate(self.parents):
+            if parent == (path[-1] if path else -1):
+                path.append(node)
+        if len(path) == len(self.tokens):
+            return self
+        return Draft.chain(
+            [self.tokens[node] for node in path],
+            [self.signals[node] for node in path],
+            [self.laws[node] for node in path],
+        )
+
     def then(self, tail: Draft) -> Draft:
         """This chain continued by another: how two sources join in one draft."""
         count = len(self.tokens)

@@ -1,0 +1,78 @@
+"""Which rows share the next decode. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STALL_SECONDS = 0.2
+"""How long a prefill chunk may hold up streams that are decoding; longer is felt as a stutter."""
+
+MIN_CHUNK_ROWS = 16
+"""Smaller chunks would read all weights for almost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one session would like decoded: its undecoded `tail`, then `nodes` of a draft."""
+
+    tail: int
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What it gets: rows of its tail, draft nodes, and padding rows that are forgotten at once."""
+
+    tail: int = 0
+    nodes: int = 0
+    padding: int = 0
+
+    @property
+    def rows(self) -> int:
+        """All rows of this session in the decode."""
+        return self.tail + self.nodes + self.padding
+
+
+def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
+    """Rows of prefill in one decode: all that fit when nobody waits, else about STALL_SECONDS."""
+    if alone or seconds_per_row <= 0:
+        return most
+    return max(MIN_CHUNK_ROWS, min(most, int(STALL_SECONDS / seconds_per_row)))
+
+
+def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1) -> list[Share]:
+    """Divide one decode of at most `max_rows` rows; one Share per need, in order.
+
+    1. Sessions whose tail is one token come first and always get it: they are streaming.
+    2. Then prefill, oldest first, at most `chunk` rows together.
+    3. What is left goes to draft nodes, in order.
+
+    Args:
+        needs: In order of admission.
+        max_rows: At least `multiple` times the number of needs.
+        chunk: Rows of prefill.
+        multiple: Every session's rows are padded to a multiple of this.
+    """
+    tails = [1 if need.tail == 1 else 0 for need in needs]
+    free = max_rows - multiple * sum(tails)
+    chunk = min(chunk, free) // multiple * multiple
+    for index, need in enumerate(needs):
+        if need.tail > 1:
+            tails[index] = min(need.tail, chunk)
+            taken = _padded(tails[index], multiple)
+            chunk -= taken
+            free -= taken
+    shares = []
+    for need, tail in zip(needs, tails, strict=True):
+        nodes = 0
+        if tail == need.tail:
+            within = _padded(tail, multiple) - tail
+            nodes = min(need.nodes, within + free // multiple * multiple)
+            free -= _padded(tail + nodes, multiple) - _padded(tail, multiple)
+        shares.append(Share(tail, nodes, _padded(tail + nodes, multiple) - tail - nodes))
+    return shares
+
+
+def _padded(rows: int, multiple: int) -> int:
+    return -(-rows // multiple) * multiple

@@ -1,0 +1,197 @@
+"""A smaller language model as drafter: same vocabulary, its own llama.cpp context.
+
+What it decoded for a draft stays in its memory after the round, so that no token is ever decoded
+twice: after a rejection it reads the correction, after a full acceptance its own last token and the
+bonus. llama-server throws the drafted cells away and decodes them again each round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from localspec.engine.sampling import Sampler
+from localspec.engine.slots import common_prefix
+from localspec.types import Ask, Backend, Draft, Floats, Law, Row, Signal, Token
+
+NAME = "model"
+
+READ_ROWS = 256
+"""Rows of catching up in one round: a long prompt is read over several rounds, because other
+sessions wait meanwhile."""
+
+_EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
+_PRIORS = (0.35, 0.5, 0.72, 0.91, 0.975, 0.998)
+"""A draft model's confidence is honest: measured agreement of the 0.5B with the 1.5B target."""
+
+
+def build(*, context: Backend, n_vocab: int, ends: frozenset[Token]) -> ModelDrafter:
+    """A drafter on an open context.
+
+    Args:
+        context: The draft model's context, with as many slots as the target's. Owned from now on.
+        n_vocab: The target's vocabulary; the draft's own may be larger or smaller.
+        ends: End-of-generation tokens, after which drafting stops.
+    """
+    return ModelDrafter(context, n_vocab, ends)
+
+
+class ModelDrafter:
+    """A `Drafter`. All sessions of a round draft in lockstep, one forward for each depth."""
+
+    name = NAME
+    free = False
+
+    def __init__(self, context: Backend, n_vocab: int, ends: frozenset[Token]) -> None:
+        self._context = context
+        self._n_vocab = min(n_vocab, context.n_vocab)
+        self._ends = ends
+        self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
+
+    def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> ModelSession:
+        """Begin a request; nothing is decoded before the first `propose`."""
+        held = self._held[slot]
+        return ModelSession(slot, list(prompt), sampler, held, common_prefix(held, prompt))
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """Read what is pending, then draft until the budget ends or `worth` says stop."""
+        chains = [_Chain(ask) for ask in asks]
+        active = [chain for chain in chains if self._room(chain)]
+        feeds = [self._feed(chain) for chain in active]
+        active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
+        rows = [row for feed in feeds for row in feed[0]]
+        while rows:
+            logits = self._decode(rows)
+            drawn = [self._draw(chain, logits[i]) for i, chain in enumerate(active)]
+            active = [chain for chain, more in zip(active, drawn, strict=True) if more]
+            rows = [self._next_row(chain) for chain in active]
+        return [chain.draft() for chain in chains]
+
+    def close(self) -> None:
+        """Free the draft's context."""
+        close = getattr(self._context, "close", None)
+        if close is not None:
+            close()
+
+    def _room(self, chain: _Chain) -> bool:
+        ask = chain.ask
+        length = len(chain.session.tokens) + len(ask.prefix) + ask.budget
+        return ask.budget > 0 and length < self._context.context
+
+    def _feed(self, chain: _Chain) -> tuple[list[Row], bool]:
+        """Rows that bring the draft's memory up to the chain's root, and whether they reach it."""
+        session = chain.session
+        wanted = [*session.tokens, *chain.ask.prefix.tokens]
+        held = session.held
+        keep = session.agreed
+        if keep == len(session.tokens):
+            keep += common_prefix(held[keep:], chain.ask.prefix.tokens)
+        keep = min(keep, len(wanted) - 1)
+        if keep < len(held):
+            self._context.truncate(session.slot, keep)
+            del held[keep:]
+        new = wanted[keep : keep + READ_ROWS]
+        complete = keep + len(new) == len(wanted)
+        held += new
+        session.agreed = min(len(held), len(session.tokens))
+        last = len(new) - 1 if complete else len(new)
+        rows = [
+            Row(token, keep + index, session.slot, index == last) for index, token in enumerate(new)
+        ]
+        return rows, complete
+
+    def _decode(self, rows: Sequence[Row]) -> Floats:
+        """One forward, or several when many sessions catch up at once; logits of wanting rows."""
+        most = self._context.max_rows
+        if len(rows) <= most:
+            return self._context.decode(rows)
+        parts = [
+            self._context.decode(rows[start : start + most]).copy()
+            for start in range(0, len(rows), most)
+        ]
+        return np.concatenate(parts)
+
+    def _draw(self, chain: _Chain, logits: Floats) -> bool:
+        """Add one node; whether to go on."""
+        logits = logits[: self._n_vocab]
+        ask, sampler = chain.ask, chain.session.sampler
+        path = [*ask.prefix.tokens, *chain.tokens]
+        back = sampler.looks_back
+        recent = chain.session.tokens[-back:] if back else []
+        position = len(chain.session.tokens) + len(path)
+        token, law = sampler.propose(logits, recent, path, position)
+        chain.tokens.append(token)
+        chain.laws.append(law)
+        chain.signals.append(_signal(logits, token, sampler))
+        if token in self._ends or len(chain.tokens) >= ask.budget:
+            return False
+        return ask.worth(chain.signals)
+
+    def _next_row(self, chain: _Chain) -> Row:
+        held, token = chain.session.held, chain.tokens[-1]
+        held.append(token)
+        return Row(token, len(held) - 1, chain.session.slot, wants_logits=True)
+
+
+@dataclass(slots=True)
+class ModelSession:
+    """The draft model's memory of one request.
+
+    `held` is what the slot's KV cache holds, drafted tokens of the last round included; its first
+    `agreed` tokens are those of the text.
+    """
+
+    slot: int
+    tokens: list[Token]
+    sampler: Sampler
+    held: list[Token]
+    agreed: int
+
+    @property
+    def pending(self) -> int:
+        """Tokens to read before the next draft."""
+        return len(self.tokens) - self.agreed
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Extend the text; drafted tokens that became text need no second reading."""
+        for token in tokens:
+            at = len(self.tokens)
+            if self.agreed == at and at < len(self.held) and self.held[at] == token:
+                self.agreed += 1
+            self.tokens.append(token)
+
+    def close(self) -> None:
+        """Nothing to free: the slot's cells serve the next request that begins the same."""
+
+
+@dataclass(slots=True)
+class _Chain:
+    """A draft in the making."""
+
+    ask: Ask
+    tokens: list[Token] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    laws: list[Law | None] = field(default_factory=list)
+
+    @property
+    def session(self) -> ModelSession:
+        session = self.ask.session
+        assert isinstance(session, ModelSession)  # noqa: S101 — opened by this drafter
+        return session
+
+    def draft(self) -> Draft:
+        return Draft.chain(self.tokens, self.signals, self.laws)
+
+
+def _signal(logits: Floats, token: Token, sampler: Sampler) -> Signal:
+    """The drawn token's probability under the draft's plain softmax, in one of a few bins.
+
+    Sampled requests have bins of their own: there a draft is kept when two draws agree.
+    """
+    peak = float(logits.max())
+    total = float(np.exp(logits - peak).sum())
+    probability = float(np.exp(float(logits[token]) - peak)) / total
+    bucket = int(np.searchsorted(_EDGES, probability, side="right"))
+    return Signal(NAME, bucket + (0 if sampler.greedy else len(_PRIORS)), _PRIORS[bucket])

@@ -1,0 +1,144 @@
+"""Who owns a request's tokens: `Session`, from which every length and position is derived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localspec.engine.sampling import Sampler
+from localspec.engine.verify import Frontier
+from localspec.types import (
+    Constraint,
+    Draft,
+    DraftSession,
+    FinishReason,
+    SamplingParams,
+    SourceCount,
+    SpeculationParams,
+    Token,
+    Verdict,
+)
+
+TARGET = "target"
+"""The source of tokens that no draft proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the engine needs of a request: numbers only.
+
+    `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
+    `expected_tokens` is the predicted length of the output, which amortises reading the prompt.
+    """
+
+    id: str
+    client: str
+    prompt: list[Token]
+    sampling: SamplingParams
+    speculation: SpeculationParams
+    max_tokens: int
+    route: str = "speculating"
+    expected_tokens: float = 256.0
+    constraint: Constraint | None = None
+    ignore_eos: bool = False
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one request cost and what speculation did for it. Clock readings in seconds."""
+
+    admitted_at: float
+    first_token_at: float = 0.0
+    last_token_at: float = 0.0
+    rounds: int = 0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    host_seconds: float = 0.0
+    sources: dict[str, SourceCount] = field(default_factory=dict)
+
+    def count(self, draft: Draft, accepted: int) -> None:
+        """One verified chain, of which the first `accepted` nodes were kept."""
+        for position, signal in enumerate(draft.signals):
+            source = self.sources.setdefault(signal.source, SourceCount())
+            kept = position < accepted
+            source.drafted += 1
+            source.accepted += kept
+            for counts, add in (
+                (source.drafted_by_position, 1),
+                (source.accepted_by_position, int(kept)),
+            ):
+                counts.extend([0] * (position + 1 - len(counts)))
+                counts[position] += add
+
+    @property
+    def drafted(self) -> int:
+        """Verified nodes of all sources."""
+        return sum(source.drafted for source in self.sources.values())
+
+    @property
+    def accepted(self) -> int:
+        """Those that the target kept."""
+        return sum(source.accepted for source in self.sources.values())
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One request in its slot, from admission to retirement. Owned by the engine's thread.
+
+    `tokens` is prompt and output; `cached` counts the positions whose keys and values the target
+    holds. The tail `tokens[cached:]` is still to be decoded: many tokens during prefill, one after.
+    """
+
+    request: Request
+    slot: int
+    tokens: list[Token]
+    cached: int
+    cached_tokens: int
+    sampler: Sampler
+    meter: Meter
+    drafters: dict[str, DraftSession] = field(default_factory=dict)
+    memory: object = None
+    finish: FinishReason | None = None
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.request.prompt)
+
+    @property
+    def n_output(self) -> int:
+        """Tokens decided so far."""
+        return len(self.tokens) - self.n_prompt
+
+    @property
+    def remaining(self) -> int:
+        """Output tokens that may still come."""
+        return self.request.max_tokens - self.n_output
+
+    @property
+    def tail(self) -> int:
+        """Committed tokens that the target has not decoded yet; never 0."""
+        return len(self.tokens) - self.cached
+
+    @property
+    def decoding(self) -> bool:
+        """Past prefill: the tail is the single token that the last round decided."""
+        return self.tail == 1 and self.n_output > 0
+
+    def frontier(self, ends: frozenset[Token]) -> Frontier:
+        """Where the text ends now; `ends` are the model's end-of-generation tokens."""
+        back = self.sampler.looks_back
+        recent = self.tokens[-back:] if back else []
+        return Frontier(
+            self.sampler,
+            recent,
+            len(self.tokens),
+            frozenset() if self.request.ignore_eos else ends,
+        )
+
+    def commit(self, draft: Draft, verdict: Verdict) -> list[Token]:
+        """Append what the target kept; returns it. The new last token is not decoded yet."""
+        kept = [draft.tokens[node] for node in verdict.accepted]
+        self.cached = len(self.tokens) + len(kept)
+        kept.append(verdict.token)
+        self.tokens += kept
+        return kept

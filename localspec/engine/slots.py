@@ -1,0 +1,44 @@
+"""Prefix reuse: which free slot already holds the longest part of a prompt. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from localspec.types import Token
+
+
+@dataclass(slots=True)
+class Slot:
+    """What a slot's memory holds once its session is gone: whose tokens, and how recently."""
+
+    client: str = ""
+    tokens: list[Token] = field(default_factory=list)
+    used: int = 0
+    busy: bool = False
+
+
+def common_prefix(one: Sequence[Token], other: Sequence[Token]) -> int:
+    """Length of the longest prefix that both sequences share."""
+    length = min(len(one), len(other))
+    if list(one[:length]) == list(other[:length]):
+        return length
+    return next(index for index in range(length) if one[index] != other[index])
+
+
+def choose(slots: Sequence[Slot], client: str, prompt: Sequence[Token]) -> tuple[int, int] | None:
+    """The best free slot for a prompt and how many tokens it may reuse; None if all are busy.
+
+    The last token of the prompt is always decoded again, because its logits are needed. Only the
+    client's own tokens are reused: a hit shows in the time to the first token, and one client must
+    not learn another's prompts by it. Without a hit the least recently used slot is taken.
+    """
+    best: tuple[int, int] | None = None
+    rank = (-1, 0)
+    for index, slot in enumerate(slots):
+        if slot.busy:
+            continue
+        shared = common_prefix(slot.tokens, prompt[:-1]) if slot.client == client else 0
+        if (shared, -slot.used) > rank or best is None:
+            best, rank = (index, shared), (shared, -slot.used)
+    return best

@@ -1,0 +1,433 @@
+"""One step of generation for all sessions: draft, decode, verify, commit, truncate.
+
+The engine knows tokens; never text, HTTP or policy. It belongs to one thread. Time comes from the
+clock it is given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localspec.control import scheduler
+from localspec.control.controller import Controller, Drafted, Judged, Neural, Round, View
+from localspec.control.scheduler import Need, Share
+from localspec.engine.exactness import Shape
+from localspec.engine.sampling import Sampler
+from localspec.engine.session import TARGET, Meter, Request, Session
+from localspec.engine.slots import Slot, choose
+from localspec.engine.verify import VERIFIERS
+from localspec.errors import Busy, EngineError
+from localspec.types import (
+    Ask,
+    Backend,
+    Draft,
+    Drafter,
+    DraftSession,
+    FinishReason,
+    Floats,
+    Row,
+    Signal,
+    Token,
+    Verdict,
+)
+
+_log = logging.getLogger("localspec.engine")
+
+SPECULATING = "speculating"
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a step gave one session: new tokens, where each came from, and whether that was all."""
+
+    session: Session
+    tokens: list[Token]
+    sources: list[str]
+    finish: FinishReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a step: rows of prefill in one decode, and nodes of one session's draft."""
+
+    prefill_rows: int = 512
+    max_draft: int = 24
+
+
+@dataclass(slots=True)
+class _Drafting:
+    """The drafts of one round and what making them cost, aligned with its decoding sessions."""
+
+    sessions: list[Session]
+    views: list[View]
+    drafts: list[Draft]
+    drafted: list[Drafted]
+
+
+class Engine:
+    """Advances sessions on one target.
+
+    Args:
+        target: The model that decides.
+        drafters: Sources of drafts by name; a session opens those that its request allows.
+        controller: Decides source and depth each round, and learns from every round.
+        ends: The target's end-of-generation tokens.
+        shape: Row counts whose logits agree (`engine/exactness.py`).
+        limits: Bounds of a step.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(  # noqa: PLR0913 — the whole house is put together here
+        self,
+        target: Backend,
+        drafters: Mapping[str, Drafter],
+        controller: Controller,
+        *,
+        ends: frozenset[Token],
+        shape: Shape,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self.target = target
+        self.drafters = dict(drafters)
+        self.controller = controller
+        self.steps = 0
+        self._ends = ends
+        self._shape = shape
+        self._limits = limits
+        self._clock = clock
+        self._slots = [Slot() for _ in range(target.n_slots)]
+        self._sessions: list[Session] = []
+        self._prefill_row_seconds = 0.0
+        self.max_rows = min(target.max_rows, shape.max_rows)
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    @property
+    def free_slots(self) -> int:
+        """Requests that could be admitted now."""
+        return sum(not slot.busy for slot in self._slots)
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """Admitted and not yet retired, oldest first."""
+        return self._sessions
+
+    @property
+    def context(self) -> int:
+        """Tokens that one session may hold; padding rows need the last few positions."""
+        return self.target.context - self._shape.multiple
+
+    def admit(self, request: Request) -> Session:
+        """Give a request a slot, reusing the longest prefix that one already holds.
+
+        Raises:
+            Busy: every slot is taken.
+        """
+        chosen = choose(self._slots, request.client, request.prompt)
+        if chosen is None:
+            raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
+        index, shared = chosen
+        if shared < len(self._slots[index].tokens) and not self._shape.can_roll_back:
+            shared = 0
+        self.target.truncate(index, shared)
+        self._slots[index].busy = True
+        sampler = Sampler(request.sampling, request.constraint, request.speculation.verify)
+        session = Session(
+            request=request,
+            slot=index,
+            tokens=list(request.prompt),
+            cached=shared,
+            cached_tokens=shared,
+            sampler=sampler,
+            meter=Meter(admitted_at=self._clock()),
+        )
+        if request.route == SPECULATING:
+            allowed = request.speculation.drafters
+            session.memory = self.controller.open_session()
+            session.drafters = {
+                name: drafter.open(index, request.prompt, sampler)
+                for name, drafter in self.drafters.items()
+                if allowed is None or name in allowed
+            }
+        self._sessions.append(session)
+        return session
+
+    def retire(self, session: Session, keep: int | None = None) -> None:
+        """Free the session's slot. Its memory stays for the next prompt that begins the same.
+
+        Args:
+            session: An admitted session.
+            keep: Output tokens that belong to the text (a stop string may have cut it short); all
+                by default.
+        """
+        self._sessions.remove(session)
+        for opened in session.drafters.values():
+            opened.close()
+        length = session.cached
+        if keep is not None:
+            length = min(length, session.n_prompt + keep)
+        if length < session.cached and not self._shape.can_roll_back:
+            length = 0
+        self.target.truncate(session.slot, length)
+        slot = self._slots[session.slot]
+        slot.client = session.request.client
+        slot.tokens = session.tokens[:length]
+        slot.used = self.steps
+        slot.busy = False
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    def step(self) -> list[Advance]:
+        """One decode for all sessions; what each of them gained. Nothing to do gives [].
+
+        Raises:
+            EngineError: llama.cpp failed; the engine must not be used any more.
+        """
+        if not self._sessions:
+            return []
+        self.steps += 1
+        began = self._clock()
+        round_ = self._draft([session for session in self._sessions if session.decoding])
+        drafts = dict(zip(round_.sessions, round_.drafts, strict=True))
+        shares = self._share(drafts)
+        rows = [
+            row
+            for session, share in zip(self._sessions, shares, strict=True)
+            for row in self._rows(session, share, drafts.get(session, Draft()))
+        ]
+        before = self._clock()
+        logits = self.target.decode(rows)
+        after = self._clock()
+        verdicts = self._judge(shares, drafts, logits)
+        ended = self._clock()
+        self._account(round_, shares, verdicts, (began, before, after, ended))
+        return [advance for advance, _ in verdicts.values()]
+
+    def _share(self, drafts: Mapping[Session, Draft]) -> list[Share]:
+        needs = [
+            Need(session.tail, len(drafts.get(session, Draft()))) for session in self._sessions
+        ]
+        chunk = scheduler.chunk_rows(
+            self._prefill_row_seconds,
+            alone=not any(session.decoding for session in self._sessions),
+            most=self._limits.prefill_rows,
+        )
+        return scheduler.share(
+            needs, max_rows=self.max_rows, chunk=chunk, multiple=self._shape.multiple
+        )
+
+    def _rows(self, session: Session, share: Share, draft: Draft) -> list[Row]:
+        """The session's rows in order of position: tail, draft, padding."""
+        start = session.cached
+        tokens = session.tokens[start : start + share.tail]
+        tokens += draft.tokens[: share.nodes]
+        tokens += tokens[-1:] * share.padding
+        first_decided = share.tail - 1 if share.tail == session.tail else share.rows
+        last_decided = share.tail + share.nodes
+        return [
+            Row(token, start + index, session.slot, first_decided <= index < last_decided)
+            for index, token in enumerate(tokens)
+        ]
+
+    # --- draft ------------------------------------------------------------------------------------
+
+    def _draft(self, sessions: list[Session]) -> _Drafting:
+        views = [self._view(session) for session in sessions]
+        plans = self.controller.plan(views)
+        drafts = [plan.base for plan in plans]
+        drafted: list[Drafted] = []
+        for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
+            asking = [index for index, plan in enumerate(plans) if plan.extend == name]
+            asks = [
+                Ask(
+                    sessions[index].drafters[name],
+                    plans[index].base,
+                    plans[index].budget,
+                    plans[index].worth,
+                )
+                for index in asking
+            ]
+            pending = sum(ask.session.pending for ask in asks)
+            began = self._clock()
+            tails = self._propose(name, asks, [sessions[index] for index in asking])
+            seconds = self._clock() - began
+            read = pending - sum(ask.session.pending for ask in asks)
+            depth = max((len(tail) for tail in tails), default=0)
+            drafted.append(Drafted(name, read, depth, seconds))
+            for index, tail in zip(asking, tails, strict=True):
+                drafts[index] = drafts[index].then(tail)
+        drafts = [draft.trunk() for draft in drafts]
+        cuts = self.controller.cut(views, drafts)
+        heads = [draft.head(cut) for draft, cut in zip(drafts, cuts, strict=True)]
+        return _Drafting(sessions, views, heads, drafted)
+
+    def _view(self, session: Session) -> View:
+        wish = session.request.speculation
+        most = self._limits.max_draft if wish.max_draft is None else wish.max_draft
+        room = self.context - len(session.tokens)
+        budget = max(0, min(most, self._limits.max_draft, session.remaining - 1, room))
+        free: list[Draft] = []
+        neural: list[Neural] = []
+        for name, opened in list(session.drafters.items()):
+            if not self.drafters[name].free:
+                neural.append(Neural(name, opened.pending))
+            elif budget:
+                ask = Ask(opened, Draft(), budget, _always)
+                free += [draft for draft in self._propose(name, [ask], [session]) if draft.tokens]
+        expected = session.request.expected_tokens - session.n_output
+        return View(
+            free=tuple(free),
+            neural=tuple(neural),
+            budget=budget,
+            remaining=min(float(session.remaining), max(expected, _TAIL_TOKENS)),
+            always=wish.mode == "always",
+            memory=session.memory,
+        )
+
+    def _propose(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:
+        """Ask a drafter; one that fails or lies costs its sessions that drafter, nothing else."""
+        try:
+            drafts = self.drafters[name].propose(asks)
+            for ask, draft in zip(asks, drafts, strict=True):
+                self._check(ask, draft)
+        except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
+            _log.exception("drafter %s failed and is left out of these requests", name)
+            for session in sessions:
+                _close_quietly(session.drafters.pop(name))
+            return [Draft() for _ in asks]
+        return drafts
+
+    def _check(self, ask: Ask, draft: Draft) -> None:
+        """A draft is foreign input: it must not reach native code unchecked."""
+        sane = (
+            len(draft) <= ask.budget
+            and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
+            and all(0 <= token < self.target.n_vocab for token in draft.tokens)
+            and all(-1 <= parent < node for node, parent in enumerate(draft.parents))
+        )
+        if not sane:
+            raise EngineError(f"A draft of {len(draft)} nodes is malformed.")
+
+    # --- verify, commit, truncate -----------------------------------------------------------------
+
+    def _judge(
+        self, shares: Sequence[Share], drafts: Mapping[Session, Draft], logits: Floats
+    ) -> dict[Session, tuple[Advance, Draft]]:
+        """What each session whose tail is decoded gained, and by which draft; others move on."""
+        verdicts: dict[Session, tuple[Advance, Draft]] = {}
+        row = 0
+        for session, share in zip(self._sessions, shares, strict=True):
+            held = session.cached + share.rows
+            if share.tail < session.tail:
+                session.cached += share.tail
+            else:
+                draft = drafts.get(session, Draft()).head(share.nodes)
+                mine = logits[row : row + 1 + share.nodes]
+                row += 1 + share.nodes
+                verify = VERIFIERS[session.request.speculation.verify]
+                verdict = verify(draft, mine, session.frontier(self._ends))
+                verdicts[session] = (self._commit(session, draft, verdict), draft)
+            if session.cached < held:
+                self.target.truncate(session.slot, session.cached)
+        return verdicts
+
+    def _commit(self, session: Session, draft: Draft, verdict: Verdict) -> Advance:
+        tokens = session.commit(draft, verdict)
+        sources = [draft.signals[node].source for node in verdict.accepted]
+        sources.append(TARGET)
+        if verdict.token in self._ends and not session.request.ignore_eos:
+            session.finish = "stop"
+        elif session.remaining <= 0 or len(session.tokens) >= self.context:
+            session.finish = "length"
+        if session.finish is None:
+            for opened in session.drafters.values():
+                opened.commit(tokens)
+            if session.sampler.constraint is not None:
+                session.sampler.constraint.commit(tokens)
+        return Advance(session, tokens, sources, session.finish)
+
+    # --- learn ------------------------------------------------------------------------------------
+
+    def _account(
+        self,
+        round_: _Drafting,
+        shares: Sequence[Share],
+        verdicts: Mapping[Session, tuple[Advance, Draft]],
+        times: tuple[float, float, float, float],
+    ) -> None:
+        """Charge the round to its sessions and let the controller learn from it."""
+        began, before, after, ended = times
+        draft_seconds = sum(drafted.seconds for drafted in round_.drafted)
+        host_seconds = (ended - began) - (after - before) - draft_seconds
+        for session, (advance, draft) in verdicts.items():
+            meter = session.meter
+            meter.last_token_at = ended
+            if meter.first_token_at == 0.0:
+                meter.first_token_at = ended
+                continue
+            meter.rounds += 1
+            meter.draft_seconds += draft_seconds
+            meter.verify_seconds += after - before
+            meter.host_seconds += host_seconds
+            meter.count(draft, agreement(draft, advance.tokens))
+        rows = sum(share.rows for share in shares)
+        prefill = sum(share.tail for share in shares if share.tail > 1)
+        if prefill >= scheduler.MIN_CHUNK_ROWS:
+            self._prefill_row_seconds = (after - before) / rows
+        elif prefill == 0 and round_.views:
+            self.controller.observe(
+                Round(
+                    rows=rows,
+                    target_seconds=after - before,
+                    host_seconds=host_seconds,
+                    drafted=tuple(round_.drafted),
+                    views=tuple(round_.views),
+                    judged=tuple(
+                        judged(view, verdicts[session][1], verdicts[session][0].tokens)
+                        for session, view in zip(round_.sessions, round_.views, strict=True)
+                    ),
+                )
+            )
+
+
+_TAIL_TOKENS = 16.0
+"""A request that outlives its prediction is expected to go on for about this long."""
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True
+
+
+def agreement(draft: Draft, committed: Sequence[Token]) -> int:
+    """How many nodes of a chain are what the target said, an end of generation included."""
+    pairs = zip(draft.tokens, committed, strict=False)
+    return next(
+        (index for index, (node, token) in enumerate(pairs) if node != token),
+        min(len(draft), len(committed)),
+    )
+
+
+def judged(view: View, draft: Draft, committed: Sequence[Token]) -> Judged:
+    """A round's lesson for one session: its own draft, and the free drafts that were not taken.
+
+    A free source is scored at every committed token, whether it was verified or not: its nodes
+    agree up to the first that differs; the nodes after that, and those after the last committed
+    token, stay unknown.
+    """
+    evidence = []
+    for free in view.free:
+        same = agreement(free, committed)
+        known = min(len(free), len(committed), same + 1)
+        first = agreement(draft, free.tokens)  # those were verified, and are counted there
+        evidence += [(free.signals[node], node < same) for node in range(first, known)]
+    return Judged(draft, agreement(draft, committed), tuple(evidence))
+
+
+def _close_quietly(opened: DraftSession) -> None:
+    try:
+        opened.close()
+    except Exception:  # noqa: BLE001 — it is being thrown away
+        _log.exception("a drafter failed while it was closed")

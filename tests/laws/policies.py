@@ -1,0 +1,117 @@
+"""Policies that always draft, so that laws are tested at every depth and not where it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from localspec.control.controller import Plan, Round, View
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Draft, DraftSession, Signal, Token
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True
+
+
+class FixedDepth:
+    """Every round drafts `depth` nodes: the free source's, then `extend`'s."""
+
+    def __init__(self, depth: int, extend: str | None = None) -> None:
+        self.depth = depth
+        self.extend = extend
+        self.rounds: list[Round] = []
+
+    def open_session(self) -> None:
+        """No memory."""
+
+    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
+        """The longest free chain, continued by the named source."""
+        del other_rows
+        plans = []
+        for view in views:
+            depth = min(self.depth, view.budget)
+            base = max(view.free, key=len, default=Draft()).head(depth)
+            able = any(neural.name == self.extend for neural in view.neural)
+            extend = self.extend if able and len(base) < depth else None
+            plans.append(Plan(base, extend, depth - len(base), _always))
+        return plans
+
+    def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
+        """Everything that was drafted is verified."""
+        del views, other_rows
+        return [len(draft) for draft in drafts]
+
+    def observe(self, round_: Round) -> None:
+        """Keep it for the test to look at."""
+        self.rounds.append(round_)
+
+
+@dataclass
+class _Silent:
+    tokens: list[Token]
+    pending: int = 0
+    closed: bool = field(default=False)
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        self.tokens += tokens
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Rubbish:
+    """A drafter that proposes random tokens, now and then a whole tree of them."""
+
+    name = "rubbish"
+    free = True
+
+    def __init__(self, n_vocab: int) -> None:
+        self._n_vocab = n_vocab
+        self._random = np.random.default_rng(1)
+
+    def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> DraftSession:
+        """Nothing to prepare."""
+        del slot, sampler
+        return _Silent(list(prompt))
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """As many random tokens as the budget allows."""
+        drafts = []
+        for ask in asks:
+            tokens = self._random.integers(0, self._n_vocab, ask.budget).tolist()
+            draft = Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens))
+            if self._random.random() < 0.3:
+                parents = tuple(
+                    int(self._random.integers(-1, node + 1)) - 1 for node in range(len(tokens))
+                )
+                parents = tuple(max(-1, parent) for parent in parents)
+                draft = Draft(draft.tokens, parents, draft.signals, draft.laws)
+            drafts.append(draft)
+        return drafts
+
+    def close(self) -> None:
+        """Nothing held."""
+
+
+class Raising(Rubbish):
+    """A drafter that fails whenever it is asked."""
+
+    name = "raising"
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """Never answers."""
+        raise RuntimeError(f"no draft for {len(asks)} sessions")
+
+
+class Lying(Rubbish):
+    """A drafter that proposes tokens which do not exist, and too many of them."""
+
+    name = "lying"
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """Ids beyond the vocabulary."""
+        tokens = [-1, 1 << 31, self._n_vocab] * 40
+        return [Draft.chain(tokens, [Signal(self.name, 0, 1.0)] * len(tokens)) for _ in asks]

@@ -1,0 +1,164 @@
+"""The first promise: speculation never changes a token. Real llama.cpp, strict shape, tiny models."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import PROMPTS, SLOTS, House, finish, output
+from policies import FixedDepth, Lying, Raising, Rubbish
+
+from localspec.types import Drafter, SamplingParams, SpeculationParams
+
+CHAINS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "seeded": SamplingParams(temperature=0.8, seed=1234),
+    "penalties": SamplingParams(
+        temperature=1.0,
+        seed=5,
+        top_k=0,
+        repetition_penalty=1.3,
+        frequency_penalty=0.2,
+        presence_penalty=0.1,
+        logit_bias={65: 2.0, 66: -100.0},
+    ),
+}
+DEPTHS = (1, 2, 3, 4, 7, 15)
+
+
+def _cell(house: House, name: str) -> tuple[dict[str, Drafter], str | None]:
+    """The drafters of a cell, and which of them is the neural one."""
+    adversaries = {"rubbish": Rubbish, "lying": Lying, "raising": Raising}
+    if name in adversaries:
+        return {name: adversaries[name](house.target.n_vocab)}, None
+    names = name.split("+")
+    return house.drafters(*names), "model" if "model" in names else None
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("drafter", ["rubbish", "lookup", "model", "lookup+model"])
+def test_any_drafter_at_any_depth_gives_the_tokens_of_plain_decoding(
+    house: House, chain: str, drafter: str
+) -> None:
+    """For 1 to 4 sessions and each depth, tokens equal; drafts were accepted and rejected."""
+    sampling = CHAINS[chain]
+    requests = [house.request(prompt, sampling) for prompt in PROMPTS]
+    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+    drafted = accepted = 0
+
+    for count in range(1, SLOTS + 1):
+        for depth in DEPTHS:
+            drafters, neural = _cell(house, drafter)
+            engine = house.engine(drafters, FixedDepth(depth, neural))
+            sessions = finish(engine, requests[:count])
+            drafted += sum(session.meter.drafted for session in sessions)
+            accepted += sum(session.meter.accepted for session in sessions)
+
+            assert [output(session) for session in sessions] == plain[:count]
+
+    assert 0 < accepted < drafted
+
+
+@pytest.mark.parametrize("drafter", ["raising", "lying"])
+def test_a_broken_drafter_costs_nobody_a_token(house: House, drafter: str) -> None:
+    """A drafter that raises or proposes ids that do not exist is left out; the answer stands."""
+    requests = [house.request(prompt, CHAINS["greedy"]) for prompt in PROMPTS]
+    plain = finish(house.engine({}, FixedDepth(0)), requests)
+    drafters, _ = _cell(house, drafter)
+
+    sessions = finish(house.engine(drafters, FixedDepth(4)), requests)
+
+    assert [output(session) for session in sessions] == [output(session) for session in plain]
+    assert all(session.drafters == {} for session in sessions)
+
+
+def test_an_end_of_generation_inside_a_draft_ends_the_text(house: House) -> None:
+    """With EOG likely, drafts run past it; the text ends there as in plain decoding."""
+    likely = {token: 4.0 for token in house.target.eog}
+    ended = 0
+    for seed in range(12):
+        sampling = SamplingParams(temperature=1.0, seed=seed, logit_bias=likely)
+        request = house.request(PROMPTS[0], sampling, ignore_eos=False)
+        (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
+        engine = house.engine(house.drafters("lookup", "model"), FixedDepth(7, "model"))
+
+        (session,) = finish(engine, [request])
+
+        assert (output(session), session.finish) == (output(plain), plain.finish)
+        ended += session.finish == "stop"
+    assert ended > 0
+
+
+@pytest.mark.parametrize("chain", ["greedy", "seeded"])
+def test_a_reused_prefix_changes_nothing(house: House, chain: str) -> None:
+    """A follow-up turn that finds its prefix cached answers as one that reads everything anew."""
+    sampling = CHAINS[chain]
+    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(5, "model"))
+    (first,) = finish(engine, [house.request(PROMPTS[1], sampling)])
+    longer = [*first.tokens, *house.request(PROMPTS[0], sampling).prompt]
+
+    (second,) = finish(engine, [house.request(longer, sampling)])
+    (fresh,) = finish(house.engine({}, FixedDepth(0)), [house.request(longer, sampling)])
+
+    assert second.cached_tokens >= len(first.tokens) - 1
+    assert fresh.cached_tokens == 0
+    assert output(second) == output(fresh)
+
+
+def test_another_client_reuses_nothing(house: House) -> None:
+    """Prefixes are kept by client: the same prompt from someone else is read anew."""
+    engine = house.engine({}, FixedDepth(0))
+    finish(engine, [house.request(PROMPTS[3], CHAINS["greedy"], client="one")])
+
+    (other,) = finish(engine, [house.request(PROMPTS[3], CHAINS["greedy"], client="two")])
+    (same,) = finish(engine, [house.request(PROMPTS[3], CHAINS["greedy"], client="one")])
+
+    assert other.cached_tokens == 0
+    assert same.cached_tokens > 0
+
+
+def test_sessions_that_come_and_go_do_not_disturb_each_other(house: House) -> None:
+    """Admitted while others decode, retired early, chunked differently: each text is its own."""
+    sampling = CHAINS["seeded"]
+    requests = [house.request(prompt, sampling, tokens=30) for prompt in PROMPTS]
+    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+    engine = house.engine(
+        house.drafters("lookup", "model"), FixedDepth(3, "model"), prefill_rows=16
+    )
+    sessions = []
+    for request in requests:
+        sessions.append(engine.admit(request))
+        for _ in range(3):
+            engine.step()
+    engine.retire(sessions.pop(1), keep=2)
+    plain.pop(1)
+    while engine.sessions:
+        for advance in engine.step():
+            if advance.finish is not None:
+                engine.retire(advance.session)
+
+    assert [output(session) for session in sessions] == plain
+
+
+def test_the_context_ends_an_answer_the_same_way(house: House) -> None:
+    """At the edge of the context, with any depth, the answer has plain decoding's tokens."""
+    sampling = CHAINS["seeded"]
+    room = house.engine({}, FixedDepth(0)).context
+    prompt = (house.request(PROMPTS[0], sampling).prompt * 100)[: room - 12]
+    (plain,) = finish(house.engine({}, FixedDepth(0)), [house.request(prompt, sampling)])
+    for depth in DEPTHS:
+        engine = house.engine(house.drafters("lookup", "model"), FixedDepth(depth, "model"))
+
+        (session,) = finish(engine, [house.request(prompt, sampling)])
+
+        assert output(session) == output(plain)
+        assert (session.finish, len(session.tokens)) == ("length", room)
+
+
+def test_a_request_may_choose_its_drafters_and_its_depth(house: House) -> None:
+    """`drafters` and `max_draft` of a request bound what is proposed for it."""
+    wish = SpeculationParams(mode="always", drafters=["model"], max_draft=2)
+    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(9, "model"))
+
+    (session,) = finish(engine, [house.request(PROMPTS[2], CHAINS["greedy"], speculation=wish)])
+
+    assert set(session.meter.sources) == {"model"}
+    assert len(session.meter.sources["model"].drafted_by_position) == 2
