@@ -1,0 +1,198 @@
+"""The shape of the code, read off its syntax trees: what may import what, and where native code is.
+
+localspec_daemon ─▶ catalog ────────────────────┐
+cli ─▶ bench ─▶ client, catalog ────────────────┤
+worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, types, paths, errors
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
+
+LEAVES = {"errors", "types", "config", "protocol", "frames", "paths"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "paths": {"errors"},
+    "types": {"errors"},
+    "config": {"errors", "types"},
+    "protocol": {"errors", "types", "config"},
+    "frames": {"errors", "types", "config", "protocol"},
+    "control": LEAVES,
+    "engine": LEAVES | {"control"},
+    "drafters": LEAVES | {"engine"},
+    "text": LEAVES,
+    "worker": LEAVES | {"control", "engine", "drafters", "text"},
+    "catalog": LEAVES,
+    "client": LEAVES,
+    "bench": LEAVES | {"client", "catalog"},
+    "cli": LEAVES | {"client", "catalog", "bench"},
+    "localspec_daemon": LEAVES | {"catalog"},
+    "__init__": LEAVES | {"client"},  # the library's public names
+}
+PURE = (
+    "localspec/control",
+    *(f"localspec/engine/{name}.py" for name in ("sampling", "verify", "slots")),
+)
+WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
+MAX_LINES = 450
+
+
+class Import(NamedTuple):
+    """One imported module, as a dotted name, and where."""
+
+    module: str
+    line: int
+
+
+class Source(NamedTuple):
+    """One file of the project and what it imports at run time, inside functions too."""
+
+    path: Path
+    text: str
+    imports: tuple[Import, ...]
+
+    @property
+    def name(self) -> str:
+        """Its path from the repository's root, as a person would write it."""
+        return self.path.relative_to(REPOSITORY).as_posix()
+
+    @property
+    def room(self) -> str:
+        """The part of the drawing that it belongs to."""
+        return self.path.relative_to(REPOSITORY).with_suffix("").parts[1]
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes that can run: `if TYPE_CHECKING` is left out, its `else` is not."""
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        children: Iterable[ast.AST] = node.orelse
+    else:
+        yield node
+        children = ast.iter_child_nodes(node)
+    for child in children:
+        yield from walk(child)
+
+
+def imports(tree: ast.AST) -> Iterator[Import]:
+    """Every import of a tree; `from a import b` counts as a.b, for b may be a module."""
+    for node in walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            for alias in node.names:
+                yield Import(f"{node.module}.{alias.name}", node.lineno)
+
+
+def sources(*roots: Path) -> list[Source]:
+    """All Python files below `roots`."""
+    found = []
+    for path in sorted(path for root in roots for path in root.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found.append(Source(path, text, tuple(imports(ast.parse(text)))))
+    return found
+
+
+CODE = sources(*ROOTS)
+
+
+def ours(imported: Import) -> str | None:
+    """The room that an import enters, None when it is not ours."""
+    package, _, rest = imported.module.partition(".")
+    if package == "localspec_daemon":
+        return package
+    return rest.partition(".")[0] if package == "localspec" else None
+
+
+def test_the_drawing_knows_every_room() -> None:
+    """A new room gets its place in the picture before it gets code."""
+    assert {source.room for source in CODE} <= set(MAY_IMPORT)
+
+
+def test_arrows_point_down_only() -> None:
+    """A room imports itself and what lies below it in the drawing, at run time nothing else."""
+    upward = [
+        f"{source.name}:{imported.line} imports {imported.module}"
+        for source in CODE
+        for imported in source.imports
+        if (room := ours(imported)) in MAY_IMPORT
+        and room != source.room
+        and room not in MAY_IMPORT[source.room]
+    ]
+    assert upward == []
+
+
+def test_the_drawing_has_no_circle() -> None:
+    """The table above is an order: every room can be put after all that it may import."""
+    placed: set[str] = set()
+    while ready := {room for room, below in MAY_IMPORT.items() if below <= placed} - placed:
+        placed |= ready
+    assert placed == set(MAY_IMPORT)
+
+
+def test_one_file_imports_llama_cpp() -> None:
+    """Native code has one door."""
+    doors = {
+        source.name
+        for source in CODE
+        for imported in source.imports
+        if imported.module.partition(".")[0] == "llama_cpp"
+    }
+    assert doors == {"localspec/engine/llama.py"}
+
+
+def test_decisions_know_no_clock_and_no_files() -> None:
+    """Control, sampling, verification and slots are functions of their arguments."""
+    impure = [
+        f"{source.name}:{imported.line} imports {imported.module}"
+        for source in CODE
+        if source.name.startswith(PURE)
+        for imported in source.imports
+        if imported.module.partition(".")[0] in WORLD
+    ]
+    assert impure == []
+    assert all((REPOSITORY / name).exists() for name in PURE)
+
+
+def test_only_packages_are_packages() -> None:
+    """An editable install puts the repository on the path, where `daemon` would hide another's."""
+    for name in ("daemon", "models", "tests", "docs"):
+        assert not (REPOSITORY / name / "__init__.py").exists()
+
+
+def test_files_stay_small_and_named_after_something() -> None:
+    """What grows is split by noun; what has no noun has no file."""
+    everything = [*CODE, *sources(REPOSITORY / "tests")]
+    long = {s.name: lines for s in everything if (lines := s.text.count("\n")) > MAX_LINES}
+    assert long == {}
+    vague = {"utils", "util", "helpers", "common", "misc", "manager"}
+    assert [s.name for s in everything if s.path.stem in vague] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "absent"),
+    [
+        ("localspec.cli.main", {"llama_cpp", "numpy", "localspec.engine", "localspec_daemon"}),
+        ("localspec.client", {"llama_cpp", "numpy", "localspec.engine"}),
+        ("localspec_daemon.__main__", {"llama_cpp", "localspec.engine", "localspec.worker"}),
+    ],
+)
+def test_an_entry_does_not_load_what_it_must_not(entry: str, absent: set[str]) -> None:
+    """Starting the command line is quick, and the supervisor survives whatever native code does."""
+    code = f"import sys, {entry}; print(*sys.modules)"
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=REPOSITORY
+    )
+    assert child.returncode == 0, child.stderr
+    assert set(child.stdout.split()) & absent == set()
