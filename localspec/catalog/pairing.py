@@ -66,8 +66,11 @@ def _texts(target: Header, draft: Header, shared: int) -> str:
     if ours[:shared] == theirs[:shared]:
         return ""
     token = next(index for index in range(shared) if ours[index] != theirs[index])
+    sizes = ""
+    if len(ours) != len(theirs):
+        sizes = f"The vocabularies have {len(ours)} and {len(theirs)} tokens. "
     return (
-        f"Token {token} differs: {_show(ours[token])} in the target, "
+        f"{sizes}Token {token} differs: {_show(ours[token])} in the target, "
         f"{_show(theirs[token])} in the draft."
     )
 

@@ -9,8 +9,8 @@ from localspec.catalog.entries import Entry
 from localspec.catalog.pull import pull
 from localspec.catalog.quantize import Quantized, quantize
 from localspec.catalog.registry import Registry, Resolved
-from localspec.catalog.transfer import Report, Step
-from localspec.errors import LocalSpecError
+from localspec.catalog.transfer import Report, Step, building
+from localspec.errors import LocalSpecError, ModelError
 
 
 def ensure_pair(
@@ -48,20 +48,57 @@ def ensure_entry(
     if entry.quantize is None or entry.quantized_file is None:
         pull(entry, directory, on_progress)
         return None
-    made, source = directory / entry.quantized_file, directory / entry.file
-    if keep_source:
-        pull(entry, directory, on_progress)
-    if verified.holds(made, entry.sha256):
+    made = directory / entry.quantized_file
+    if verified.holds(made, entry.sha256) and not keep_source:
         return None
-    if made.exists():
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def wait() -> None:
+        on_progress(Step(entry.name, "waiting", detail="another process is building a model"))
+
+    with building(directory, wait):
+        return _build(entry, made, on_progress, keep_source=keep_source)
+
+
+def _build(entry: Entry, made: Path, on_progress: Report, *, keep_source: bool) -> Quantized | None:
+    source = made.parent / entry.file
+    keep_source |= source.exists()
+    if keep_source:
+        pull(entry, made.parent, on_progress)
+    if made.exists():  # built by another process meanwhile, or put here by the user
         header.read(made)
         verified.mark(made, entry.sha256)
         return None
-    was_here = source.exists()
-    pull(entry, directory, on_progress)
-    result = quantize(source, made, on_progress, kind=entry.quantize)
+    pull(entry, made.parent, on_progress)
+    result = quantize(source, made, on_progress, kind=entry.quantize or "q4_0")
     verified.mark(made, entry.sha256)
-    if not was_here:
+    if not keep_source:
         source.unlink()
-    on_progress(Step(entry.name, "done", result.bytes_after, result.bytes_after))
+    on_progress(Step(entry.name, "done", result.bytes_after, result.bytes_after, str(result)))
+    return result
+
+
+def quantize_model(
+    name: str, directory: Path, on_progress: Report, *, kind: str, threads: int = 0
+) -> Quantized:
+    """Requantize an installed model into a new one, `<file>-<kind>`, that keeps its draft.
+
+    Raises UnknownModel and what quantizing raises.
+    """
+    registry = Registry(directory)
+    found = registry.resolve(name)
+    stem = found.target_path.stem.lower()
+    made = directory / f"{stem.removesuffix(f'-{kind}')}-{kind}.gguf"
+    if made.exists():
+        raise ModelError(
+            f"{made.name} is already here.", fix=f"Remove it first: localspec models rm {made.stem}"
+        )
+
+    def wait() -> None:
+        on_progress(Step(name, "waiting", detail="another process is building a model"))
+
+    with building(directory, wait):
+        result = quantize(found.target_path, made, on_progress, kind=kind, threads=threads)
+    if found.draft_name is not None and Registry(directory).find(made.stem).draft is None:
+        registry.attach(made.stem, found.draft_name)
     return result

@@ -28,13 +28,23 @@ _LOOK_SECONDS = 0.2
 
 
 class Quantized(msgspec.Struct, frozen=True):
-    """What requantizing brought. Speeds are tokens per second of one-token decoding, if measured."""
+    """What requantizing brought. Speeds are those of one-token decoding, if measured."""
 
     path: Path
     bytes_before: int
     bytes_after: int
     tokens_per_second_before: float | None = None
     tokens_per_second_after: float | None = None
+
+    def __str__(self) -> str:
+        said = f"{show_bytes(self.bytes_after)} instead of {show_bytes(self.bytes_before)}"
+        if self.tokens_per_second_before and self.tokens_per_second_after:
+            gain = self.tokens_per_second_after / self.tokens_per_second_before
+            said += (
+                f", {self.tokens_per_second_after:.1f} tokens/s instead of "
+                f"{self.tokens_per_second_before:.1f} ({gain:.1f} times)"
+            )
+        return said
 
 
 def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by name
@@ -48,8 +58,8 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
 ) -> Quantized:
     """Write `source` with every matrix as `kind` to `destination`, replacing it when complete.
 
-    The result has passed the same header checks as any model, and speaks the same tokens. Raises
-    BadGGUF, ModelError, EngineError, DiskFull, PullError.
+    The result has passed the same header checks as any model, and speaks the same tokens. The
+    caller holds `transfer.building`. Raises BadGGUF, ModelError, EngineError, DiskFull, PullError.
     """
     before = header.read(source)
     expected_bytes = _expected_bytes(before, kind)
@@ -59,8 +69,8 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
             f"{destination.name} needs {show_bytes(expected_bytes)}; "
             f"{destination.parent} has {show_bytes(free)} free."
         )
-    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
-    command = [sys.executable, "-m", "localspec.worker.quantize", str(source), str(temporary)]
+    temporary = destination.with_name(f".{destination.name}.tmp")
+    command = [sys.executable, "-P", "-m", "localspec.worker.quantize", str(source), str(temporary)]
     command += [f"--kind={kind}", f"--threads={threads}"] + ["--measure"] * measure
 
     def look() -> None:

@@ -24,10 +24,14 @@ _SUFFIX = ".gguf"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One name of the registry. `path` is None while a model of the catalog is not pulled."""
+    """One name of the registry. `path` is None while a model of the catalog is not pulled.
+
+    `file` is the name in the models directory; `path` is where its bytes are, links resolved.
+    """
 
     name: str
     path: Path | None
+    file: str | None = None
     draft: str | None = None
     role: str = "target"
     size_bytes: int = 0
@@ -62,9 +66,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A model file of one scan: `path` is inside the directory, `target` behind its links."""
+    """A model file of one scan; `target` is where its links lead."""
 
-    path: Path
     target: Path
     status: tuple[int, float]
     linked: bool
@@ -157,6 +160,7 @@ class Registry:
             known[name] = Model(
                 name=name,
                 path=here.target,
+                file=file,
                 draft=attached.get(name, entry.draft if entry else None),
                 role=entry.role if entry else "target",
                 size_bytes=here.status[0],
@@ -194,7 +198,7 @@ class Registry:
                 skipped.append(Skipped(path.name, "it is not a regular file"))
                 continue
             shape = (status.st_size, status.st_mtime)
-            found[path.name] = _Found(path, target, shape, path.is_symlink())
+            found[path.name] = _Found(target, shape, path.is_symlink())
         return found, skipped
 
 

@@ -27,6 +27,7 @@ Stage: TypeAlias = Literal[
     "connecting",
     "waiting",
     "downloading",
+    "copying",
     "verifying",
     "quantizing",
     "measuring",
@@ -172,3 +173,18 @@ def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
         f"{path.parent} is full; {show_bytes(missing_bytes)} of {path.name} are missing.",
         fix="Make room and run the same command again: it goes on where it stopped.",
     )
+
+
+@contextlib.contextmanager
+def building(directory: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """The right to make new files out of those in `directory`; one process at a time has it."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

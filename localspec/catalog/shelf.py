@@ -1,0 +1,125 @@
+"""The user's own files: put on the shelf that the models directory is, and taken off again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from localspec.catalog import entries, header, pairing
+from localspec.catalog.memory import show_bytes
+from localspec.catalog.registry import Model, Registry
+from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
+from localspec.errors import DiskFull, ModelError, PullError, UnknownModel
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
+
+
+def add(  # noqa: PLR0913 - what a user may say about a file, all by name
+    source: Path,
+    directory: Path,
+    on_progress: Report,
+    *,
+    name: str | None = None,
+    draft: str | None = None,
+    link: bool = False,
+) -> Model:
+    """Copy a GGUF into the models directory, or link to it, once its header is found sound.
+
+    `name` defaults to the file's own. `draft` is a model that proposes for it; the pair must be
+    able to speculate. Raises BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
+    """
+    found = header.read(source)
+    registry = Registry(directory)
+    chosen = _free_name(registry, name or source.stem.lower().replace(" ", "-"))
+    if draft is not None:
+        draft = _fitting(registry, found, draft)
+    destination = directory / f"{chosen}.gguf"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if link:
+            destination.symlink_to(source.resolve())
+        else:
+            _copy(source, destination, on_progress)
+    except OSError as error:
+        raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
+    if draft is not None:
+        registry.attach(chosen, draft)
+    return registry.find(chosen)
+
+
+def remove(name: str, directory: Path) -> int:
+    """Take a model off the shelf; returns the bytes that the disk got back.
+
+    A link is removed, not what it leads to. What an interrupted pull left of it goes too. Raises
+    UnknownModel, ModelError.
+    """
+    registry = Registry(directory)
+    model = registry.find(name)
+    entry = entries.load().get(model.name) if model.from_catalog else None
+    candidates = [directory / model.file] if model.file else []
+    if entry is not None:
+        candidates += [directory / entry.file, directory / f"{entry.file}.partial"]
+    present = [path for path in dict.fromkeys(candidates) if path.is_symlink() or path.exists()]
+    if not present:
+        raise UnknownModel(f'Model "{model.name}" is not on this machine.')
+    freed = 0
+    for path in present:
+        status = path.lstat()
+        try:
+            path.unlink()
+        except OSError as error:
+            raise ModelError(f"{path} cannot be removed: {error.strerror}.") from error
+        freed += status.st_size if status.st_nlink == 1 and not path.is_symlink() else 0
+    if model.name in registry.drafts():
+        registry.attach(model.name, None)
+    return freed
+
+
+def _free_name(registry: Registry, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ModelError(
+            f'"{name[:80]}" cannot be a model\'s name.',
+            fix="Choose one of lower-case letters, digits, dots, hyphens and underscores: --name.",
+        )
+    try:
+        taken = registry.find(name)
+    except UnknownModel:
+        return name
+    if taken.installed or name == taken.name:
+        raise ModelError(f'The name "{name}" is taken.', fix="Choose another one: --name.")
+    return name  # the file of a catalog entry that is not here yet
+
+
+def _fitting(registry: Registry, target: header.Header, draft: str) -> str:
+    model = registry.resolve(draft)
+    pairing.check(target, header.read(model.target_path)).demand()
+    return model.name
+
+
+def _copy(source: Path, destination: Path, on_progress: Report) -> None:
+    total = source.stat().st_size
+    free = shutil.disk_usage(destination.parent).free
+    if total > free:
+        raise DiskFull(
+            f"{source.name} needs {show_bytes(total)}; {destination.parent} has "
+            f"{show_bytes(free)} free.",
+            fix="Make room, or use --link.",
+        )
+    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
+    done = 0
+    try:
+        with source.open("rb") as reading, temporary.open("wb") as writing:
+            while chunk := reading.read(CHUNK_BYTES):
+                writing.write(chunk)
+                done += len(chunk)
+                on_progress(Step(destination.stem, "copying", done, total))
+            writing.flush()
+            os.fsync(writing.fileno())
+        header.read(temporary)
+        temporary.rename(destination)
+    except OSError as error:
+        raise disk_error(error, destination, total - done) from error
+    finally:
+        temporary.unlink(missing_ok=True)

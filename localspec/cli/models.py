@@ -1,0 +1,244 @@
+"""`localspec models`: list, show, pull, import, rm, check, quantize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from localspec import config as configuration
+from localspec import paths
+from localspec.catalog import describe, entries, header, pairing, prepare, shelf
+from localspec.catalog.memory import show_bytes
+from localspec.catalog.quantize import KINDS
+from localspec.catalog.registry import Model, Registry
+from localspec.cli.progress import shown
+from localspec.cli.render import printable
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
+
+
+@click.group()
+def models() -> None:
+    """List, pull, import and inspect models.
+
+    Example: localspec models list
+    """
+
+
+@models.command("list")
+@_JSON
+def list_models(*, as_json: bool) -> None:
+    """Show every model here and in the catalog.
+
+    Example: localspec models list
+    """
+    registry = Registry(_directory())
+    rows, skipped = registry.models(), registry.skipped()
+    if as_json:
+        _emit({"models": [_row(model) for model in rows], "skipped": skipped})
+        return
+    width = max(len(model.name) for model in rows)
+    click.echo(f"{'NAME':{width}}  {'SIZE':>9}  {'STATE':9}  DRAFT")
+    for model in rows:
+        size = show_bytes(model.size_bytes) if model.installed else "-"
+        state = ("linked" if model.linked else "here") if model.installed else "catalog"
+        draft = model.draft or ("(is a draft)" if model.role == "draft" else "-")
+        click.echo(printable(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}"))
+    for file in skipped:
+        click.echo(printable(f"skipped {file.file}: {file.reason}"), err=True)
+
+
+@models.command()
+@click.argument("model")
+@click.option("--context", type=click.IntRange(1, 1 << 22), help="Tokens to plan memory for.")
+@click.option("--template", is_flag=True, help="Print the chat template and nothing else.")
+@_JSON
+def show(model: str, context: int | None, *, template: bool, as_json: bool) -> None:
+    """Print what the header of MODEL, a name or a file, says about it.
+
+    Example: localspec models show qwen2.5-coder-1.5b-instruct --context 16384
+    """
+    settings = configuration.load(paths.config_file()).engine
+    context = context or settings.context
+    path, draft_path = _files(model)
+    said = describe.describe(header.read(path), context, settings.target.kv_type)
+    if template:
+        click.echo(printable(said.chat_template or "").rstrip("\n"))
+        return
+    draft = None
+    if draft_path is not None:
+        draft = describe.describe(header.read(draft_path), context, settings.draft.kv_type)
+    if as_json:
+        _emit({**msgspec.to_builtins(said), "draft_memory": draft.memory if draft else None})
+        return
+    for label, value in _lines(said, draft):
+        click.echo(printable(f"{label:16}{value}"))
+
+
+@models.command()
+@click.argument("model", required=False)
+@click.option("--keep-source", is_flag=True, help="Keep the file that a draft is made from.")
+@_JSON
+def pull(model: str | None, *, keep_source: bool, as_json: bool) -> None:
+    """Fetch MODEL and its draft; without a name, the default pair.
+
+    Interrupt it whenever you like: the next call goes on where it stopped. A draft is requantized
+    to INT4 here; the file it was made from is removed afterwards unless --keep-source is given.
+
+    Example: localspec models pull
+    """
+    settings = configuration.load(paths.config_file())
+    directory = _directory()
+    name = Registry(directory).find(model or settings.models.default).name
+    entry = entries.load().get(name)
+    with shown(as_json=as_json) as report:
+        if entry is not None and entry.quantize is not None:
+            prepare.ensure_entry(entry, directory, report, keep_source=keep_source)
+        found = prepare.ensure_pair(name, directory, report, draft_required=True)
+    if as_json:
+        _emit({"stage": "ready", **_paths(found.name, found.target_path, found.draft_path)})
+        return
+    click.echo(f"{found.name}: {found.target_path}")
+    if found.draft_name:
+        click.echo(f"{found.draft_name}: {found.draft_path}")
+
+
+@models.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", help="How the model is called; by default as the file is.")
+@click.option("--draft", metavar="MODEL", help="A model here that proposes for it.")
+@click.option("--link", is_flag=True, help="Link to the file instead of copying it.")
+@_JSON
+def import_file(
+    file: Path, name: str | None, draft: str | None, *, link: bool, as_json: bool
+) -> None:
+    """Make any GGUF FILE a model, once its header is found sound.
+
+    Example: localspec models import ~/Downloads/My-Model.Q4_K_M.gguf --name my-model
+    """
+    with shown(as_json=as_json) as report:
+        model = shelf.add(file, _directory(), report, name=name, draft=draft, link=link)
+    if as_json:
+        _emit({"stage": "ready", **_row(model)})
+    else:
+        click.echo(f"{model.name}: {model.path}")
+
+
+@models.command()
+@click.argument("model")
+@_JSON
+def rm(model: str, *, as_json: bool) -> None:
+    """Remove MODEL from this machine and say how much of the disk came back.
+
+    Example: localspec models rm smollm2-135m-instruct
+    """
+    directory = _directory()
+    name = Registry(directory).find(model).name
+    freed = shelf.remove(name, directory)
+    if as_json:
+        _emit({"model": name, "freed_bytes": freed})
+    else:
+        click.echo(f"removed {name}: {show_bytes(freed)} came back")
+
+
+@models.command()
+@click.argument("target")
+@click.argument("draft")
+@_JSON
+@click.pass_context
+def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> None:
+    """Say whether DRAFT can propose for TARGET, names or files; exit code 65 if not.
+
+    Example: localspec models check qwen2.5-coder-1.5b-instruct qwen2.5-coder-0.5b-instruct
+    """
+    verdict = pairing.check(header.read(_files(target)[0]), header.read(_files(draft)[0]))
+    if not as_json:
+        verdict.demand()
+        click.echo(f"ok: they share {verdict.shared_tokens} tokens and can speculate together")
+        return
+    _emit(verdict)
+    if not verdict.can_speculate:
+        context.exit(65)
+
+
+@models.command()
+@click.argument("model")
+@click.option("--kind", type=click.Choice(list(KINDS)), default="q4_0", show_default=True)
+@_JSON
+def quantize(model: str, kind: str, *, as_json: bool) -> None:
+    """Make a new model of MODEL in which every matrix is INT4, and measure both.
+
+    Example: localspec models quantize qwen2.5-coder-1.5b-instruct
+    """
+    threads = configuration.load(paths.config_file()).engine.target.threads
+    with shown(as_json=as_json) as report:
+        result = prepare.quantize_model(model, _directory(), report, kind=kind, threads=threads)
+    if as_json:
+        _emit({"stage": "ready", "model": result.path.stem, **msgspec.to_builtins(result)})
+    else:
+        click.echo(f"{result.path.stem}: {result}")
+
+
+def _directory() -> Path:
+    chosen = configuration.load(paths.config_file()).models.directory
+    return Path(chosen).expanduser() if chosen else paths.models_dir()
+
+
+def _files(model: str) -> tuple[Path, Path | None]:
+    """The file behind a name, or the file itself, and the draft's if the name has one."""
+    path = Path(model).expanduser()
+    if ("/" in model or model.lower().endswith(".gguf")) and path.exists():
+        return path, None
+    found = Registry(_directory()).resolve(model)
+    return found.target_path, found.draft_path
+
+
+def _row(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "installed": model.installed,
+        "path": str(model.path) if model.path else None,
+        "size_bytes": model.size_bytes,
+        "role": model.role,
+        "draft": model.draft,
+        "linked": model.linked,
+        "from_catalog": model.from_catalog,
+    }
+
+
+def _paths(name: str, target: Path, draft: Path | None) -> dict[str, str | None]:
+    return {"model": name, "path": str(target), "draft_path": str(draft) if draft else None}
+
+
+def _lines(said: describe.Description, draft: describe.Description | None) -> list[tuple[str, str]]:
+    lines = [
+        ("file", f"{said.file}, {show_bytes(said.file_bytes)}"),
+        ("name", said.name or "-"),
+        ("architecture", f"{said.architecture}, {said.layers} layers"),
+        ("parameters", f"{said.parameters:,} at {said.bits_per_weight} bits"),
+    ]
+    for group in said.groups:
+        types = " + ".join(f"{name} {show_bytes(size)}" for name, size in group.types.items())
+        lines.append((f"  {group.name}"[:16], types))
+    digest = said.chat_template_sha256
+    lines += [
+        ("context", f"{said.context_length:,} tokens trained"),
+        ("vocabulary", f"{said.vocabulary_size:,} tokens, {said.tokenizer}"),
+        ("chat template", f"sha256 {digest}" if digest else "none"),
+    ]
+    total = 0
+    for what, part in (("target", said), ("draft", draft)):
+        if part is not None:
+            kept = part.memory
+            total += kept.weight_bytes + kept.kv_bytes
+            weights, cache = show_bytes(kept.weight_bytes), show_bytes(kept.kv_bytes)
+            lines.append((f"memory {what}", f"{weights} weights + {cache} KV cache"))
+    lines.append(("memory together", f"{show_bytes(total)} at {said.memory.context:,} tokens"))
+    return lines
+
+
+def _emit(value: Any) -> None:
+    click.echo(msgspec.json.encode(value).decode())
