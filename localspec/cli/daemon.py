@@ -1,0 +1,145 @@
+"""Commands about the daemon's process: serve, start, stop, restart, logs, reload, socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from typing import IO
+
+import click
+
+from localspec import paths
+from localspec.cli import launch
+from localspec.client import Client
+from localspec.errors import ConfigError, LocalSpecError, NotRunning
+
+FOLLOW_SECONDS = 0.2
+
+
+@click.command()
+def serve() -> None:
+    """Run the daemon in the foreground.
+
+    The log goes to stderr; Ctrl-C drains and ends it.
+
+    Example: localspec serve
+    """
+    os.execv(launch.DAEMON[0], launch.DAEMON)  # noqa: S606  our own interpreter, no shell
+
+
+@click.command()
+def start() -> None:
+    """Start the daemon in the background.
+
+    Returns as soon as it answers; a daemon that already runs is fine.
+
+    Example: localspec start
+    """
+    _start(Client.from_environment())
+
+
+@click.command()
+def stop() -> None:
+    """Let running answers finish, then end the daemon.
+
+    After server.drain_seconds of the configuration they are cut.
+
+    Example: localspec stop
+    """
+    _stop(Client.from_environment())
+
+
+@click.command()
+def restart() -> None:
+    """Stop the daemon and start it again.
+
+    Example: localspec restart
+    """
+    client = Client.from_environment()
+    _stop(client)
+    _start(client)
+
+
+def _start(client: Client) -> None:
+    try:
+        pid, found = launch.local_pid(client), "already running"
+    except NotRunning:
+        pid, found = launch.start(client)["pid"], "started"
+    click.echo(f"{found}: pid {pid}, socket {client}")
+
+
+def _stop(client: Client) -> None:
+    pid = launch.stop(client, drain_seconds=_drain_seconds())
+    click.echo(f"stopped: pid {pid}" if pid else "not running")
+
+
+def _drain_seconds() -> float:
+    from localspec import config  # noqa: PLC0415  the import costs more than most commands
+
+    try:
+        return config.load(paths.config_file()).server.drain_seconds
+    except ConfigError:  # a daemon must be stoppable whatever its file has become
+        return config.Config().server.drain_seconds
+
+
+@click.command()
+@click.option("-n", "--lines", default=50, show_default=True, type=click.IntRange(0, 1_000_000))
+@click.option("-f", "--follow", is_flag=True, help="Keep printing what is added.")
+def logs(*, lines: int, follow: bool) -> None:
+    """Show the daemon's log.
+
+    Example: localspec logs -f
+    """
+    path = launch.log_file()
+    launch.bound_log(path)
+    try:
+        file = path.open(encoding="utf-8", errors="replace")
+    except FileNotFoundError as error:
+        raise LocalSpecError(
+            f"There is no log at {path}: the daemon never ran in the background.",
+            fix="journalctl --user -u localspec  # where systemd runs it",
+        ) from error
+    with file:
+        for line in deque(file, maxlen=lines):
+            click.echo(line, nl=False)
+        if follow:
+            _follow(file)
+
+
+def _follow(file: IO[str]) -> None:
+    while True:
+        line = file.readline()
+        if line:
+            click.echo(line, nl=False)
+        elif os.fstat(file.fileno()).st_size < file.tell():
+            file.seek(0)  # emptied in place by bound_log
+        else:
+            time.sleep(FOLLOW_SECONDS)
+
+
+@click.command()
+def reload() -> None:
+    """Read the configuration and the models again.
+
+    A configuration with a mistake is refused here; the daemon keeps its last good one in any case.
+
+    Example: localspec reload
+    """
+    from localspec import config  # noqa: PLC0415  the import costs more than most commands
+
+    pid = launch.local_pid(Client.from_environment())
+    config.load(paths.config_file())
+    with launch.Watch(pid) as watch:
+        watch.signal(signal.SIGHUP)
+    click.echo(f"reloading: pid {pid}")
+
+
+@click.command()
+def socket() -> None:
+    """Print where the daemon listens.
+
+    Example: curl --unix-socket "$(localspec socket)" http://localhost/v1/models
+    """
+    click.echo(Client.from_environment())

@@ -1,0 +1,91 @@
+"""The figures of a run in one line and, for `/stats`, in full. What was not sent is not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localspec.client import End
+
+SPECULATING = "speculating"
+"""The router's word for a request that was not kept from speculating."""
+
+
+def line(end: End) -> str:
+    """One line: `212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, ...) · ...`."""
+    return " · ".join(_parts(end))
+
+
+def _parts(end: End) -> Iterator[str]:
+    tokens = end.usage.get("completion_tokens", end.timings.get("predicted_n"))
+    if tokens is not None:
+        yield f"{tokens} token{'s' * (tokens != 1)}"
+    if end.timings.get("predicted_per_second"):
+        yield f"{end.timings['predicted_per_second']:.1f} tok/s"
+    yield from _drafts(end, tokens or 0)
+    if "ttft_seconds" in end.speculation:
+        yield f"ttft {_span(end.speculation['ttft_seconds'])}"
+    cached = (end.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    if cached:
+        yield f"cached {cached}"
+    if end.reason == "length":
+        yield "cut at the token limit"
+
+
+def _drafts(end: End, tokens: int) -> Iterator[str]:
+    report = end.speculation
+    if not report:
+        return
+    if report["reason"] != SPECULATING:
+        yield f"plain: {report['reason']}"
+    drafted, accepted = report["drafted"], report["accepted"]
+    if drafted:
+        shares = ", ".join(
+            f"{name} {count['accepted']}" for name, count in report["sources"].items()
+        )
+        yield f"{accepted / drafted:.0%} of {drafted} drafted accepted ({shares})"
+        yield f"{accepted / max(tokens, accepted):.0%} of tokens from drafts"
+    elif report["reason"] == SPECULATING:
+        yield "nothing was worth drafting"
+
+
+def table(end: End) -> str:
+    """The figures of a run as aligned lines: counts, times, acceptance by source and position."""
+    rows = list(_rows(end))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _rows(end: End) -> Iterator[tuple[str, str]]:
+    usage, timings, report = end.usage, end.timings, end.speculation
+    yield "answer", line(end)
+    if end.model:
+        yield "model", end.model
+    if usage:
+        yield "prompt", f"{usage.get('prompt_tokens', 0)} tokens"
+    if timings:
+        yield "prefill", _rate(timings, "prompt")
+        yield "decode", _rate(timings, "predicted")
+    if not report:
+        return
+    yield "seed", str(report.get("seed", "not told"))
+    yield "rounds", f"{report['rounds']}, verified by the {report['verify']} rule"
+    seconds = [f"{part} {_span(report[f'{part}_seconds'])}" for part in ("draft", "verify", "host")]
+    yield "time in rounds", ", ".join(seconds)
+    for name, count in report["sources"].items():
+        yield name, f"{count['accepted']} of {count['drafted']} accepted{_positions(count)}"
+
+
+def _positions(count: dict[str, list[int]]) -> str:
+    pairs = zip(count["accepted_by_position"], count["drafted_by_position"], strict=False)
+    shares = [f"{accepted / drafted:.0%}" for accepted, drafted in pairs if drafted]
+    return f"; by position {' '.join(shares)}" if shares else ""
+
+
+def _rate(timings: dict[str, float], phase: str) -> str:
+    per_second = timings.get(f"{phase}_per_second", 0.0)
+    span = _span(timings.get(f"{phase}_ms", 0.0) / 1000)
+    return f"{timings.get(f'{phase}_n', 0)} tokens in {span}, {per_second:.1f} tok/s"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

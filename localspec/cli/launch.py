@@ -1,0 +1,183 @@
+"""Starting and ending the daemon process from outside: detached start, log file, waiting for exit.
+
+Unix only. The daemon guards its socket by itself, so two starts at once end with one daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from localspec import paths
+from localspec.client import Client
+from localspec.errors import DaemonError, LocalSpecError, NotRunning, RequestError
+
+START_SECONDS = 30.0
+POLL_SECONDS = 0.02
+LOG_BYTES = 8 * 1024 * 1024
+DRAIN_MARGIN_SECONDS = 5.0
+DAEMON = (sys.executable, "-P", "-m", "localspec_daemon")
+"""-P: a file of that name in the caller's directory must not become the daemon."""
+
+
+def reach(*, spawn: bool) -> Client:
+    """A client of the running daemon, started first where that is allowed. Raises NotRunning."""
+    client = Client.from_environment()
+    try:
+        client.status()
+    except NotRunning:
+        if not spawn or client.socket_path is None:
+            raise
+        start(client)
+    return client
+
+
+def log_file() -> Path:
+    """Where a daemon started in the background writes; one older file is kept beside it."""
+    return paths.state_dir() / "daemon.log"
+
+
+def start(client: Client) -> dict[str, Any]:
+    """Start the daemon detached from this terminal and return its status once it answers.
+
+    Raises DaemonError with the end of the log when it dies or stays silent.
+    """
+    log = log_file()
+    paths.make_private(log.parent)
+    bound_log(log)
+    written = log.stat().st_size if log.exists() else 0
+    pid = os.posix_spawn(
+        DAEMON[0],
+        DAEMON,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        exit_code = _exit_code(pid)
+        try:
+            return client.status()
+        except NotRunning as error:
+            if exit_code is not None:
+                raise _died(exit_code, log, written) from error
+        time.sleep(POLL_SECONDS)
+    raise DaemonError(
+        f"The daemon (pid {pid}) did not answer within {START_SECONDS:g} s.", fix="localspec logs"
+    )
+
+
+def stop(client: Client, *, drain_seconds: float) -> int | None:
+    """End the daemon and return its pid; None if none runs. Past the drain it is killed."""
+    try:
+        pid = local_pid(client)
+    except NotRunning:
+        return None
+    with Watch(pid) as watch:
+        watch.signal(signal.SIGTERM)
+        if not watch.wait(drain_seconds + DRAIN_MARGIN_SECONDS):
+            watch.signal(signal.SIGKILL)
+            watch.wait(DRAIN_MARGIN_SECONDS)
+    return pid
+
+
+def local_pid(client: Client) -> int:
+    """The daemon's pid, if it is a process of this machine. Raises NotRunning, RequestError."""
+    if client.socket_path is None:
+        raise RequestError(
+            f"The daemon at {client} is reached by TCP and may run elsewhere.",
+            fix="Unset LOCALSPEC_HOST to speak of the daemon of this machine.",
+        )
+    pid = client.status().get("pid")
+    if not isinstance(pid, int) or pid <= 1:
+        raise DaemonError("The daemon did not say which process it is.", fix="localspec logs")
+    return pid
+
+
+class Watch:
+    """Eyes on one process until it ends: never on its pid's next owner; a zombie has ended.
+
+    On Linux a pidfd, elsewhere a kqueue. Use in `with`.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._pidfd = os.pidfd_open(pid) if sys.platform == "linux" else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send `number`; a process that has just ended is no error. Raises LocalSpecError."""
+        try:
+            if sys.platform == "linux":
+                signal.pidfd_send_signal(self._pidfd or -1, number)
+            else:
+                os.kill(self._pid, number)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise LocalSpecError(f"Process {self._pid} belongs to another user.") from error
+
+    def wait(self, seconds: float) -> bool:
+        """True once the process has ended, False if it has not after `seconds`."""
+        if sys.platform == "linux":
+            poll = select.poll()
+            poll.register(self._pidfd or -1, select.POLLIN)
+            return bool(poll.poll(seconds * 1000))
+        queue = select.kqueue()
+        try:
+            ended = select.kevent(
+                self._pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
+            )
+            return bool(queue.control([ended], 1, seconds))
+        except ProcessLookupError:
+            return True
+        finally:
+            queue.close()
+
+
+def bound_log(log: Path, limit_bytes: int = LOG_BYTES) -> None:
+    """Move a log past its limit to `.1`, in place: a running daemon writes on."""
+    try:
+        if log.stat().st_size <= limit_bytes:
+            return
+        with log.open("rb") as file:
+            file.seek(-limit_bytes, os.SEEK_END)
+            paths.write_atomically(log.with_name(f"{log.name}.1"), file.read())
+        os.truncate(log, 0)
+    except FileNotFoundError:
+        return
+
+
+def _exit_code(pid: int) -> int | None:
+    """The exit code of our child, or None while it runs."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _died(exit_code: int, log: Path, start_bytes: int) -> DaemonError:
+    with log.open("rb") as file:
+        file.seek(start_bytes)
+        lines = file.read(LOG_BYTES).decode(errors="replace").splitlines()[-8:]
+    said = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
+    return DaemonError(
+        f"The daemon ended with exit code {exit_code} while starting:\n{said}",
+        fix="localspec config check",
+    )

@@ -1,0 +1,133 @@
+"""The command `localspec`: its table of commands and the one edge where errors become exit codes.
+
+Commands are imported when they are called, so that `localspec --help` and completion stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import click
+
+from localspec.errors import LocalSpecError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "chat": ("localspec.cli.chat:chat", "Talk to the model; starts the daemon when needed."),
+    "models": ("localspec.cli.models:models", "List, pull, import and inspect models."),
+    "start": ("localspec.cli.daemon:start", "Start the daemon in the background."),
+    "stop": ("localspec.cli.daemon:stop", "Let running answers finish, then end the daemon."),
+    "restart": ("localspec.cli.daemon:restart", "Stop the daemon and start it again."),
+    "status": ("localspec.cli.status:status", "Show what is loaded, where, and how it does."),
+    "logs": ("localspec.cli.daemon:logs", "Show the daemon's log."),
+    "reload": ("localspec.cli.daemon:reload", "Read the configuration and the models again."),
+    "serve": ("localspec.cli.daemon:serve", "Run the daemon in the foreground."),
+    "socket": ("localspec.cli.daemon:socket", "Print where the daemon listens."),
+    "config": ("localspec.cli.settings:config", "Show and check the configuration."),
+    "service": ("localspec.cli.service:service", "Let systemd or launchd keep the daemon running."),
+    "completion": (
+        "localspec.cli.completion:completion",
+        "Print the completion script of a shell.",
+    ),
+}
+"""Command -> (module:attribute, the first line of its help)."""
+
+EPILOG = """\b
+Exit codes:
+    0  done                      70  llama.cpp failed
+    1  failed                    75  loading or busy, try later
+    2  wrong usage or request    77  not allowed
+   65  not a usable model        78  wrong configuration
+   69  daemon or source away    130  interrupted
+
+\b
+Environment:
+  LOCALSPEC_HOST          unix:///path or 127.0.0.1:port of the daemon
+  LOCALSPEC_API_KEY_FILE  file with the token, for TCP
+  LOCALSPEC_CONFIG        configuration file
+  LOCALSPEC_MODELS        models directory
+  LOCALSPEC_NOHISTORY     if set, the chat writes no input history
+  NO_COLOR                if set, no colours
+"""
+
+INTERRUPTED = 130
+
+
+class Edge(click.Group):
+    """The root group: lazy commands, and every error of `errors.py` mapped to its exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        """Names in the order of the table, which is the order of a newcomer's needs."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+        """The command itself, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
+        """The table, without importing what it names."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; this is the one place that turns errors into exit codes."""
+        try:
+            return super().invoke(ctx)
+        except LocalSpecError as error:
+            if os.environ.get("LOCALSPEC_DEBUG"):
+                raise
+            complain(error)
+            ctx.exit(error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def complain(error: LocalSpecError) -> None:
+    """Say on stderr what happened, why, and what helps."""
+    click.echo(f"error: {error.message}", err=True)
+    if error.fix:
+        click.echo(f"  {error.fix}", err=True)
+
+
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  click's signature
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib import metadata  # noqa: PLC0415  slow to import, rarely asked for
+
+    try:
+        click.echo(f"localspec {metadata.version('localspec')}")
+    except metadata.PackageNotFoundError:
+        click.echo("localspec (run from its sources, not installed)")
+    ctx.exit()
+
+
+@click.group(
+    "localspec", cls=Edge, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+    help="Show the version and leave.",
+)  # fmt: skip
+def cli() -> None:
+    """Private inference on this machine, never slower with speculation than without.
+
+    \b
+    localspec chat                       talk
+    git diff | localspec chat "review"   ask about what a pipe brings
+    localspec status                     see what speculation does for you
+    """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    cli(prog_name="localspec")
+
+
+if __name__ == "__main__":
+    main()

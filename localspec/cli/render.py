@@ -1,0 +1,215 @@
+"""How an answer reaches the terminal while it is being written: plain, Markdown, or by origin."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Protocol, TextIO
+
+import click
+
+from localspec.client import End, Piece
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+PALETTE = ("green", "cyan", "magenta", "yellow")
+_CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: a model must not be able to command the terminal."""
+    return text.translate(_CONTROL)
+
+
+class Sink(Protocol):
+    """Where the pieces of one answer go. Used by one thread, closed once, also after Ctrl-C."""
+
+    def write(self, piece: Piece) -> None:
+        """Show new text now."""
+
+    def close(self, end: End | None) -> None:
+        """The answer is over; `end` is None where it was cut."""
+
+
+class PlainSink:
+    """Text as it comes. On a terminal without its control characters, in a pipe untouched."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._clean: Callable[[str], str] = printable if stream.isatty() else str
+        self._last = "\n"
+
+    def write(self, piece: Piece) -> None:
+        """Write and flush: whoever reads the pipe reads along."""
+        self._stream.write(self._clean(piece.text))
+        self._stream.flush()
+        self._last = piece.text[-1:] or self._last
+
+    def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
+        """End the last line."""
+        if self._last != "\n":
+            self._stream.write("\n")
+            self._stream.flush()
+
+
+class JsonSink:
+    """One JSON object per line: {"type":"text",...} for each piece, then {"type":"end",...}."""
+
+    def write(self, piece: Piece) -> None:
+        """Print the piece."""
+        _emit({"type": "text", **asdict(piece)})
+
+    def close(self, end: End | None) -> None:
+        """Print the figures."""
+        if end:
+            _emit({"type": "end", **asdict(end)})
+
+
+class SilentSink:
+    """For answers that are wanted whole."""
+
+    def write(self, piece: Piece) -> None:
+        """Nothing to show yet."""
+
+    def close(self, end: End | None) -> None:
+        """Nothing to show at all."""
+
+
+class OriginSink:
+    """Each token in the colour of the source that proposed it; no Markdown, colours would clash."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._seen: dict[str, None] = {}
+
+    def write(self, piece: Piece) -> None:
+        """Print the piece token by token; text without an origin stays plain."""
+        from rich.text import Text  # noqa: PLC0415  rich is slow to import and not always needed
+
+        text, start = Text(), 0
+        for length, source in piece.origins:
+            self._seen[source] = None
+            text.append(printable(piece.text[start : start + length]), style=origin_style(source))
+            start += length
+        text.append(printable(piece.text[start:]))
+        self._console.print(text, end="", soft_wrap=True)
+
+    def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
+        """Print the legend of the colours that occurred."""
+        from rich.text import Text  # noqa: PLC0415  as above
+
+        self._console.print()
+        if self._seen:
+            words = [Text(source, style=origin_style(source)) for source in self._seen]
+            self._console.print(Text(" ").join([Text("by", style="dim"), *words]))
+
+
+def origin_style(source: str) -> str:
+    """A colour that a source's name always gets; what the target decoded itself is plain."""
+    return "" if source == "target" else PALETTE[sum(source.encode()) % len(PALETTE)]
+
+
+class MarkdownSink:
+    """Markdown as it grows: finished blocks are printed once, only the last one is live.
+
+    A block is finished when the parser sees another one after it, so that nothing printed can
+    change its meaning later.
+    """
+
+    def __init__(self, console: Console) -> None:
+        from markdown_it import MarkdownIt  # noqa: PLC0415  slow, and the model is computing
+        from rich.live import Live  # noqa: PLC0415  as above
+
+        self._console = console
+        self._parse = MarkdownIt().enable("table").parse
+        self._open = ""
+        self._live: Live = Live(
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def write(self, piece: Piece) -> None:
+        """Add text; print what it finished."""
+        self._open += printable(piece.text)
+        if "\n" in piece.text:
+            self._print_finished()
+        self._live.update(_tail(self._open, self._console), refresh=True)
+
+    def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
+        """Print what is still open, whole or not."""
+        self._live.stop()
+        self._print(self._open)
+        self._open = ""
+
+    def _print_finished(self) -> None:
+        complete = self._open[: self._open.rfind("\n") + 1]
+        starts = [token.map[0] for token in self._parse(complete) if token.map and not token.level]
+        if len(starts) > 1:
+            lines = complete.splitlines(keepends=True)
+            finished = "".join(lines[: starts[-1]])
+            self._live.update("", refresh=True)
+            self._print(finished)
+            self._open = self._open[len(finished) :]
+
+    def _print(self, text: str) -> None:
+        from rich.markdown import Markdown  # noqa: PLC0415  as above
+
+        if text.strip():
+            self._console.print(Markdown(text))
+
+
+def _tail(text: str, console: Console) -> RenderableType:
+    """The open block, or the last lines of it that fit on the screen."""
+    from rich.markdown import Markdown  # noqa: PLC0415  as above
+    from rich.segment import Segment, Segments  # noqa: PLC0415  as above
+
+    lines = console.render_lines(Markdown(text), pad=False)[-max(1, console.height - 2) :]
+    return Segments(segment for line in lines for segment in (*line, Segment.line()))
+
+
+class Notice:
+    """One line on stderr that says what is being waited for; replaced in place on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Replace the line; where lines cannot be replaced, print only when the stage changes."""
+        text = printable(text).replace("\n", " ")
+        if can_redraw(self._stream):
+            self._stream.write(f"\r\x1b[K{text}")
+        elif _stage(text) != _stage(self._shown):
+            self._stream.write(f"{text}\n")
+        self._stream.flush()
+        self._shown = text
+
+    def clear(self) -> None:
+        """Remove the line before something else is printed."""
+        if self._shown and can_redraw(self._stream):
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._shown = ""
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """True for a terminal that knows cursor movement."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
+
+
+def _stage(text: str) -> str:
+    return re.sub(r"[\d.]+\s*%?", "", text)
+
+
+def _emit(value: object) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

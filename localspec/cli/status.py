@@ -1,0 +1,158 @@
+"""`localspec status`: the daemon and its models, as `/v1/status` tells them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.client import Client, Json
+from localspec.errors import NotRunning
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, as the daemon sent it.")
+def status(*, as_json: bool) -> None:
+    """Show what is loaded, where, and how it does.
+
+    Exit code 69 if no daemon runs.
+
+    Example: localspec status --json | jq .models
+    """
+    client = Client.from_environment()
+    try:
+        report = client.status()
+    except NotRunning:
+        if as_json:
+            click.echo(json.dumps({"running": False, "socket": str(client)}))
+        raise
+    if as_json:
+        click.echo(json.dumps({"running": True, **report}, separators=(",", ":")))
+    else:
+        show(report)
+
+
+def show(report: Json) -> None:
+    """Print the report for people."""
+    from rich.console import Console  # noqa: PLC0415  slow to import, of no use for --json
+    from rich.table import Table  # noqa: PLC0415  as above
+
+    console = Console(markup=False, highlight=False)
+    console.print(_head(report))
+    for name, value in _daemon_rows(report):
+        console.print(f"{name}: {value}", style="red" if name == "config error" else None)
+    for model in report.get("models", []):
+        console.print(f"\n{model['name']}{_title(model)}", style="bold")
+        grid = Table.grid(padding=(0, 2))
+        for name, value in _model_rows(model):
+            grid.add_row(f"  {name}", value)
+        console.print(grid)
+
+
+def _head(report: Json) -> str:
+    where = [str(report[key]) for key in ("socket", "tcp") if report.get(key)]
+    draining = ["draining"] if report.get("draining") else []
+    return " · ".join(
+        [
+            f"localspec {report['version']}",
+            f"pid {report['pid']}",
+            f"up {span(report['uptime_seconds'])}",
+            *where,
+            *draining,
+        ]
+    )
+
+
+def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
+    if report.get("config_error"):
+        yield "config error", f"{report['config_error']} (the last good one is in force)"
+    if report.get("restart_needed"):
+        yield "after a restart", ", ".join(report["restart_needed"])
+    if not report.get("models"):
+        yield "models", f"none in {report.get('models_directory', 'the models directory')}"
+
+
+def _title(model: Json) -> str:
+    words = [" (default)" if model.get("default") else "", f": {model['state']}"]
+    if loading := model.get("loading"):
+        words.append(f" {loading['stage']} {loading['fraction']:.0%}")
+    for key, what in (("active", "answering"), ("queued", "waiting")):
+        if model.get(key):
+            words.append(f", {model[key]} {what}")
+    if model.get("idle_seconds") is not None and model["state"] == "ready":
+        words.append(f", idle for {span(model['idle_seconds'])}")
+    if model.get("stalled"):
+        words.append(", stalled")
+    return "".join(words)
+
+
+def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
+    """What is known of one model, in the order of what people ask first."""
+    for key in ("error", "last_crash"):
+        if model.get(key):
+            yield key.replace("_", " "), model[key]
+    if model.get("target_path"):
+        of_bytes = f", {size(model['size_bytes'])}" if model.get("size_bytes") else ""
+        yield "target", Path(model["target_path"]).name + of_bytes
+    if model.get("draft_path"):
+        yield "draft", Path(model["draft_path"]).name
+    for held in model.get("devices", []):
+        yield "memory", f"{held['device']}: {held['what']} {size(held['bytes'])}"
+    if model.get("context"):
+        yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
+    yield from _speculation_rows(model)
+
+
+def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
+    if model.get("speculation_off"):
+        yield "speculation", f"off: {model['speculation_off']}"
+    elif model.get("drafters"):
+        yield "drafters", ", ".join(model["drafters"])
+    if model.get("exactness"):
+        detail = model.get("exactness_detail")
+        yield "exactness", model["exactness"] + (f": {detail}" if detail else "")
+    if model.get("safe_kernels"):
+        yield "kernels", "safe ones, because a load with the fast ones crashed"
+    if model.get("tokens_per_second"):
+        yield "speed", f"{model['tokens_per_second']:.1f} tok/s"
+    if model.get("cost_ms_by_rows"):
+        yield "decode", ", ".join(f"{n}: {ms:.0f} ms" for n, ms in _costs(model)) + " by rows"
+    for source, drafted in (model.get("drafted") or {}).items():
+        accepted = (model.get("accepted") or {}).get(source, 0)
+        yield "accepted", f"{source} {accepted} of {drafted}{share(accepted, drafted)}"
+    if model.get("routing"):
+        yield "requests", ", ".join(f"{count} {reason}" for reason, count in _counts(model))
+
+
+def _costs(model: Json) -> list[tuple[int, float]]:
+    return sorted((int(rows), ms) for rows, ms in model["cost_ms_by_rows"].items())
+
+
+def _counts(model: Json) -> list[tuple[str, Any]]:
+    return sorted(model["routing"].items(), key=lambda item: -item[1])
+
+
+def share(part: int, whole: int) -> str:
+    """` (57%)`; nothing of nothing is nothing."""
+    return f" ({part / whole:.0%})" if whole else ""
+
+
+def size(count_bytes: int) -> str:
+    """`1.12 GB`, as file managers count."""
+    value, unit = float(count_bytes), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:  # noqa: PLR2004  the factor between SI units
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit in ("B", "kB", "MB") else f"{value:.2f} {unit}"
+
+
+def span(seconds: float) -> str:
+    """`3 h 12 min`, the two largest units."""
+    total = int(seconds)
+    parts = [(total // 86400, "d"), (total // 3600 % 24, "h"), (total // 60 % 60, "min")]
+    words = [f"{count} {unit}" for count, unit in [*parts, (total % 60, "s")] if count]
+    return " ".join(words[:2]) or "0 s"

@@ -1,0 +1,323 @@
+"""The blocking client of the daemon's API: what the command line and scripts talk through.
+
+Standard library only, because its import time is felt at every call of `localspec`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from localspec import paths
+from localspec.errors import (
+    ConfigError,
+    DaemonError,
+    Forbidden,
+    LocalSpecError,
+    NotRunning,
+    RequestError,
+    by_code,
+)
+
+ANSWER_SECONDS = 10.0
+"""How long a question that needs no model may take before the daemon counts as stuck."""
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """No text yet, and why: "loading target 42%"."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New text of the answer; `origins` gives (length in characters, source) for each token."""
+
+    text: str
+    origins: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last event of an answer: why it ended and the figures of the run.
+
+    `usage` is OpenAI's object, `timings` llama-server's, `speculation` the protocol's
+    SpeculationReport; each is empty when the server did not send it.
+    """
+
+    reason: str
+    model: str = ""
+    usage: Json = field(default_factory=dict)
+    timings: Json = field(default_factory=dict)
+    speculation: Json = field(default_factory=dict)
+
+
+Event: TypeAlias = Waiting | Piece | End
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Client:
+    """One daemon's address. Holds no connection: each call opens its own and closes it.
+
+    Every method raises NotRunning when nobody listens, and otherwise the class of `errors.py` that
+    the daemon named.
+    """
+
+    def __init__(
+        self,
+        socket_path: Path | None = None,
+        *,
+        tcp: tuple[str, int] | None = None,
+        token: str = "",
+    ) -> None:
+        """A client of the socket, by default the user's own, or of a loopback TCP port."""
+        self.socket_path = None if tcp else socket_path or paths.socket_path()
+        self.tcp = tcp
+        self._token = token
+
+    @classmethod
+    def from_environment(cls) -> Client:
+        """The daemon meant by LOCALSPEC_HOST, else by the configuration. Raises ConfigError."""
+        host = os.environ.get("LOCALSPEC_HOST", "")
+        if host.startswith("unix://"):
+            return cls(Path(host.removeprefix("unix://")))
+        if host:
+            return cls(tcp=_loopback(host), token=_token())
+        if not paths.config_file().exists():
+            return cls()
+        from localspec import config  # noqa: PLC0415  the import costs more than a whole call
+
+        chosen = config.load(paths.config_file()).server.socket
+        return cls(Path(chosen).expanduser() if chosen else None)
+
+    def __str__(self) -> str:
+        return str(self.socket_path) if self.socket_path else "{}:{}".format(*self.tcp or ("", 0))
+
+    def status(self) -> Json:
+        """GET /v1/status: process, models, counts."""
+        return self._get("/v1/status")
+
+    def models(self) -> list[Json]:
+        """GET /v1/models: what a request may name."""
+        found: list[Json] = self._get("/v1/models").get("data", [])
+        return found
+
+    def chat(self, messages: Sequence[Json], **params: Any) -> Iterator[Event]:
+        """Stream an answer to `messages`; `params` are fields of the request.
+
+        Closing the iterator closes the connection, which is how the daemon learns to stop.
+        """
+        body = {"messages": list(messages), **params}
+        return self._stream("/v1/chat/completions", body, _chat_text)
+
+    def complete(self, prompt: str, **params: Any) -> Iterator[Event]:
+        """Stream the continuation of `prompt`, without a chat template."""
+        return self._stream("/v1/completions", {"prompt": prompt, **params}, _completion_text)
+
+    def _get(self, path: str) -> Json:
+        with self._exchange("GET", path) as response:
+            try:
+                answer = json.loads(response.read())
+            except ValueError as error:
+                raise _nonsense(f"{path} is not JSON") from error
+        if not isinstance(answer, dict):
+            raise _nonsense(f"{path} is not a JSON object")
+        return answer
+
+    def _stream(self, path: str, body: Json, text_of: Callable[[Json], str]) -> Iterator[Event]:
+        body = {"stream": True, "stream_options": {"include_usage": True}, **body}
+        with self._exchange("POST", path, body) as response:
+            yield from _events(_lines(response), text_of)
+
+    @contextmanager
+    def _exchange(self, method: str, path: str, body: Json | None = None) -> Iterator[HTTPResponse]:
+        """One request and its response, errors mapped; the connection lives as long as this."""
+        data = _encode(body)
+        connection = self._connection()
+        try:
+            self._connect(connection)
+            headers = {"Content-Type": "application/json"} if data else {}
+            if self._token:
+                headers["Authorization"] = f"Bearer {self._token}"
+            connection.request(method, path, body=data, headers=headers)
+            if data:  # a prompt may take minutes to read: from here on silence is not failure
+                connection.sock.settimeout(None)
+            response = connection.getresponse()
+            if response.status >= 400:  # noqa: PLR2004  where HTTP's errors begin
+                raise _error_of(response)
+            yield response
+        except TimeoutError as error:
+            raise DaemonError(
+                f"The daemon at {self} did not answer within {ANSWER_SECONDS:g} s.",
+                fix="localspec restart",
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise DaemonError(
+                f"The connection to the daemon at {self} broke: {error!r}.", fix="localspec logs"
+            ) from error
+        finally:
+            connection.close()
+
+    def _connection(self) -> HTTPConnection:
+        if self.tcp:
+            return HTTPConnection(*self.tcp, timeout=ANSWER_SECONDS)
+        return _UnixConnection(self.socket_path or paths.socket_path(), ANSWER_SECONDS)
+
+    def _connect(self, connection: HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise NotRunning(f"No daemon listens on {self}.", fix="localspec start") from error
+        except PermissionError as error:
+            raise Forbidden(
+                f"{self} belongs to another user.", fix="localspec start  # your own daemon"
+            ) from error
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise ConfigError(
+                f"{self} cannot be connected to: {error}.",
+                fix="Check LOCALSPEC_HOST and server.socket.",
+            ) from error
+
+
+def _encode(body: Json | None) -> bytes:
+    if body is None:
+        return b""
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+
+
+def _lines(response: HTTPResponse) -> Iterator[bytes]:
+    while line := response.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise _nonsense("a line of the stream has no end")
+        yield line.rstrip(b"\r\n")
+    raise DaemonError("The daemon broke off in the middle of the answer.", fix="localspec logs")
+
+
+def _events(lines: Iterator[bytes], text_of: Callable[[Json], str]) -> Iterator[Event]:
+    """Server-sent events of an OpenAI stream as events of this module."""
+    end = End("")
+    for line in lines:
+        if line.startswith(b":") and line[1:].strip():
+            yield Waiting(line[1:].strip().decode(errors="replace"))
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            yield end
+            return
+        chunk = _chunk(data)
+        text = text_of(chunk)
+        if text:
+            origins = tuple((length, source) for length, source in chunk.get("origins") or ())
+            yield Piece(text, origins)
+        end = _updated(end, chunk)
+
+
+def _chunk(data: bytes) -> Json:
+    try:
+        chunk = json.loads(data)
+    except ValueError as error:
+        raise _nonsense("a chunk of the stream is not JSON") from error
+    if not isinstance(chunk, dict):
+        raise _nonsense("a chunk of the stream is not an object")
+    if isinstance(chunk.get("error"), dict):
+        raise _error_from(chunk["error"])
+    return chunk
+
+
+def _updated(end: End, chunk: Json) -> End:
+    choices = chunk.get("choices") or [{}]
+    return End(
+        choices[0].get("finish_reason") or end.reason,
+        chunk.get("model") or end.model,
+        chunk.get("usage") or end.usage,
+        chunk.get("timings") or end.timings,
+        chunk.get("speculation") or end.speculation,
+    )
+
+
+def _chat_text(chunk: Json) -> str:
+    choices = chunk.get("choices") or [{}]
+    return (choices[0].get("delta") or {}).get("content") or ""
+
+
+def _completion_text(chunk: Json) -> str:
+    choices = chunk.get("choices") or [{}]
+    return choices[0].get("text") or ""
+
+
+def _error_of(response: HTTPResponse) -> LocalSpecError:
+    try:
+        fields = json.loads(response.read())["error"]
+        return _error_from(fields)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _nonsense(f"HTTP {response.status} without an error object")
+
+
+def _error_from(fields: Json) -> LocalSpecError:
+    known = {"message", "type", "param", "code", "fix"}
+    return by_code(str(fields.get("code")))(
+        str(fields.get("message") or "The daemon gave no reason."),
+        fix=str(fields.get("fix") or ""),
+        param=fields.get("param"),
+        details={key: value for key, value in fields.items() if key not in known},
+    )
+
+
+def _nonsense(what: str) -> DaemonError:
+    return DaemonError(
+        f"The answer is not from a LocalSpec daemon of this version: {what}.",
+        fix="localspec restart",
+    )
+
+
+def _loopback(host: str) -> tuple[str, int]:
+    from localspec import config  # noqa: PLC0415  the import costs more than a whole call
+
+    address = host.removeprefix("http://").rstrip("/").replace("localhost:", "127.0.0.1:")
+    try:
+        return config.tcp_address(address)
+    except ConfigError as error:
+        raise ConfigError(
+            f'LOCALSPEC_HOST = "{host}" is neither unix:///path nor a loopback host:port.',
+            fix="Reach another machine through ssh -L.",
+        ) from error
+
+
+def _token() -> str:
+    path = os.environ.get("LOCALSPEC_API_KEY_FILE")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"LOCALSPEC_API_KEY_FILE cannot be read: {error}.") from error
