@@ -79,11 +79,12 @@ echo "Or name one: make PYTHON=/path/to/python3" >&2
 exit 1
 endef
 
-# Prints the path of a llama-cpp-python wheel compiled for this machine. The wheel is kept in a cache
-# of our own, keyed by all that shapes it, because pip's cache forgets the flags a wheel came from.
+# Prints the path of a llama-cpp-python wheel compiled for this machine. The wheel is kept in a cache of
+# our own, keyed by all that shapes it, because pip's cache forgets the flags a wheel came from.
 #
 # * No AMX: GCC before 12.4 and 13.3 drops the stores that set up the tiles, and the kernels crash.
-# * No LLAVA: images are not served, and it is most of the compile time.
+# * No LLAVA, no common: LocalSpec uses neither, and they are most of the compile time. The package
+#   forces `common` on in CMake's cache; a plain variable of that name goes before the cache.
 # * CUDA where there are both a compiler for it and a card; Metal is on by default.
 # * CMAKE_ARGS of the caller come last and win.
 define COMPILE
@@ -118,8 +119,10 @@ if [ ! -f "$$1" ]; then
     trap 'rm -rf "$$work"' EXIT
     trap 'exit 130' HUP INT TERM
     [ -t 2 ] && show='{ printf "\r%s ", $$1; fflush() } END { print "" }' || show='{}'
-    $(BIN)/pip wheel -v --no-cache-dir --no-deps --no-binary llama-cpp-python -w "$$work" "$(LLAMA)" 2>&1 |
-        tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
+    echo 'set(LLAMA_BUILD_COMMON OFF)' > "$$work/lean.cmake"
+    CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE='$$work/lean.cmake' $$CMAKE_ARGS" \
+        $(BIN)/pip wheel -v --no-cache-dir --no-deps --no-binary llama-cpp-python \
+        --wheel-dir "$$work" "$(LLAMA)" 2>&1 | tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
     set -- "$$work"/*.whl
     if [ ! -f "$$1" ]; then
         tail -n 20 "$$log" | cut -c 1-200 >&2

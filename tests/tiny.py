@@ -27,7 +27,7 @@ def byte_alphabet() -> list[str]:
     return [table[byte] for byte in range(256)]
 
 
-def build(
+def build(  # noqa: PLR0915 - one line for each header field and tensor
     path: Path,
     *,
     seed: int = 0,
@@ -46,8 +46,8 @@ def build(
         seed: Chooses the weights.
         layers: Transformer blocks.
         width: Embedding length, a multiple of 32.
-        like: Seed of a model that this one imitates: its weights plus `noise`, so that as a draft it
-            is accepted often but not always.
+        like: Seed of a model that this one imitates: its weights plus `noise`, so that as a draft
+            it is accepted often but not always.
         noise: Standard deviation of the difference, relative to the weights.
         extra_tokens: Additional vocabulary, for pairs that do not match.
         quantization: Type of the matrices.
