@@ -79,8 +79,8 @@ echo "Or name one: make PYTHON=/path/to/python3" >&2
 exit 1
 endef
 
-# Prints the path of a llama-cpp-python wheel compiled for this machine. The wheel is kept in a cache of
-# our own, keyed by all that shapes it, because pip's cache forgets the flags a wheel came from.
+# Prints the path of a llama-cpp-python wheel compiled for this machine. Wheels are kept in a cache of
+# our own, keyed by all that shapes them, because pip's cache forgets the flags a wheel came from.
 #
 # * No AMX: GCC before 12.4 and 13.3 drops the stores that set up the tiles, and the kernels crash.
 # * No LLAVA, no common: LocalSpec uses neither, and they are most of the compile time. The package
@@ -122,10 +122,11 @@ if [ ! -f "$$1" ]; then
     echo 'set(LLAMA_BUILD_COMMON OFF)' > "$$work/lean.cmake"
     CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE='$$work/lean.cmake' $$CMAKE_ARGS" \
         $(BIN)/pip wheel -v --no-cache-dir --no-deps --no-binary llama-cpp-python \
-        --wheel-dir "$$work" "$(LLAMA)" 2>&1 | tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
+        --wheel-dir "$$work" "$(LLAMA)" 2>&1 |
+        tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
     set -- "$$work"/*.whl
     if [ ! -f "$$1" ]; then
-        tail -n 20 "$$log" | cut -c 1-200 >&2
+        tail -n 40 "$$log" | cut -c 1-200 >&2
         echo "llama.cpp did not compile; the whole log is $$log" >&2
         exit 1
     fi
