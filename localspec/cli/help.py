@@ -24,7 +24,12 @@ def _helps(
     command: click.Command, parent: click.Context | None, name: str
 ) -> Iterator[tuple[str, str]]:
     context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        **command.context_settings,
     )
     yield context.command_path, command.get_help(context).rstrip()
     if isinstance(command, click.Group):

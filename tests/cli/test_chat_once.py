@@ -1,0 +1,207 @@
+"""One question: input from arguments, pipes and files; output as text or JSON; how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from scripted import PATIENCE_SECONDS, SPECULATION, TIMINGS, USAGE, Peer, answer, chunk
+
+from localspec.cli.main import cli
+
+FOOTER = (
+    "212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, model 26)"
+    " · 60% of tokens from drafts · ttft 140 ms · cached 96"
+)
+
+
+def chat(*arguments: str, stdin: str | bytes = "") -> Result:
+    """`localspec chat ARGUMENTS`, in process."""
+    return CliRunner().invoke(cli, ["chat", *arguments], input=stdin)
+
+
+def said(peer: Peer) -> str:
+    """The last message that reached the peer."""
+    text: str = peer.asked[-1].body["messages"][-1]["content"]
+    return text
+
+
+def test_the_answer_goes_to_stdout_and_the_figures_to_stderr(peer: Peer) -> None:
+    """A pipe gets the text and nothing else."""
+    peer.streams = [answer("Hello", " **you**.")]
+    result = chat("hi")
+    assert result.exit_code == 0
+    assert result.stdout == "Hello **you**.\n"
+    assert result.stderr.splitlines()[-1] == FOOTER
+
+
+def test_no_stats_leaves_stderr_empty_of_figures(peer: Peer) -> None:
+    """For scripts that show stderr to somebody."""
+    peer.streams = [answer("Hello")]
+    assert "tok/s" not in chat("hi", "--no-stats").stderr
+
+
+def test_a_pipe_is_added_to_the_prompt(peer: Peer) -> None:
+    """`git diff | localspec chat "review"`."""
+    peer.streams = [answer("ok"), answer("ok")]
+    chat("review", stdin="+ x = 1\n")
+    assert said(peer) == "review\n\n+ x = 1\n"
+    chat(stdin="only the pipe")
+    assert said(peer) == "only the pipe"
+
+
+def test_files_come_in_a_fence_that_they_cannot_close(peer: Peer, home: Path) -> None:
+    """A Markdown file with code in it stays one file."""
+    (home / "a.md").write_text("```\ncode\n```")
+    peer.streams = [answer("ok")]
+    chat("explain", "-f", str(home / "a.md"))
+    assert said(peer) == "explain\n\na.md:\n````\n```\ncode\n```\n````"
+
+
+def test_options_become_fields_of_the_request(peer: Peer) -> None:
+    """And what was not said is left to the daemon's defaults."""
+    peer.streams = [answer("ok"), answer("ok")]
+    options = "-m tiny -s brief -t 0 --seed 7 --max-tokens 9 --draft on --colour-origins"
+    chat("hi", *options.split())
+    body = peer.asked[-1].body
+    assert body["messages"][0] == {"role": "system", "content": "brief"}
+    wanted = {
+        "model": "tiny", "temperature": 0, "seed": 7, "max_tokens": 9,
+        "speculation": {"mode": "always"}, "return_origins": True,
+    }  # fmt: skip
+    assert {name: body[name] for name in wanted} == wanted
+    chat("hi")
+    assert not wanted.keys() & peer.asked[-1].body.keys()
+
+
+def test_json_is_one_object_with_every_figure(peer: Peer) -> None:
+    """Nothing but the object on stdout, and nothing but messages on stderr."""
+    peer.streams = [answer("Hé", "llo")]
+    result = chat("hi", "--json")
+    assert json.loads(result.stdout) == {
+        "content": "Héllo",
+        "model": "tiny",
+        "finish_reason": "stop",
+        "usage": USAGE,
+        "timings": TIMINGS,
+        "speculation": SPECULATION,
+    }
+
+
+def test_streamed_json_is_one_object_per_piece(peer: Peer) -> None:
+    """The lines before the last add up to the answer."""
+    peer.streams = [answer("Hé", "llo")]
+    *texts, end = [
+        json.loads(line) for line in chat("hi", "--json", "--stream").stdout.splitlines()
+    ]
+    assert "".join(line["text"] for line in texts) == "Héllo"
+    assert (end["type"], end["timings"]) == ("end", TIMINGS)
+
+
+def test_a_plain_answer_says_why_it_was_plain(peer: Peer) -> None:
+    """The footer names the router's reason instead of inventing shares."""
+    peer.streams = [answer("ok", reason="short-request", drafted=0, accepted=0, sources={})]
+    footer = chat("hi").stderr.splitlines()[-1]
+    assert "plain: short-request" in footer
+    assert "drafted" not in footer
+
+
+def test_what_was_said_before_an_error_is_printed(peer: Peer) -> None:
+    """The text stays, the error follows on stderr, the exit code is the error's."""
+    died = {"error": {"message": "The worker died.", "code": "worker_crashed", "fix": "Try again."}}
+    peer.streams = [[chunk("half an"), b"data: " + json.dumps(died).encode() + b"\n\n"]]
+    result = chat("hi")
+    assert result.exit_code == 69
+    assert result.stdout == "half an\n"
+    assert result.stderr.endswith("error: The worker died.\n  Try again.\n")
+
+
+def test_loading_is_told_once_per_stage_where_lines_cannot_be_replaced(peer: Peer) -> None:
+    """A log file gets two lines for two stages, not a hundred."""
+    progress = [f": loading target {n}%\n\n".encode() for n in range(100)]
+    peer.streams = [[*progress, b": loading draft 3%\n\n", *answer("ok")]]
+    lines = [line for line in chat("hi").stderr.splitlines() if "loading" in line]
+    assert lines == ["loading target 0%", "loading draft 3%"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "exit_code", "words"),
+    [
+        ((), "", 2, "nothing to ask"),
+        (("--json",), "", 2, "nothing to ask"),
+        (("review",), b"\xff\xfe", 2, "not UTF-8"),
+        (("x", "-f", "missing.txt"), "", 2, "missing.txt"),
+        (("x", "--temperature", "-1"), "", 2, "temperature"),
+        (("x", "--max-tokens", "0"), "", 2, "max-tokens"),
+        (("x", "--temperature", "nan"), "", 2, "JSON"),
+    ],
+)
+def test_wrong_input_says_what_is_wrong(
+    peer: Peer, arguments: tuple[str, ...], stdin: str | bytes, exit_code: int, words: str
+) -> None:
+    """With the exit code of wrong usage, before the daemon is asked anything."""
+    result = chat(*arguments, stdin=stdin)
+    assert result.exit_code == exit_code
+    assert words in result.stderr
+    assert all(asked.path == "/v1/status" for asked in peer.asked)
+
+
+def test_without_a_daemon_no_spawn_fails_with_the_command_to_run() -> None:
+    """Exit code 69 and `localspec start`."""
+    result = chat("hi", "--no-spawn")
+    assert result.exit_code == 69
+    assert result.stderr.endswith("  localspec start\n")
+
+
+def test_a_model_that_is_not_pulled_names_the_command_off_a_terminal(peer: Peer) -> None:
+    """Scripts are told; nobody is asked and nothing is fetched."""
+    fields = {
+        "message": "tiny is not here.",
+        "code": "model_not_found",
+        "fix": "localspec models pull tiny",
+    }
+    peer.streams = [(404, {"error": fields})]
+    result = chat("hi")
+    assert result.exit_code == 2
+    assert "localspec models pull tiny" in result.stderr
+
+
+def test_ctrl_c_keeps_the_text_and_frees_the_daemon(peer: Peer) -> None:
+    """A real process under a real SIGINT: partial text, exit code 130, connection closed."""
+    peer.streams = [[chunk("one "), chunk("two")]]
+    command = [sys.executable, "-m", "localspec.cli.main", "chat", "hi"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        first = os.read(process.stdout.fileno(), 100)
+        while b"two" not in first:
+            first += os.read(process.stdout.fileno(), 100)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert first + rest == b"one two\n"
+    assert process.returncode == 130
+    assert peer.left.wait(PATIENCE_SECONDS)
+
+
+def test_a_model_cannot_command_the_terminal(peer: Peer) -> None:
+    """Escape sequences in an answer reach a pipe as they are and a terminal not at all."""
+    evil = "a\x1b]0;owned\x07b\x9b2J"
+    peer.streams = [answer(evil), answer(evil)]
+    assert chat("hi").stdout == f"{evil}\n"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "localspec.cli.main", "chat", "hi", "--no-stats"]
+    environment = {**os.environ, "TERM": "dumb"}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=theirs, env=environment, check=True
+    )
+    os.close(theirs)
+    shown = os.read(ours, 1000)
+    os.close(ours)
+    assert done.returncode == 0
+    assert shown == b"a]0;ownedb2J\r\n"

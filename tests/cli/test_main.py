@@ -1,0 +1,127 @@
+"""The root command: laziness, summaries, errors at the edge, and the page of help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from localspec.cli import help as help_page
+from localspec.cli.main import COMMANDS, Edge, cli
+from localspec.errors import Loading, LocalSpecError, by_code
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("rich", "prompt_toolkit", "aiohttp", "numpy", "msgspec", "llama_cpp", "gguf")
+
+
+def run_python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`localspec --help` and completion are felt at every call, so they import click alone."""
+    loaded = run_python(
+        "import sys\nfrom localspec.cli.main import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert loaded.splitlines()[-1] == "[]"
+
+
+def test_one_question_imports_neither_numpy_nor_a_toolkit() -> None:
+    """A pipe to `localspec chat` starts as fast as it can."""
+    loaded = run_python(
+        "import sys\nimport localspec.cli.chat\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert loaded.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_in_the_table_is_the_first_line_of_the_help(name: str) -> None:
+    """The table exists so that help needs no imports; it must not say something else."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert (command.help or "").splitlines()[0] == COMMANDS[name][1]
+
+
+def test_the_page_of_help_is_the_help() -> None:
+    """docs/help.md is what `python -m localspec.cli.help` writes."""
+    assert (ROOT / "docs" / "help.md").read_text(encoding="utf-8") == help_page.page()
+
+
+class Fixed(Edge):
+    """The root group with one command, whatever is asked for."""
+
+    def __init__(self, command: click.Command) -> None:
+        super().__init__("fixed")
+        self._command = command
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
+        """The one."""
+        return self._command
+
+
+def classes() -> list[type[LocalSpecError]]:
+    """Every error there is."""
+    found, pending = [], [LocalSpecError]
+    while pending:
+        kind = pending.pop()
+        found.append(kind)
+        pending.extend(kind.__subclasses__())
+    return found
+
+
+@pytest.mark.parametrize("kind", classes())
+def test_every_error_ends_with_its_exit_code_and_two_lines(kind: type[LocalSpecError]) -> None:
+    """What, why and the fix on stderr; nothing on stdout; no traceback."""
+
+    @click.command()
+    def fail() -> None:
+        raise kind("It failed because.", fix="do this")
+
+    result = CliRunner().invoke(Fixed(fail), ["fail"])
+    assert result.exit_code == kind.exit_code
+    assert result.stdout == ""
+    assert result.stderr == "error: It failed because.\n  do this\n"
+    assert by_code(kind.code).exit_code == kind.exit_code
+
+
+def test_documented_exit_codes_are_those_of_the_errors() -> None:
+    """The epilog of the help lists each exit code that an error can have."""
+    shown = CliRunner().invoke(cli, ["--help"]).stdout.split("Exit codes:")[1]
+    numbers = {word for word in shown.split() if word.isdigit()}
+    assert {str(kind.exit_code) for kind in classes()} <= numbers
+    assert Loading.exit_code == 75
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    """Exit code 2, and the name that was not understood."""
+    result = CliRunner().invoke(cli, ["caht"])
+    assert result.exit_code == 2
+    assert "caht" in result.stderr
+
+
+def test_ctrl_c_ends_with_130() -> None:
+    """As shells expect of a command that was interrupted."""
+
+    @click.command()
+    def hang() -> None:
+        raise KeyboardInterrupt
+
+    assert CliRunner().invoke(Fixed(hang), ["hang"]).exit_code == 130
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
+    """The script calls `localspec` back with the variable that click listens to."""
+    result = CliRunner().invoke(cli, ["completion", shell])
+    assert result.exit_code == 0, result.stderr
+    assert "_LOCALSPEC_COMPLETE" in result.stdout
