@@ -28,7 +28,8 @@ help:
 
 chat: .venv/.installed
 	@$(BIN)/localspec models pull
-	@if [ -n "$$PROMPT" ]; then exec $(BIN)/localspec chat -- "$$PROMPT"; fi; exec $(BIN)/localspec chat
+	@if [ -n "$$PROMPT" ]; then exec $(BIN)/localspec chat -- "$$PROMPT" </dev/null; \
+	else exec $(BIN)/localspec chat; fi
 
 install: .venv/.installed
 
