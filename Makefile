@@ -40,7 +40,7 @@ lint: .venv/.checks
 
 test: lint
 	$(BIN)/localspec models pull
-	$(BIN)/pytest
+	$(BIN)/pytest -rs
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

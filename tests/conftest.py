@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from localspec import paths
+from localspec.catalog.registry import Registry, Resolved
+from localspec.config import Models
+from localspec.errors import UnknownModel
+
+os.environ["GGML_CPU_TILED_MM"] = "0"  # read once by llama.cpp; strict exactness needs it
+
 hypothesis.settings.register_profile("unhurried", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("unhurried")
+
+USERS_MODELS = paths.models_dir()
+"""Where `localspec models pull` puts files, read before a test has moved the home."""
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home for each test: nothing reads or writes what belongs to the user.
-
-    Tests on the real pair find its files before, through `localspec.paths` at import time.
-    """
+    """An empty home for each test: nothing reads or writes what belongs to the user."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     for name in ("CONFIG", "DATA", "STATE", "CACHE"):
@@ -24,3 +32,15 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     for name in ("XDG_RUNTIME_DIR", "LOCALSPEC_CONFIG", "LOCALSPEC_MODELS", "LOCALSPEC_HOST"):
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def real_pair() -> Resolved:
+    """The default target and its draft, which `make test` pulls first; skips where they are not."""
+    try:
+        pair = Registry(USERS_MODELS).resolve(Models().default)
+    except UnknownModel as error:
+        pytest.skip(str(error))
+    if pair.draft_path is None:
+        pytest.skip(f"{pair.name} has no draft here. Run: localspec models pull")
+    return pair
