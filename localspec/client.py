@@ -29,6 +29,8 @@ from localspec.errors import (
 ANSWER_SECONDS = 10.0
 """How long a question that needs no model may take before the daemon counts as stuck."""
 
+HTTP_ERRORS = 400
+HTTP_UNAUTHORIZED = 401
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 Json: TypeAlias = dict[str, Any]
@@ -167,7 +169,7 @@ class Client:
             if data:  # a prompt may take minutes to read: from here on silence is not failure
                 connection.sock.settimeout(None)
             response = connection.getresponse()
-            if response.status >= 400:  # noqa: PLR2004  where HTTP's errors begin
+            if response.status >= HTTP_ERRORS:
                 raise _error_of(response)
             yield response
         except TimeoutError as error:
@@ -277,10 +279,12 @@ def _completion_text(chunk: Json) -> str:
 
 def _error_of(response: HTTPResponse) -> LocalSpecError:
     try:
-        fields = json.loads(response.read())["error"]
-        return _error_from(fields)
+        error = _error_from(json.loads(response.read())["error"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return _nonsense(f"HTTP {response.status} without an error object")
+    if response.status == HTTP_UNAUTHORIZED:
+        return Forbidden(error.message, fix=error.fix)
+    return error
 
 
 def _error_from(fields: Json) -> LocalSpecError:
@@ -314,10 +318,14 @@ def _loopback(host: str) -> tuple[str, int]:
 
 
 def _token() -> str:
-    path = os.environ.get("LOCALSPEC_API_KEY_FILE")
-    if not path:
-        return ""
+    """The secret in LOCALSPEC_API_KEY_FILE, by default the one that this user's daemon made."""
+    chosen = os.environ.get("LOCALSPEC_API_KEY_FILE")
+    path = Path(chosen) if chosen else paths.state_dir() / "token"
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        if not chosen:
+            return ""
+        raise ConfigError(f"LOCALSPEC_API_KEY_FILE names {path}, which does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"LOCALSPEC_API_KEY_FILE cannot be read: {error}.") from error
+        raise ConfigError(f"The token in {path} cannot be read: {error}.") from error

@@ -51,6 +51,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
             pass
         except LocalSpecError as failure:
             error = failure
-    notice.clear()
-    sink.close(end)
+        finally:
+            notice.clear()
+            sink.close(end)
     return Answer("".join(pieces), end, error)

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import deque
-from typing import IO
+from typing import BinaryIO
 
 import click
 
@@ -26,7 +26,8 @@ def serve() -> None:
 
     Example: localspec serve
     """
-    os.execv(launch.DAEMON[0], launch.DAEMON)  # noqa: S606  our own interpreter, no shell
+    command = launch.command(Client.from_environment())
+    os.execv(command[0], command)  # noqa: S606  our own interpreter, no shell
 
 
 @click.command()
@@ -95,7 +96,7 @@ def logs(*, lines: int, follow: bool) -> None:
     path = launch.log_file()
     launch.bound_log(path)
     try:
-        file = path.open(encoding="utf-8", errors="replace")
+        file = path.open("rb")
     except FileNotFoundError as error:
         raise LocalSpecError(
             f"There is no log at {path}: the daemon never ran in the background.",
@@ -108,7 +109,7 @@ def logs(*, lines: int, follow: bool) -> None:
             _follow(file)
 
 
-def _follow(file: IO[str]) -> None:
+def _follow(file: BinaryIO) -> None:
     while True:
         line = file.readline()
         if line:
@@ -133,7 +134,7 @@ def reload() -> None:
     config.load(paths.config_file())
     with launch.Watch(pid) as watch:
         watch.signal(signal.SIGHUP)
-    click.echo(f"reloading: pid {pid}")
+    click.echo(f"reloading: pid {pid}; `localspec status` shows what needs a restart")
 
 
 @click.command()

@@ -21,8 +21,15 @@ START_SECONDS = 30.0
 POLL_SECONDS = 0.02
 LOG_BYTES = 8 * 1024 * 1024
 DRAIN_MARGIN_SECONDS = 5.0
-DAEMON = (sys.executable, "-P", "-m", "localspec_daemon")
-"""-P: a file of that name in the caller's directory must not become the daemon."""
+
+
+def command(client: Client) -> list[str]:
+    """What runs the daemon that `client` would talk to.
+
+    -P, because a file of that name in the caller's directory must not become the daemon.
+    """
+    daemon = [sys.executable, "-P", "-m", "localspec_daemon"]
+    return [*daemon, "--socket", str(client.socket_path)] if client.socket_path else daemon
 
 
 def reach(*, spawn: bool) -> Client:
@@ -52,8 +59,8 @@ def start(client: Client) -> dict[str, Any]:
     bound_log(log)
     written = log.stat().st_size if log.exists() else 0
     pid = os.posix_spawn(
-        DAEMON[0],
-        DAEMON,
+        sys.executable,
+        command(client),
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -66,25 +73,34 @@ def start(client: Client) -> dict[str, Any]:
     while time.monotonic() < deadline:
         exit_code = _exit_code(pid)
         try:
-            return client.status()
+            status = client.status()
         except NotRunning as error:
             if exit_code is not None:
                 raise _died(exit_code, log, written) from error
+        else:
+            if status.get("pid") != pid and exit_code is None:
+                _dismiss(pid)
+            return status
         time.sleep(POLL_SECONDS)
     raise DaemonError(
         f"The daemon (pid {pid}) did not answer within {START_SECONDS:g} s.", fix="localspec logs"
     )
 
 
-def stop(client: Client, *, drain_seconds: float) -> int | None:
-    """End the daemon and return its pid; None if none runs. Past the drain it is killed."""
+def stop(
+    client: Client, *, drain_seconds: float, margin_seconds: float = DRAIN_MARGIN_SECONDS
+) -> int | None:
+    """End the daemon and return its pid; None if none runs.
+
+    What is still there `margin_seconds` after the drain is killed; its workers end with it.
+    """
     try:
         pid = local_pid(client)
     except NotRunning:
         return None
     with Watch(pid) as watch:
         watch.signal(signal.SIGTERM)
-        if not watch.wait(drain_seconds + DRAIN_MARGIN_SECONDS):
+        if not watch.wait(drain_seconds + margin_seconds):
             watch.signal(signal.SIGKILL)
             watch.wait(DRAIN_MARGIN_SECONDS)
     return pid
@@ -170,6 +186,12 @@ def _exit_code(pid: int) -> int | None:
     except ChildProcessError:
         return 0
     return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _dismiss(pid: int) -> None:
+    """End our child: another start was first, and ours must not take over when that one stops."""
+    os.kill(pid, signal.SIGKILL)  # it owns nothing yet: the socket's lock is the other's
+    os.waitpid(pid, 0)
 
 
 def _died(exit_code: int, log: Path, start_bytes: int) -> DaemonError:

@@ -90,9 +90,11 @@ class Edge(click.Group):
 
 def complain(error: LocalSpecError) -> None:
     """Say on stderr what happened, why, and what helps."""
-    click.echo(f"error: {error.message}", err=True)
+    from localspec.cli.render import printable  # noqa: PLC0415  only needed when things go wrong
+
+    click.echo(f"error: {printable(error.message)}", err=True)
     if error.fix:
-        click.echo(f"  {error.fix}", err=True)
+        click.echo(f"  {printable(error.fix)}", err=True)
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  click's signature

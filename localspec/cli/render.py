@@ -129,6 +129,7 @@ class MarkdownSink:
         self._console = console
         self._parse = MarkdownIt().enable("table").parse
         self._open = ""
+        self._begun = False
         self._live: Live = Live(
             console=console,
             auto_refresh=False,
@@ -164,8 +165,12 @@ class MarkdownSink:
     def _print(self, text: str) -> None:
         from rich.markdown import Markdown  # noqa: PLC0415  as above
 
-        if text.strip():
-            self._console.print(Markdown(text))
+        if not text.strip():
+            return
+        if self._begun:  # rich sets blocks of one document apart by a line; ours come one by one
+            self._console.print()
+        self._console.print(Markdown(text))
+        self._begun = True
 
 
 def _tail(text: str, console: Console) -> RenderableType:

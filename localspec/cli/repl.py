@@ -168,7 +168,7 @@ class Repl:
             self._say("no finished answer yet")
 
     def draft(self, words: str) -> None:
-        """Speculate on, off or auto (when it pays); show colours tokens by who proposed them."""
+        """Speculate on, off or auto; show colours tokens by who proposed them."""
         talk = self.conversation
         for word in words.split():
             if word == "show":

@@ -60,12 +60,12 @@ def show(*, as_json: bool) -> None:
         click.echo(f"{key} = {json.dumps(value)}{mark}")
 
 
-def _leaves(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _leaves(table: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
     """{"engine.target.threads": 0, ...} of a nested table."""
     leaves: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict) and value:
             leaves |= _leaves(value, f"{prefix}{key}.")
         else:
-            leaves[prefix + key] = value
+            leaves[f"{prefix}{key}"] = value
     return leaves

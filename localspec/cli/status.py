@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.render import printable
 from localspec.client import Client, Json
 from localspec.errors import NotRunning
 
@@ -43,12 +44,14 @@ def show(report: Json) -> None:
     console = Console(markup=False, highlight=False)
     console.print(_head(report))
     for name, value in _daemon_rows(report):
-        console.print(f"{name}: {value}", style="red" if name == "config error" else None)
+        console.print(
+            printable(f"{name}: {value}"), style="red" if name == "config error" else None
+        )
     for model in report.get("models", []):
-        console.print(f"\n{model['name']}{_title(model)}", style="bold")
+        console.print(printable(f"\n{model['name']}{_title(model)}"), style="bold")
         grid = Table.grid(padding=(0, 2))
         for name, value in _model_rows(model):
-            grid.add_row(f"  {name}", value)
+            grid.add_row(f"  {name}", printable(value))
         console.print(grid)
 
 

@@ -121,7 +121,7 @@ def test_help_lists_every_command(talk: Talk) -> None:
     """Each command that works is listed with what it does."""
     shown = talk.type(f"/help{ENTER}")
     names = "help model system clear regen undo save load stats draft bye"
-    for name in names.split():  # noqa: SIM905  a list of eleven strings reads worse
+    for name in names.split():
         assert f"/{name} " in shown
 
 

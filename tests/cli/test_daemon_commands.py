@@ -1,0 +1,218 @@
+"""start, stop, restart, reload, logs and socket with the real daemon as a real process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from scripted import PATIENCE_SECONDS, Peer
+
+from localspec.cli import launch
+from localspec.cli.main import cli
+from localspec.client import Client
+
+LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
+
+
+def localspec(*arguments: str) -> Result:
+    """`localspec ARGUMENTS`, in process."""
+    return CliRunner().invoke(cli, arguments)
+
+
+def until(fact: Callable[[], bool]) -> None:
+    """Look until `fact` holds; fails when patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not fact():
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def daemon(home: Path) -> Iterator[Client]:
+    """The address where a daemon may be started; whatever runs there is stopped afterwards."""
+    (home / "config" / "localspec").mkdir(parents=True)
+    (home / "config" / "localspec" / "config.toml").write_text("[server]\ndrain_seconds = 1.0\n")
+    client = Client.from_environment()
+    yield client
+    launch.stop(client, drain_seconds=1.0)
+
+
+def test_start_prints_where_it_listens_and_twice_is_fine(daemon: Client) -> None:
+    """Pid and socket, exit code 0 both times, one daemon."""
+    first = localspec("start")
+    assert first.exit_code == 0, first.stderr
+    pid = daemon.status()["pid"]
+    assert first.stdout == f"started: pid {pid}, socket {daemon.socket_path}\n"
+    assert localspec("start").stdout.startswith(f"already running: pid {pid},")
+
+
+def test_the_daemon_outlives_the_terminal_that_started_it(daemon: Client) -> None:
+    """It leads a session of its own and holds none of our streams."""
+    started = subprocess.run([*LOCALSPEC, "start"], check=True, capture_output=True)
+    pid = daemon.status()["pid"]
+    assert f"pid {pid}".encode() in started.stdout
+    assert os.getsid(pid) == pid
+
+
+def test_two_starts_at_once_end_with_one_daemon(daemon: Client) -> None:
+    """Both succeed and both name the same process."""
+    starts = [
+        subprocess.Popen([*LOCALSPEC, "start"], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    said = [start.communicate(timeout=PATIENCE_SECONDS)[0] for start in starts]
+    assert [start.returncode for start in starts] == [0, 0]
+    assert all(f"pid {daemon.status()['pid']}," in line for line in said)
+
+
+def test_stop_waits_until_the_daemon_has_gone(daemon: Client) -> None:
+    """After it the socket is gone; a second stop has nothing to do."""
+    localspec("start")
+    pid = daemon.status()["pid"]
+    assert localspec("stop").stdout == f"stopped: pid {pid}\n"
+    assert daemon.socket_path is not None
+    assert not daemon.socket_path.exists()
+    assert localspec("stop").stdout == "not running\n"
+
+
+def test_restart_is_a_new_process(daemon: Client) -> None:
+    """Also where none ran before."""
+    assert localspec("restart").exit_code == 0
+    before = daemon.status()["pid"]
+    assert localspec("restart").exit_code == 0
+    assert daemon.status()["pid"] != before
+
+
+def test_a_daemon_that_dies_while_starting_is_quoted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is in the message, not only in a file somewhere."""
+    (home / "in-the-way").write_text("precious")
+    monkeypatch.setenv("LOCALSPEC_HOST", f"unix://{home}/in-the-way")
+    result = localspec("start")
+    assert result.exit_code == 69
+    assert "exit code 78" in result.stderr
+    assert "is not a socket" in result.stderr
+    assert (home / "in-the-way").read_text() == "precious"
+
+
+def test_chat_starts_the_daemon_when_needed(daemon: Client) -> None:
+    """Without a model the answer is the command that gets one, and the daemon stays."""
+    result = localspec("chat", "hi")
+    assert result.exit_code == 2
+    assert "localspec models pull" in result.stderr
+    assert daemon.status()["pid"]
+
+
+def test_reload_refuses_a_mistake_and_tells_the_daemon_otherwise(daemon: Client) -> None:
+    """The running daemon takes a good file and never sees a bad one through this command."""
+    localspec("start")
+    config = Path(os.environ["XDG_CONFIG_HOME"]) / "localspec" / "config.toml"
+    config.write_text("[server]\nmax_loaded = 2\n")
+    assert localspec("reload").exit_code == 0
+    until(lambda: daemon.status()["max_loaded"] == 2)
+    config.write_text("[server]\nmax_loaded = 0\n")
+    result = localspec("reload")
+    assert result.exit_code == 78
+    assert "server.max_loaded" in result.stderr
+
+
+def test_reload_without_a_daemon_is_exit_code_69() -> None:
+    """There is nothing to tell."""
+    assert localspec("reload").exit_code == 69
+
+
+def test_socket_prints_the_path_for_other_programs(daemon: Client) -> None:
+    """The one where the daemon will listen."""
+    assert localspec("socket").stdout == f"{daemon.socket_path}\n"
+
+
+def test_a_daemon_of_another_machine_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pid would be somebody else's process here."""
+    with Peer(tcp=True) as peer:
+        monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
+        result = localspec("stop")
+    assert result.exit_code == 2
+    assert "may run elsewhere" in result.stderr
+
+
+def test_what_ignores_the_request_to_end_is_killed() -> None:
+    """After the drain and its margin."""
+    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with Peer(status={"pid": process.pid}) as peer:
+            launch.stop(Client(peer.socket_path), drain_seconds=0.0, margin_seconds=0.0)
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+
+
+def test_a_zombie_has_ended() -> None:
+    """Waiting for a daemon whose parent never reads its exit code does not take for ever."""
+    with (
+        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process,
+        launch.Watch(process.pid) as watch,
+    ):
+        assert not watch.wait(0.0)
+        watch.signal(signal.SIGTERM)
+        assert watch.wait(PATIENCE_SECONDS)
+        watch.signal(signal.SIGTERM)
+
+
+def test_the_log_is_bounded_and_keeps_what_came_last(home: Path) -> None:
+    """Past its limit it moves to `.1`, and a process that has it open writes on."""
+    log = home / "daemon.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"old line\n" + b"x" * 100)
+        launch.bound_log(log, limit_bytes=1000)
+        assert log.stat().st_size == 109
+        launch.bound_log(log, limit_bytes=100)
+        writer.write(b"new")
+    assert log.read_bytes() == b"new"
+    assert log.with_name("daemon.log.1").read_bytes() == b"x" * 100
+    launch.bound_log(home / "missing")
+
+
+def write_log(text: str) -> Path:
+    """A log as a daemon leaves it."""
+    log = launch.log_file()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(text)
+    return log
+
+
+def test_logs_shows_the_last_lines() -> None:
+    """-n says how many."""
+    write_log("".join(f"line {n}\n" for n in range(100)))
+    assert localspec("logs").stdout.splitlines() == [f"line {n}" for n in range(50, 100)]
+    assert localspec("logs", "-n", "1").stdout == "line 99\n"
+
+
+def test_logs_follows_also_when_the_log_is_emptied() -> None:
+    """-f prints what is added, before and after a rotation; Ctrl-C ends it with 130."""
+    log = write_log("first\n")
+    command = [*LOCALSPEC, "logs", "-f"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        with log.open("a") as writer:
+            writer.write("second line\n")
+        assert process.stdout.readline() == "second line\n"
+        os.truncate(log, 0)
+        with log.open("a") as writer:
+            writer.write("third\n")
+        assert process.stdout.readline() == "third\n"
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+
+
+def test_no_log_names_the_other_place_to_look() -> None:
+    """Under systemd the log is in the journal."""
+    result = localspec("logs")
+    assert result.exit_code == 1
+    assert "journalctl" in result.stderr

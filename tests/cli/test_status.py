@@ -1,0 +1,141 @@
+"""`localspec status` over reports as the daemon sends them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from scripted import Peer
+
+from localspec.cli.main import cli
+from localspec.cli.status import size, span
+
+MODEL: dict[str, Any] = {
+    "name": "qwen",
+    "state": "ready",
+    "default": True,
+    "target_path": "/models/qwen.gguf",
+    "draft_path": "/models/small.gguf",
+    "size_bytes": 1_117_320_768,
+    "active": 1,
+    "queued": 2,
+    "last_crash": "signal 11 while decoding",
+    "context": 8192,
+    "context_train": 32768,
+    "drafters": ["lookup", "model"],
+    "exactness": "standard",
+    "exactness_detail": "1 to 4 rows agree",
+    "devices": [{"device": "CPU", "what": "weights", "bytes": 1_100_000_000}],
+    "tokens_per_second": 48.13,
+    "cost_ms_by_rows": {"1": 20.4, "16": 110.0, "2": 34.0},
+    "routing": {"short-request": 3, "speculating": 12},
+    "drafted": {"lookup": 100, "model": 0},
+    "accepted": {"lookup": 57, "model": 0},
+}
+REPORT: dict[str, Any] = {
+    "version": "0.1.0",
+    "pid": 4242,
+    "uptime_seconds": 11_520.5,
+    "draining": False,
+    "socket": "/run/localspec.sock",
+    "tcp": None,
+    "config_error": None,
+    "restart_needed": [],
+    "models_directory": "/models",
+    "loading": None,
+    "models": [MODEL],
+}
+
+
+def shown(peer: Peer, **changes: Any) -> str:
+    """What `localspec status` prints of REPORT with `changes`, lines joined by single spaces."""
+    peer.status = {**REPORT, **changes}
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["status"])
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "localspec 0.1.0 · pid 4242 · up 3 h 12 min · /run/localspec.sock",
+        "qwen (default): ready, 1 answering, 2 waiting",
+        "last crash signal 11 while decoding",
+        "target qwen.gguf, 1.12 GB",
+        "draft small.gguf",
+        "memory CPU: weights 1.10 GB",
+        "context 8192 tokens of 32768 trained",
+        "drafters lookup, model",
+        "exactness standard: 1 to 4 rows agree",
+        "speed 48.1 tok/s",
+        "decode 1: 20 ms, 2: 34 ms, 16: 110 ms by rows",
+        "accepted lookup 57 of 100 (57%)",
+        "requests 12 speculating, 3 short-request",
+    ],
+)
+def test_the_report_tells_each_fact(peer: Peer, fact: str) -> None:
+    """What is loaded, where, and how it does."""
+    assert fact in shown(peer)
+
+
+def test_loading_and_trouble_are_told(peer: Peer) -> None:
+    """A half-loaded model, a refused configuration, a pair that cannot speculate."""
+    loading = {
+        "name": "qwen", "state": "loading", "default": False,
+        "loading": {"model": "qwen", "stage": "target", "fraction": 0.42},
+        "speculation_off": "vocabularies differ", "error": "no room",
+    }  # fmt: skip
+    text = shown(
+        peer, models=[loading], config_error="unknown key engin", restart_needed=["server.tcp"]
+    )
+    assert "qwen: loading target 42%" in text
+    assert "speculation off: vocabularies differ" in text
+    assert "error no room" in text
+    assert "config error: unknown key engin (the last good one is in force)" in text
+    assert "after a restart: server.tcp" in text
+
+
+def test_no_models_names_the_directory(peer: Peer) -> None:
+    """So that one knows where to put a file."""
+    assert "models: none in /models" in shown(peer, models=[])
+
+
+def test_names_cannot_command_the_terminal(peer: Peer) -> None:
+    """File names are whatever somebody called a file; brackets are no markup either."""
+    text = shown(peer, models=[{"name": "[red]\x1b[2Jx", "state": "unloaded"}])
+    assert "[red][2Jx" in text
+
+
+def test_json_is_what_the_daemon_sent(peer: Peer) -> None:
+    """One object, with `running` for scripts that ask nothing else."""
+    peer.status = REPORT
+    result = CliRunner().invoke(cli, ["status", "--json"])
+    assert json.loads(result.stdout) == {"running": True, **REPORT}
+
+
+def test_no_daemon_is_exit_code_69_also_as_json() -> None:
+    """`running` is false and stderr names the command that helps."""
+    result = CliRunner().invoke(cli, ["status", "--json"])
+    assert result.exit_code == 69
+    assert json.loads(result.stdout)["running"] is False
+    assert "localspec start" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h"), (90_061, "1 d 1 h")],
+)
+def test_spans_show_their_two_largest_units(seconds: float, words: str) -> None:
+    """Never more digits than anyone reads."""
+    assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("count_bytes", "words"),
+    [(0, "0 B"), (999, "999 B"), (98_362_432, "98 MB"), (1_117_320_768, "1.12 GB")],
+)
+def test_sizes_are_decimal(count_bytes: int, words: str) -> None:
+    """As file managers and model pages count."""
+    assert size(count_bytes) == words
