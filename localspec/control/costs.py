@@ -1,0 +1,224 @@
+"""What a round costs on this machine: the measured curves, learned and kept.
+
+The target's cost over the rows of one decode is a jagged staircase that differs per machine,
+quantization and model. It is held as log-offsets from a prior shape, measured row count by row
+count, on top of one common level: a machine that gets busy moves the level, and the stairs, on
+which every decision rests, stay as they were. Drafting costs hang off the same level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+POINTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
+"""Row counts worth measuring at load; every other one is interpolated until a round has used it."""
+
+_SHAPE = dict(
+    zip(POINTS, (1, 1.7, 2.3, 3, 3.5, 4, 4.5, 5, 5.2, 5.4, 6, 8.5, 11), strict=True),
+)
+"""Cost relative to one row before anything is measured: a slow CPU, so that it errs to plain."""
+
+_FIRST_ROW_SECONDS = 0.03
+_FIRST_STEP, _FIRST_READ = 0.35, 0.09
+_FIRST_HOST_SECONDS = 0.0005
+"""Priors of a round's other parts: drafting a token and reading one, in rows of the target."""
+
+_NOISE = 0.01
+"""Variance of one log measurement: 10 %. Less would let a single stolen time slice move a stair."""
+_LEVEL_VARIANCE, _LEVEL_DRIFT = 4.0, 1e-4
+"""At first nothing is known of this machine; then its speed may drift by 1 % a round."""
+_POINT_VARIANCE, _POINT_DRIFT = 0.09, 1e-6
+"""A stair is 30 % uncertain before it is measured and moves a hundred times less than the level."""
+_DRAFT_VARIANCE, _DRAFT_DRIFT = 0.25, 1e-5
+_CLIP = 2.5
+"""Standard deviations beyond which a measurement says only its direction."""
+
+
+@dataclass(slots=True)
+class _Estimate:
+    """A log quantity: its mean, how uncertain it is, and how fast it may move."""
+
+    mean: float
+    variance: float
+    drift: float
+
+    def correct(self, error: float, total_variance: float) -> None:
+        """Take the share of `error` that this uncertainty has in the total."""
+        gain = self.variance / total_variance
+        self.mean += gain * error
+        self.variance = (1 - gain) * self.variance + self.drift
+
+    def as_list(self) -> list[float]:
+        return [self.mean, self.variance]
+
+
+def _draft_estimate(cost: float) -> _Estimate:
+    return _Estimate(math.log(cost), _DRAFT_VARIANCE, _DRAFT_DRIFT)
+
+
+@dataclass(slots=True)
+class _DraftCost:
+    """One drafter: a drafted token and a token read beforehand, as logs relative to the level."""
+
+    step: _Estimate = field(default_factory=lambda: _draft_estimate(_FIRST_STEP))
+    read: _Estimate = field(default_factory=lambda: _draft_estimate(_FIRST_READ))
+
+
+class Costs:
+    """Seconds of every part of a round. Model lifetime; state only, no clock."""
+
+    def __init__(self) -> None:
+        self._level = _Estimate(math.log(_FIRST_ROW_SECONDS), _LEVEL_VARIANCE, _LEVEL_DRIFT)
+        self._points: dict[int, _Estimate] = {}
+        self._drafters: dict[str, _DraftCost] = {}
+        self._host_seconds = _FIRST_HOST_SECONDS
+        self._relative: dict[int, float] = {}
+
+    # --- what it costs ----------------------------------------------------------------------------
+
+    def target(self, rows: int) -> float:
+        """Seconds of one target forward over `rows` >= 1 rows."""
+        return math.exp(self._level.mean) * self.relative(rows)
+
+    def relative(self, rows: int) -> float:
+        """The same in units of the level, which cancels out of every decision."""
+        known = self._relative.get(rows)
+        if known is None:
+            known = math.exp(self._offset(rows)) * _shape(rows)
+            self._relative[rows] = known
+        return known
+
+    def draft(self, name: str, pending: int, depth: float) -> float:
+        """Seconds to draft `depth` tokens one after another, reading `pending` tokens first.
+
+        The first forward reads a pending token and gives the first drafted one.
+        """
+        cost = self._drafters.get(name) or _DraftCost()
+        units = depth * math.exp(cost.step.mean) + max(pending - 1, 0) * math.exp(cost.read.mean)
+        return math.exp(self._level.mean) * units
+
+    @property
+    def host_seconds(self) -> float:
+        """Everything of a round that is neither target nor drafter."""
+        return self._host_seconds
+
+    def measured_rows(self) -> dict[int, float]:
+        """Seconds by row count, of those that have been measured."""
+        return {rows: self.target(rows) for rows in sorted(self._points)}
+
+    # --- what was measured ------------------------------------------------------------------------
+
+    def measured(self, rows: int, seconds: float) -> None:
+        """One target forward. Robust: a single outlier moves nothing far."""
+        if rows < 1 or not 0 < seconds < math.inf:
+            return
+        point = self._points.get(rows)
+        if point is None:
+            point = _Estimate(self._offset(rows), _POINT_VARIANCE, _POINT_DRIFT)
+            self._points[rows] = point
+        predicted = self._level.mean + point.mean + math.log(_shape(rows))
+        total = self._level.variance + point.variance + _NOISE
+        error = _clipped(math.log(seconds) - predicted, total)
+        self._level.correct(error, total)
+        point.correct(error, total)
+        self._relative.clear()
+
+    def measured_draft(self, name: str, pending: int, depth: int, seconds: float) -> None:
+        """One drafting of `depth` tokens after reading `pending`; its larger part learns."""
+        if depth < 1 or not 0 < seconds < math.inf:
+            return
+        cost = self._drafters.setdefault(name, _DraftCost())
+        stepping = self.draft(name, 1, depth)
+        reading = self.draft(name, pending, 0)
+        learns, mine, other = (
+            (cost.read, reading, stepping) if reading > stepping else (cost.step, stepping, reading)
+        )
+        observed = max(seconds - other, mine / 10)
+        total = learns.variance + _NOISE
+        learns.correct(_clipped(math.log(observed / mine), total), total)
+
+    def measured_host(self, seconds: float) -> None:
+        """The rest of one round."""
+        if 0 <= seconds < math.inf:
+            bounded = min(seconds, 4 * self._host_seconds)  # a stolen time slice is not host work
+            self._host_seconds += 0.05 * (bounded - self._host_seconds)
+
+    # --- on disk ----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything learned, as JSON has it."""
+        return {
+            "level": self._level.as_list(),
+            "points": {str(rows): point.as_list() for rows, point in self._points.items()},
+            "drafters": {
+                name: {"step": cost.step.as_list(), "read": cost.read.as_list()}
+                for name, cost in self._drafters.items()
+            },
+            "host_seconds": self._host_seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Costs:
+        """What `to_dict` gave; the level starts uncertain, because machines change overnight.
+
+        Raises:
+            ValueError: the data has another shape; measure anew.
+        """
+        costs = cls()
+        try:
+            costs._level.mean = _finite(data["level"][0])
+            for rows, (mean, variance) in data["points"].items():
+                costs._points[int(rows)] = _Estimate(_finite(mean), _finite(variance), _POINT_DRIFT)
+            for name, parts in data["drafters"].items():
+                costs._drafters[name] = _DraftCost(
+                    *(
+                        _Estimate(_finite(parts[key][0]), _finite(parts[key][1]), _DRAFT_DRIFT)
+                        for key in ("step", "read")
+                    )
+                )
+            costs._host_seconds = _finite(data["host_seconds"])
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"not a cost profile: {error!r}") from error
+        return costs
+
+    def _offset(self, rows: int) -> float:
+        """How far log cost lies above the prior shape: measured, between its neighbours, or 0."""
+        point = self._points.get(rows)
+        if point is not None:
+            return point.mean
+        below = max((known for known in self._points if known < rows), default=None)
+        above = min((known for known in self._points if known > rows), default=None)
+        if below is None or above is None:
+            nearest = above if below is None else below
+            return 0.0 if nearest is None else self._points[nearest].mean
+        share = (rows - below) / (above - below)
+        return (1 - share) * self._points[below].mean + share * self._points[above].mean
+
+
+def _shape(rows: int) -> float:
+    known = _SHAPE.get(rows)
+    if known is not None:
+        return known
+    last, before = POINTS[-1], POINTS[-2]
+    if rows > last:
+        slope = (_SHAPE[last] - _SHAPE[before]) / (last - before)
+        return _SHAPE[last] + slope * (rows - last)
+    above = next(point for point in POINTS if point > rows)
+    below = POINTS[POINTS.index(above) - 1]
+    share = (rows - below) / (above - below)
+    return (1 - share) * _SHAPE[below] + share * _SHAPE[above]
+
+
+def _clipped(error: float, variance: float) -> float:
+    limit = _CLIP * math.sqrt(variance)
+    return max(-limit, min(limit, error))
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"not a cost profile: {number} is not a number")
+    return number

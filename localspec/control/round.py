@@ -1,0 +1,139 @@
+"""What goes into the decisions of a round and what comes out: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localspec.control.acceptance import Local, Yield
+from localspec.types import Draft, Signal, Token
+
+_FIRST_WAIT_ROUNDS = 8
+"""Rounds without a neural draft before the first probe; sooner, nothing could have changed."""
+_ALLOWANCE = 0.005
+"""Share of its time that a session may lose on keeping a source it may need again."""
+_SAVINGS = 0.1
+"""Share of what neural drafts have won that may be lost on keeping them going."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neural:
+    """A source that is not free and could draft now, reading `pending` tokens first."""
+
+    name: str
+    pending: int
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the controller remembers of one session. Opaque to its owner.
+
+    A neural source that was left must read all that it missed before it can draft again, so that
+    leaving one for a paragraph may mean leaving it for good. Therefore a session has a `purse` of
+    seconds which it may lose on a source that does not pay just now: a small allowance, and a share
+    of what such drafts have won. It buys long stretches at a small loss, or single probes, `wait`
+    rounds apart and twice as far each time. `proposed` is the last draft before it was cut.
+    """
+
+    local: Local = field(default_factory=Local)
+    yields: dict[str, Yield] = field(default_factory=dict)
+    purse: float | None = None
+    idle: int = 0
+    wait: int = _FIRST_WAIT_ROUNDS
+    proposed: Draft = field(default_factory=Draft)
+
+    def begin(self, seconds: float) -> None:
+        """The first round: the session is expected to last `seconds`."""
+        if self.purse is None:
+            self.purse = _ALLOWANCE * seconds
+
+    def earn(self, seconds: float) -> None:
+        """A neural draft is taken because it wins this much."""
+        self.purse = (self.purse or 0.0) + _SAVINGS * max(seconds, 0.0)
+        self.idle, self.wait = 0, _FIRST_WAIT_ROUNDS
+
+    def affords(self, loss: float, bearable: float) -> bool:
+        """Whether to take a neural draft that loses `loss` seconds; if so, they are paid.
+
+        More than `bearable` is not paid round after round.
+        """
+        purse = self.purse or 0.0
+        probing = self.idle >= self.wait
+        if loss > purse or (loss > bearable and not probing):
+            self.idle += 1
+            return False
+        self.purse = purse - max(loss, 0.0)
+        self.idle = 0
+        if probing:
+            self.wait *= 2
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One session in this round.
+
+    `free` holds one chain per free source with something to say, `budget` the most nodes that may
+    be drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there
+    is a draft. `key` is the caller's own.
+    """
+
+    free: tuple[Draft, ...] = ()
+    neural: tuple[Neural, ...] = ()
+    budget: int = 0
+    remaining: float = 256.0
+    always: bool = False
+    memory: Memory | None = None
+    key: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`base` goes to the target, continued by at most `budget` nodes of source `extend`, if any.
+
+    The source asks `worth` with its signals so far before each further node.
+    """
+
+    base: Draft
+    extend: str | None
+    budget: int
+    worth: Callable[[Sequence[Signal]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What one source's drafting cost: `depth` forwards after reading `pending` tokens."""
+
+    name: str
+    pending: int
+    depth: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verified draft and how many of its leading nodes agreed with the target.
+
+    `evidence` adds outcomes of nodes that the draft and the view's free chains do not show.
+    """
+
+    draft: Draft
+    accepted: int
+    evidence: tuple[tuple[Signal, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What happened. `views`, `judged` and `committed` are aligned, one entry per session.
+
+    `rows` counts all rows of the decode; free chains are scored against the `committed` tokens.
+    """
+
+    rows: int
+    target_seconds: float
+    host_seconds: float
+    drafted: tuple[Drafted, ...]
+    views: tuple[View, ...]
+    judged: tuple[Judged, ...]
+    committed: tuple[tuple[Token, ...], ...]

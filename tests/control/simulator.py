@@ -1,0 +1,286 @@
+"""A machine and a text with known costs and known acceptance, to hold the controller against.
+
+Everything random is drawn before a policy runs: what each source would say at each position of the
+text, and whether it is right. So all policies meet the same luck. They are charged true costs; what
+the controller gets to see of them is noisy.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller, Drafted, Judged, Neural, Round, View
+from localspec.control.costs import POINTS, Costs
+from localspec.types import Draft, Signal
+
+CONFIDENCES = (0.99, 0.95, 0.86, 0.68, 0.42)
+"""What the neural source believes of its buckets, as measured on a real pair."""
+RUNS = (1, 2, 3, 5, 8, 13)
+COPY_PRIORS = (0.3, 0.4, 0.55, 0.65, 0.8, 0.9, 0.95)
+
+Q4_K = {1: 1, 2: 1.7, 3: 2.3, 4: 3, 5: 3.8, 6: 4.3, 7: 4.7, 8: 5, 10: 5.2, 12: 5.4, 16: 5.8, 32: 11}
+Q4_0 = {1: 1, 2: 1.6, 3: 1.75, 4: 1.8, 5: 2.7, 6: 3, 7: 3.2, 8: 3.3, 12: 4.6, 16: 5.3, 32: 10}
+GPU = {1: 1, 4: 1.1, 8: 1.25, 9: 2.4, 16: 2.6, 32: 3}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How the text behaves for a while.
+
+    Shares of the neural confidence buckets, the error of that confidence, and the chances that a
+    copy begins, goes on, and is right by accident where there is none.
+    """
+
+    tokens: int
+    confident: Sequence[float] = (0.58, 0.12, 0.1, 0.12, 0.08)
+    honesty: float = 1.0
+    copy_begins: float = 0.02
+    copy_goes_on: float = 0.95
+    accident: float = 0.2
+    seen_before: float = 0.6
+
+
+PROSE = Regime(2000, (0.25, 0.1, 0.1, 0.25, 0.3), copy_begins=0.01, copy_goes_on=0.8)
+CODE = Regime(2000, (0.7, 0.1, 0.08, 0.08, 0.04), copy_begins=0.03, copy_goes_on=0.9)
+EDIT = Regime(2000, (0.85, 0.06, 0.04, 0.03, 0.02), copy_begins=0.3, copy_goes_on=0.98)
+NOISE = Regime(2000, (0.02, 0.02, 0.06, 0.2, 0.7), 0.4, 0.0, 0.5, 0.05, 0.9)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """True costs in units of one row; `noise` is the spread of what is measured of them."""
+
+    curve: Mapping[int, float]
+    step: float = 0.3
+    read: float = 0.08
+    host: float = 0.01
+    noise: float = 0.06
+
+    def target(self, rows: int) -> float:
+        """One decode; between known points the line between them."""
+        known = sorted(self.curve)
+        if rows in self.curve:
+            return self.curve[rows]
+        above = bisect_right(known, rows)
+        low, high = (known[above - 1], known[above]) if above < len(known) else known[-2:]
+        share = (rows - low) / (high - low)
+        return (1 - share) * self.curve[low] + share * self.curve[high]
+
+    def draft(self, pending: int, depth: int) -> float:
+        """Drafting `depth` tokens after reading `pending`."""
+        return depth * self.step + (pending - 1) * self.read if depth else 0.0
+
+
+class Text:
+    """What every source would say at every position, drawn once."""
+
+    def __init__(self, regimes: Sequence[Regime], seed: int) -> None:
+        rng = random.Random(seed)  # noqa: S311 — a simulation
+        self.bucket: list[int] = []
+        self.agrees: list[bool] = []
+        self.copies: list[bool] = []
+        self.seen: list[bool] = []
+        for regime in regimes:
+            self._write(regime, rng)
+        self.length = len(self.bucket) - 40
+        self.run = [0] * (len(self.copies) + 1)
+        for position, right in enumerate(self.copies):
+            self.run[position + 1] = self.run[position] + 1 if right else 0
+
+    def _write(self, regime: Regime, rng: random.Random) -> None:
+        copying = False
+        for _ in range(regime.tokens):
+            bucket = rng.choices(range(len(CONFIDENCES)), regime.confident)[0]
+            self.bucket.append(bucket)
+            self.agrees.append(rng.random() < CONFIDENCES[bucket] * regime.honesty)
+            copying = rng.random() < (regime.copy_goes_on if copying else regime.copy_begins)
+            self.copies.append(copying or rng.random() < regime.accident)
+            self.seen.append(copying or rng.random() < regime.seen_before)
+
+    def neural(self, position: int, depth: int) -> Draft:
+        """The neural chain at `position`: the true token is 1, a wrong one 0."""
+        places = range(position, position + depth)
+        return Draft.chain(
+            [int(self.agrees[place]) for place in places],
+            [
+                Signal("neural", self.bucket[place], CONFIDENCES[self.bucket[place]])
+                for place in places
+            ],
+        )
+
+    def lookup(self, position: int, depth: int) -> Draft:
+        """The copied chain at `position`; nothing where the text was never seen."""
+        if not self.seen[position]:
+            return Draft()
+        start = self.run[position]
+        signals = []
+        for further in range(depth):
+            place = bisect_right(RUNS, start + further)
+            signals.append(Signal("lookup", place, COPY_PRIORS[place]))
+        tokens = [int(self.copies[place]) for place in range(position, position + depth)]
+        return Draft.chain(tokens, signals)
+
+
+@dataclass
+class Outcome:
+    """What a policy took for the text."""
+
+    tokens: int = 0
+    time: float = 0.0
+    rounds: int = 0
+    drafted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Tokens in the time of one plain row."""
+        return self.tokens / self.time
+
+
+def accepted(draft: Draft) -> int:
+    """Leading true tokens."""
+    return next((node for node, token in enumerate(draft.tokens) if not token), len(draft))
+
+
+Policy = Callable[[Text, int], tuple[Draft, str | None]]
+
+
+def fixed(source: str, depth: int) -> Policy:
+    """Always the same source and depth; "lookup+neural" takes lookup where it has anything."""
+
+    def policy(text: Text, position: int) -> tuple[Draft, str | None]:
+        draft = text.lookup(position, depth) if source != "neural" else Draft()
+        if source != "lookup" and not draft:
+            return text.neural(position, depth), "neural"
+        return draft, None
+
+    return policy
+
+
+def play(machine: Machine, text: Text, policy: Policy, unread: int = 1) -> Outcome:
+    """Run a fixed policy over the text."""
+    outcome = Outcome()
+    read = -unread + 1  # tokens the neural source has read, counted from the text's start
+    while outcome.tokens < text.length:
+        position = outcome.tokens
+        draft, neural = policy(text, position)
+        if neural and draft:
+            outcome.time += machine.draft(position - read + 1, len(draft))
+        kept = accepted(draft)
+        if neural and draft:
+            read = position + min(kept, len(draft) - 1) + 1
+        outcome.time += machine.target(1 + len(draft)) + machine.host
+        outcome.tokens += kept + 1
+        outcome.rounds += 1
+    return outcome
+
+
+def profiled(machine: Machine, rng: random.Random, samples: int = 3) -> Costs:
+    """Costs as a measurement at load leaves them: interleaved, noisy."""
+    costs = Costs()
+    for _ in range(samples):
+        for rows in POINTS:
+            costs.measured(rows, 0.03 * machine.target(rows) * rng.lognormvariate(0, machine.noise))
+        costs.measured_draft("neural", 1, 4, 0.03 * machine.draft(1, 4))
+        costs.measured_draft("neural", 64, 1, 0.03 * machine.draft(64, 1))
+    return costs
+
+
+class Controlled:
+    """The controller at work on one text, with everything it needs around it."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        text: Text,
+        seed: int,
+        *,
+        controller: Controller | None = None,
+        sources: Sequence[str] = ("lookup", "neural"),
+        unread: int = 1,
+        budget: int = 24,
+    ) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 — a simulation
+        self.machine = machine
+        self.text = text
+        self.controller = controller or Controller(profiled(machine, self.rng), Acceptance())
+        self.sources = sources
+        self.budget = budget
+        self.memory = self.controller.open_session()
+        self.read = -unread + 1
+        self.outcome = Outcome()
+
+    def play(self, until: int | None = None) -> Outcome:
+        """Go on to position `until`, or to the end of the text."""
+        stop = self.text.length if until is None else until
+        while self.outcome.tokens < stop:
+            self._round()
+        return self.outcome
+
+    def view(self) -> View:
+        """The session as the engine would show it."""
+        position = self.outcome.tokens
+        lookup = self.text.lookup(position, self.budget) if "lookup" in self.sources else Draft()
+        neural = (Neural("neural", position - self.read + 1),) if "neural" in self.sources else ()
+        return View(
+            free=(lookup,) if lookup else (),
+            neural=neural,
+            budget=self.budget,
+            remaining=float(self.text.length - position),
+            memory=self.memory,
+        )
+
+    def _round(self) -> None:
+        position, outcome = self.outcome.tokens, self.outcome
+        view = self.view()
+        (plan,) = self.controller.plan([view])
+        draft, cost = plan.base, 0.0
+        drafted: tuple[Drafted, ...] = ()
+        if plan.extend is not None:
+            tail = Draft()
+            while len(tail) < plan.budget and plan.worth(tail.signals):
+                tail = self.text.neural(position + len(plan.base), len(tail) + 1)
+            pending = view.neural[0].pending
+            cost = self.machine.draft(pending + len(plan.base), len(tail))
+            drafted = (Drafted("neural", pending, len(tail), 0.03 * cost * self._noise()),)
+            draft = draft.then(tail)
+        (count,) = self.controller.cut([view], [draft])
+        whole, draft = draft, draft.head(count)
+        kept = accepted(draft)
+        if plan.extend is not None:
+            self.read = position + min(accepted(whole), kept, len(whole) - 1) + 1
+        rows = 1 + len(draft)
+        target = self.machine.target(rows)
+        outcome.time += target + self.machine.host + cost
+        outcome.tokens += kept + 1
+        outcome.rounds += 1
+        for signal in draft.signals:
+            outcome.drafted[signal.source] = outcome.drafted.get(signal.source, 0) + 1
+        self.controller.observe(
+            Round(
+                rows=rows,
+                target_seconds=0.03 * target * self._noise(),
+                host_seconds=0.03 * self.machine.host,
+                drafted=drafted,
+                views=(view,),
+                judged=(Judged(draft, kept),),
+                committed=((1,) * (kept + 1),),
+            )
+        )
+
+    def _noise(self) -> float:
+        spike = 3.0 if self.rng.random() < 0.02 else 1.0
+        return spike * self.rng.lognormvariate(0, self.machine.noise)
+
+
+def best_fixed(machine: Machine, text: Text, unread: int = 1) -> tuple[str, Outcome]:
+    """The best of plain decoding and every source at every depth, with its name."""
+    arms = {"plain": play(machine, text, lambda *_: (Draft(), None))}
+    for source in ("lookup", "neural", "lookup+neural"):
+        for depth in (1, 2, 3, 4, 5, 6, 7, 9, 11, 15, 23):
+            arms[f"{source} {depth}"] = play(machine, text, fixed(source, depth), unread)
+    name = max(arms, key=lambda arm: arms[arm].rate)
+    return name, arms[name]
