@@ -1,0 +1,287 @@
+"""One model of the pool: its worker while it has one, the requests on it, its crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from localspec.catalog import header
+from localspec.errors import Busy, Loading, LocalSpecError, WorkerCrashed
+from localspec.protocol import Generate, Load, Progress
+from localspec_daemon.policy import CrashHistory
+from localspec_daemon.worker import COMMAND, Exit, StreamEvent, Worker
+
+_log = logging.getLogger("localspec.model")
+
+FileIdentity: TypeAlias = tuple[int, int, int, int]
+"""Device, inode, size and modification time of a file: what changes when its bytes do."""
+
+State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
+
+
+class Model:
+    """Answers requests for one model, loading it when the first one comes.
+
+    Lives on the event loop's thread. `load` never changes: after a change of settings or files the
+    pool retires this object, which then finishes what it has, and makes a new one. `make_room`
+    returns when this model may take memory; `changed` is set and cleared at once whenever the state
+    or the loading progress changes.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        files: tuple[FileIdentity, ...] = (),
+        *,
+        make_room: Callable[[Model], Awaitable[None]],
+        changed: asyncio.Event,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self.load = load
+        self.files = files
+        self.crashes = CrashHistory()
+        self.last_crash = ""
+        self.error: LocalSpecError | None = None
+        self.progress: Progress | None = None
+        self.worker: Worker | None = None
+        self.resident = False
+        self.safe_kernels = False
+        self.requests = 0
+        self.used_at = asyncio.get_running_loop().time()
+        self._turns = asyncio.Semaphore(load.config.engine.slots)
+        self._loading: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._make_room = make_room
+        self._changed = changed
+        self._command = command
+
+    @property
+    def name(self) -> str:
+        """The model's name in the API."""
+        return self.load.model
+
+    @property
+    def queued(self) -> int:
+        """Requests beyond the slots."""
+        return max(0, self.requests - self.load.config.engine.slots)
+
+    @property
+    def state(self) -> State:
+        """What a picker shows."""
+        if self._loading:
+            return "loading"
+        if self.worker:
+            return "ready"
+        if self._now() < self.crashes.failed_until() or self.error:
+            return "failed"
+        return "unloaded"
+
+    async def generate(
+        self, request: Generate, max_queue: int
+    ) -> AsyncGenerator[Progress | StreamEvent]:
+        """Progress while the model loads, then the events of the request, Finished last.
+
+        Closing the iterator cancels the request wherever it is. Raises Busy, WorkerCrashed, what
+        refused the model and what the worker answered with `Failed`.
+        """
+        with self._admitted(max_queue):
+            async with self._turns:
+                async for progress in self.loading():
+                    yield progress
+                if not (worker := self.worker):
+                    raise WorkerCrashed(f"{self.name} went away.", fix="Send the request again.")
+                async with aclosing(worker.generate(request)) as events:
+                    async for event in events:
+                        yield event
+
+    async def loading(self) -> AsyncGenerator[Progress]:
+        """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
+        if self.worker:
+            return
+        task = self.start_loading()
+        seen = None
+        while not task.done():
+            await self._changed.wait()
+            if self.progress and self.progress != seen:
+                seen = self.progress
+                yield seen
+        if task.cancelled():
+            raise Loading(f"{self.name} was unloaded while it was loading.", fix="Send it again.")
+        task.result()
+
+    def start_loading(self) -> asyncio.Task[None]:
+        """The loading that is under way, begun if there is none. No request owns it."""
+        if not self._loading:
+            self._loading = asyncio.create_task(self._settle())
+            self._loading.add_done_callback(_seen)
+            self._notify()
+        return self._loading
+
+    def unload(self) -> asyncio.Task[None]:
+        """End the worker, or the loading; when the task is done, all memory is back.
+
+        From this call on no request reaches the old worker; a new one loads again.
+        """
+        worker, self.worker = self.worker, None
+        loading, self._loading = self._loading, None
+        if worker or loading or not self._leaving:
+            self._leaving = asyncio.create_task(self._leave(worker, loading, self._leaving))
+        return self._leaving
+
+    def watch(self, now: float) -> None:
+        """Time has passed: kill a worker that no longer makes progress."""
+        worker = self.worker
+        if worker:
+            worker.watchdog.tick(now)
+            if reason := worker.watchdog.verdict():
+                _log.error("hung model=%s pid=%d reason=%r", self.name, worker.pid, reason)
+                worker.kill(reason)
+
+    @contextmanager
+    def _admitted(self, max_queue: int) -> Iterator[None]:
+        if self.queued >= max_queue:
+            raise Busy(
+                f"{self.requests} requests are on {self.name} already.",
+                fix="Try again in a moment, or raise server.max_queue.",
+            )
+        self.requests += 1
+        self._notify()
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            self.used_at = self._now()
+            self._notify()
+
+    async def _settle(self) -> None:
+        """Load, and keep what came of it before anybody who waits can look."""
+        this = self._loading
+        try:
+            worker = await self._load()
+            if self._loading is not this:  # unloaded in the moment in which it became ready
+                await worker.quit()
+                raise asyncio.CancelledError  # noqa: TRY301 - what `unload` asked for, a bit late
+            self.worker, self.error = worker, None
+            worker.exited.add_done_callback(self._exited)
+        except BaseException as error:
+            if isinstance(error, LocalSpecError):
+                self.error = error
+                _log.error("load_failed model=%s code=%s %s", self.name, error.code, error.message)
+            if self._loading is this:
+                self.resident = False
+            raise
+        finally:
+            if self._loading is this:
+                self._loading, self.progress = None, None
+            self.used_at = self._now()
+            self._notify()
+
+    async def _load(self) -> Worker:
+        if self._leaving:
+            await asyncio.shield(self._leaving)
+        now = self._now()
+        if now < self.crashes.failed_until():
+            raise WorkerCrashed(
+                f"{self.name} crashed {len(self.crashes.times)} times; the last one: "
+                f"{self.last_crash}.",
+                fix="It is tried again a minute after the last crash; `localspec logs` says more.",
+            )
+        await asyncio.sleep(max(0, self.crashes.restart_at() - now))
+        await asyncio.to_thread(self._check_files)
+        await self._make_room(self)
+        worker, exit_ = await self._start()
+        if exit_ and exit_.by_signal and not self.safe_kernels:
+            # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
+            self.safe_kernels = True
+            _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
+            worker, exit_ = await self._start()
+        ready = worker.loaded.result()
+        _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, ready.load_seconds)
+        return worker
+
+    async def _leave(
+        self,
+        worker: Worker | None,
+        loading: asyncio.Task[None] | None,
+        before: asyncio.Task[None] | None,
+    ) -> None:
+        if before:
+            await before
+        if loading:
+            loading.cancel()
+            await asyncio.wait({loading})
+        if worker:
+            exit_ = await worker.quit()
+            _log.info("unloaded model=%s goodbye=%s", self.name, exit_.goodbye)
+        self.resident = False
+        self._leaving = None
+        self._notify()
+
+    def _check_files(self) -> None:
+        """A look at the headers in Python before native code sees a file. Raises BadGGUF."""
+        header.read(Path(self.load.target_path))
+        if self.load.draft_path:
+            header.read(Path(self.load.draft_path))
+
+    async def _start(self) -> tuple[Worker, Exit | None]:
+        """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
+        load = msgspec.structs.replace(self.load, safe_kernels=self.safe_kernels)
+        worker = await Worker.spawn(load, self._command)
+        worker.on_progress = self._progressed
+        try:
+            while not worker.loaded.done():
+                await asyncio.wait({worker.loaded}, timeout=1)
+                worker.watchdog.tick(self._now())
+                if reason := worker.watchdog.verdict():
+                    worker.kill(reason)
+            if worker.ready:
+                return worker, None
+            exit_ = await worker.quit()
+        except asyncio.CancelledError:
+            worker.kill("being unloaded")
+            await asyncio.shield(worker.exited)
+            raise
+        if isinstance(worker.loaded.exception(), WorkerCrashed):
+            self._crashed(exit_, lived_seconds=0)
+        return worker, exit_
+
+    def _exited(self, exited: asyncio.Future[Exit]) -> None:
+        """A worker that was ready is gone: as wished (`unload`), by its own will, or it crashed."""
+        if not self.worker or self.worker.exited is not exited:
+            return
+        lived_seconds = self._now() - self.worker.ready_at
+        self.worker, self.resident = None, False
+        if not exited.result().goodbye:
+            self._crashed(exited.result(), lived_seconds)
+            if self.crashes.streak == 1:
+                self.start_loading()
+        self._notify()
+
+    def _crashed(self, exit_: Exit, lived_seconds: float) -> None:
+        self.crashes.record(self._now(), lived_seconds)
+        self.last_crash = exit_.cause
+        _log.error("worker_crashed model=%s cause=%r", self.name, exit_.cause)
+
+    def _progressed(self, progress: Progress) -> None:
+        self.progress = progress
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed.clear()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """The outcome is kept in the model; asyncio need not complain that nobody waited for it."""
+    if not task.cancelled():
+        task.exception()

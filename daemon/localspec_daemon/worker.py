@@ -1,0 +1,235 @@
+"""One worker process and the requests on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from localspec.errors import EngineError, LocalSpecError, WorkerCrashed, by_code
+from localspec.protocol import (
+    Cancel,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Load,
+    Progress,
+    Quit,
+    Ready,
+    Refused,
+    Started,
+)
+from localspec_daemon.channel import Channel
+from localspec_daemon.policy import Watchdog
+
+_log = logging.getLogger("localspec.worker")
+
+COMMAND = (sys.executable, "-P", "-m", "localspec.worker")
+"""-P: a file of that name in the current directory must not become the worker."""
+QUIT_SECONDS = 3.0
+"""From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits for us."""
+LAST_WORDS_LINES = 12
+
+StreamEvent: TypeAlias = Started | Delta | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker ended. `last_words` are the last lines it wrote to its standard error."""
+
+    goodbye: bool
+    returncode: int
+    killed_for: str = ""
+    last_words: tuple[str, ...] = ()
+
+    @property
+    def by_signal(self) -> bool:
+        """True when the native code died of a signal that we did not send."""
+        return self.returncode < 0 and not self.killed_for
+
+    @property
+    def cause(self) -> str:
+        """A few words for people."""
+        if self.killed_for:
+            return f"killed after {self.killed_for}"
+        if self.returncode < 0:
+            return signal.Signals(-self.returncode).name
+        return f"exit code {self.returncode}"
+
+
+class Worker:
+    """One process that hosts one model, from spawn to exit. Lives on the event loop's thread.
+
+    `loaded` ends with Ready or with the error that refused the model; `exited` always ends with an
+    Exit, and only then is the process gone and its memory free.
+    """
+
+    def __init__(self, load: Load, process: asyncio.subprocess.Process, channel: Channel) -> None:
+        loop = asyncio.get_running_loop()
+        self.load = load
+        self.pid = process.pid
+        self.loaded: asyncio.Future[Ready] = loop.create_future()
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+        self.ready: Ready | None = None
+        self.ready_at = 0.0
+        self.heartbeat: Heartbeat | None = None
+        self.watchdog = Watchdog(load.config.engine.prefill_rows)
+        self.on_progress: Callable[[Progress], None] = lambda _: None
+        self._process = process
+        self._channel = channel
+        self._streams: dict[str, asyncio.Queue[Event | Exit]] = {}
+        self._goodbye = False
+        self._killed_for = ""
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_LINES)
+        channel.send(load)
+        self._life = loop.create_task(self._live())
+
+    @classmethod
+    async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
+        """A new process that has been told what to load. Raises EngineError."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                "--fd",
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=2,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            ours.close()
+            raise EngineError(f"A worker cannot be started: {error}.") from error
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        return cls(load, process, Channel(reader, writer))
+
+    async def generate(self, request: Generate) -> AsyncGenerator[StreamEvent]:
+        """The events of one request, Finished last. Closing the iterator cancels the request.
+
+        Raises WorkerCrashed, and what the worker answered with `Failed`.
+        """
+        if self.exited.done():
+            raise self.crash(self.exited.result())
+        events = self._streams[request.id] = asyncio.Queue()
+        over = False
+        try:
+            self._channel.send(request)
+            while not over:
+                event = await events.get()
+                over = isinstance(event, Finished | Failed | Exit)
+                if isinstance(event, Exit):
+                    raise self.crash(event)
+                if isinstance(event, Failed):
+                    raise _error(event)
+                if isinstance(event, StreamEvent):
+                    yield event
+        finally:
+            del self._streams[request.id]
+            if not over and not self.exited.done():
+                self._channel.send(Cancel(request.id))
+
+    async def quit(self) -> Exit:
+        """Ask the process to leave, end it if it does not, and return when it is gone."""
+        if not self.exited.done():
+            self._channel.send(Quit())
+            await asyncio.wait({self.exited}, timeout=QUIT_SECONDS)
+            if not self.exited.done():
+                self.kill("ignoring the request to quit")
+        return await asyncio.shield(self.exited)
+
+    def kill(self, reason: str) -> None:
+        """SIGKILL for the whole process group; `exited` follows."""
+        if not self.exited.done() and self._process.returncode is None:
+            self._killed_for = self._killed_for or reason
+            with contextlib.suppress(ProcessLookupError):  # it was faster
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def crash(self, exit_: Exit) -> WorkerCrashed:
+        """The error for requests that were on this worker, or waited for it, when it died."""
+        doing = "answering" if self.ready else "loading"
+        return WorkerCrashed(
+            f"The worker of {self.load.model} died while {doing}: {exit_.cause}.",
+            fix="It is restarted when needed; `localspec logs` shows its last words.",
+        )
+
+    async def _live(self) -> None:
+        words = asyncio.create_task(self._relay_stderr())
+        try:
+            while (event := await self._channel.receive()) is not None:
+                self._take(event)
+        except EngineError as error:
+            self.kill(error.message)
+        await self._channel.close()
+        try:
+            async with asyncio.timeout(QUIT_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill("closing its channel without leaving")
+        returncode = await self._process.wait()
+        await words
+        exit_ = Exit(self._goodbye, returncode, self._killed_for, tuple(self._last_words))
+        self.exited.set_result(exit_)
+        if not self.loaded.done():
+            self.loaded.set_exception(self.crash(exit_))
+            self.loaded.exception()  # seen: nobody needs to be waiting
+        for stream in self._streams.values():
+            stream.put_nowait(exit_)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self.watchdog.loading()
+                self.on_progress(event)
+            case Ready():
+                self.watchdog.loading(ready=True)
+                self.ready, self.ready_at = event, asyncio.get_running_loop().time()
+                if not self.loaded.done():
+                    self.loaded.set_result(event)
+            case Refused():
+                if not self.loaded.done():
+                    self.loaded.set_exception(by_code(event.code)(event.message, fix=event.fix))
+                    self.loaded.exception()
+            case Heartbeat():
+                self.heartbeat = event
+                self.watchdog.heard(event)
+            case Goodbye():
+                self._goodbye = True
+            case Started() | Delta() | Finished() | Failed():
+                if stream := self._streams.get(event.id):
+                    stream.put_nowait(event)
+
+    async def _relay_stderr(self) -> None:
+        """Native code explains its aborts on standard error: into our log, and kept."""
+        stderr = self._process.stderr
+        assert stderr is not None  # noqa: S101 - spawn asked for a pipe
+        while True:
+            try:
+                line = await stderr.readline()
+            except ValueError:
+                continue  # a line over the reader's limit; the rest of it follows
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            self._last_words.append(text)
+            _log.info("stderr pid=%d %s", self.pid, text)
+
+
+def _error(event: Failed) -> LocalSpecError:
+    kind = by_code(event.code)
+    return kind(event.message, fix=event.fix, param=event.param, details=event.details)

@@ -1,0 +1,205 @@
+"""A worker that follows a script: it speaks the real frames and really crashes, hangs and waits.
+
+How it loads is decided by the model's name, what it answers by the first word of the prompt:
+
+| model | loading |
+| --- | --- |
+| refused... | says Refused and leaves |
+| mortal... | dies of SIGILL, unless it was told to use safe kernels |
+| doomed... | always dies of SIGILL |
+| gated... | reports 42 %, then waits until somebody opens the FIFO beside the model |
+| anything else | is ready at once |
+
+| prompt | answer |
+| --- | --- |
+| say a b c | one delta per word |
+| wait | one delta, then silence until it is cancelled |
+| cancelled | how many requests were cancelled so far |
+| crash | one delta, then SIGSEGV |
+| leave | exit code 0 without a goodbye |
+| fail | Failed: the prompt does not fit the context |
+| rubbish | bytes that are no frame |
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from localspec import frames
+from localspec.protocol import (
+    Cancel,
+    Command,
+    Delta,
+    DeviceMemory,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Load,
+    Progress,
+    Quit,
+    Ready,
+    Refused,
+    SpeculationReport,
+    Started,
+    Timings,
+    Usage,
+)
+from localspec.types import FinishReason, SourceCount
+
+
+class Peer:
+    """One scripted worker on one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.running: dict[str, Generate] = {}
+        self.cancelled = 0
+        self.steps = 0
+
+    def run(self) -> None:
+        """Obey until the supervisor quits or is gone."""
+        load = self.receive()
+        assert isinstance(load, Load)
+        self.load(load)
+        while True:
+            match self.receive():
+                case Generate() as request:
+                    self.running[request.id] = request
+                    self.answer(request)
+                case Cancel(id=id_) if id_ in self.running:
+                    self.cancelled += 1
+                    self.finish(self.running[id_], "cancelled", 1)
+                case Quit():
+                    self.send(Goodbye())
+                    return
+                case _:
+                    pass
+            self.beat()
+
+    def load(self, load: Load) -> None:
+        """Act out the model's name."""
+        self.send(Progress("target", 0.0))
+        if load.model.startswith("refused"):
+            self.send(Refused("bad_gguf", "this file is a joke.", "Laugh."))
+            sys.exit(0)
+        mortal = load.model.startswith("mortal") and not load.safe_kernels
+        if mortal or load.model.startswith("doomed"):
+            sys.stderr.write("illegal instruction in a kernel\n")
+            os.kill(os.getpid(), signal.SIGILL)
+        if load.model.startswith("gated"):
+            self.send(Progress("target", 0.42))
+            Path(load.target_path + ".fifo").read_bytes()
+        self.send(ready(load))
+        self.beat()
+
+    def answer(self, request: Generate) -> None:
+        """Act out the first word of the prompt."""
+        text = request.prompt or "".join(
+            message.content for message in request.messages or () if message.role == "user"
+        )
+        word, *words = text.split() or [""]
+        if word == "fail":
+            details: dict[str, int | str] = {"n_prompt_tokens": 9000, "n_ctx": 8192}
+            code = "context_length_exceeded"
+            self.send(Failed(request.id, code, "too long.", "Shorten it.", "messages", details))
+            del self.running[request.id]
+            return
+        self.send(Started(request.id, len(text), 2))
+        if word == "cancelled":
+            words = [str(self.cancelled)]
+        if word == "rubbish":
+            self.connection.sendall(b"\x00\x00\x00\x03abc")
+            return
+        if word == "leave":
+            os._exit(0)
+        if word in {"wait", "crash"}:
+            self.delta(request, f"{word}ing")
+        if word == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if word != "wait":
+            for each in words:
+                self.delta(request, each)
+            self.finish(request, "stop", len(words))
+
+    def delta(self, request: Generate, text: str) -> None:
+        """One step."""
+        self.steps += 1
+        origin = "lookup" if self.steps % 2 else "target"
+        self.send(Delta(request.id, text, [self.steps], [(len(text), origin)]))
+
+    def finish(self, request: Generate, reason: FinishReason, count: int) -> None:
+        """The figures are made up but fit each other."""
+        del self.running[request.id]
+        sources = {
+            "lookup": SourceCount(4, 3, [2, 2], [2, 1]),
+            "model": SourceCount(2, 1, [2], [1]),
+        }
+        report = SpeculationReport(
+            "speculating", "coupled", 3, 6, 4, sources, 0.01, 0.2, 0.001, 0.05
+        )
+        timings = Timings(2, 8, 50.0, 6.25, 160.0, count, 200.0, 20.0, 50.0, 6, 4)
+        usage = Usage(10, count, 2)
+        seed = request.sampling.seed
+        self.send(Finished(request.id, reason, usage, timings, report, seed))
+
+    def beat(self) -> None:
+        """Signs of life."""
+        active = len(self.running)
+        self.send(
+            Heartbeat(
+                self.steps, active, 0, 10, 3, {"lookup": 4}, {"lookup": 3}, {"speculating": 1},
+                50.0, {1: 20.0, 4: 60.0},
+            )
+        )  # fmt: skip
+
+    def send(self, event: Event) -> None:
+        """Write one frame."""
+        self.connection.sendall(frames.pack(event))
+
+    def receive(self) -> Command:
+        """Read one frame; without a supervisor there is nothing to live for."""
+        header = self.read(frames.HEADER_BYTES)
+        return frames.command(self.read(frames.body_bytes(header)))
+
+    def read(self, count: int) -> bytes:
+        """Exactly so many bytes."""
+        data = self.connection.recv(count, socket.MSG_WAITALL)
+        if len(data) < count:
+            os._exit(1)
+        return data
+
+
+def ready(load: Load) -> Ready:
+    """A worker that can do everything."""
+    return Ready(
+        model=load.model,
+        target_path=load.target_path,
+        draft_path=load.draft_path,
+        n_vocab=100,
+        context=8192,
+        context_train=32768,
+        parameters=1_500_000_000,
+        size_bytes=1_000_000_000,
+        drafters=["lookup"],
+        speculation_off=None,
+        exactness="standard",
+        exactness_detail="1, 2 and 4 rows agree",
+        safe_kernels=load.safe_kernels,
+        llama_build="scripted",
+        devices=[DeviceMemory("CPU", "weights", 1_000_000_000)],
+        load_seconds=0.5,
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    Peer(socket.socket(fileno=parser.parse_args().fd)).run()
