@@ -1,0 +1,187 @@
+"""The doors: a private Unix socket, and a loopback TCP port for those who asked for one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from localspec import paths
+from localspec.errors import AlreadyRunning, ConfigError, Forbidden
+
+MAX_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+PROBE_SECONDS = 2.0
+PRIVATE = 0o600
+WRITABLE_BY_OTHERS = 0o022
+_BUSY_BODY = (
+    b'{"error":{"message":"Too many connections.","type":"rate_limit_error","code":"busy"}}'
+)
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_BUSY_BODY), _BUSY_BODY)
+)
+
+
+class Door(socket.socket):
+    """A listening socket that looks at every caller before a byte of theirs is read.
+
+    On a Unix socket the kernel says whose process it is; other users are turned away, and so is
+    everybody while `full` says that there are too many connections.
+    """
+
+    full: Callable[[], bool] = staticmethod(lambda: False)
+
+    def accept(self) -> tuple[socket.socket, object]:
+        """As socket.accept. Raises ConnectionAbortedError for a caller that may not enter."""
+        connection, address = super().accept()
+        if self.family == socket.AF_UNIX and peer_uid(connection) != os.getuid():
+            connection.close()
+            raise ConnectionAbortedError("another user")
+        if self.full():
+            with contextlib.suppress(OSError):
+                connection.setblocking(False)
+                connection.send(_BUSY)
+            connection.close()
+            raise ConnectionAbortedError("too many connections")
+        return connection, address
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """The user id of the process at the other end, from the kernel; None if it does not say."""
+    try:
+        if sys.platform == "darwin":
+            local_level, local_peercred, size = 0, 1, 76  # <sys/un.h>, struct xucred
+            credentials = connection.getsockopt(local_level, local_peercred, size)
+            _, uid = struct.unpack_from("=II", credentials)
+            return int(uid)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _, uid, _ = struct.unpack("=iII", credentials)
+        return int(uid)
+    except OSError:
+        return None
+
+
+@contextmanager
+def unix(path: Path) -> Iterator[Door]:
+    """The private socket, bound and not yet listening; gone from the disk at the end.
+
+    The lock beside it is held for as long, so of two daemons exactly one wins, also while the first
+    is still draining. Raises AlreadyRunning, ConfigError, Forbidden.
+    """
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise ConfigError(
+            f"The socket path {path} has {len(os.fsencode(path))} bytes; the system allows "
+            f"{MAX_PATH_BYTES}.",
+            fix="Set server.socket to a shorter path.",
+            param="server.socket",
+        )
+    _check_directory(paths.make_private(path.parent))
+    with _lock(path.with_name(path.name + ".lock")):
+        _remove_stale(path)
+        door = Door(socket.AF_UNIX, socket.SOCK_STREAM)
+        with door:
+            mask = os.umask(0o177)
+            try:
+                door.bind(str(path))
+            finally:
+                os.umask(mask)
+            born = path.lstat()
+            if stat.S_IMODE(born.st_mode) != PRIVATE:
+                raise Forbidden(f"{path} could not be made private.", fix="Move server.socket.")
+            try:
+                yield door
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    if path.lstat().st_ino == born.st_ino:
+                        path.unlink()
+
+
+def tcp(address: tuple[str, int]) -> Door:
+    """A bound socket on loopback. Raises AlreadyRunning when the port is taken."""
+    host, port = address
+    door = Door(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host, port))
+    except OSError as error:
+        door.close()
+        raise AlreadyRunning(
+            f"{host}:{port} cannot be used: {error.strerror}.", fix="Choose another server.tcp."
+        ) from error
+    return door
+
+
+def token(path: Path) -> bytes:
+    """The SHA-256 of the secret that TCP callers must know; made at the first start.
+
+    Only its hash stays in memory. Raises Forbidden when others could have read the file.
+    """
+    paths.make_private(path.parent)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_urlsafe(32).encode() + b"\n")
+    except FileExistsError:
+        pass  # an earlier start made it
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(file.fileno())
+        secret = file.read().strip()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or not secret:
+        raise Forbidden(f"{path} is not private or empty.", fix=f"Delete it: rm {path}")
+    return hashlib.sha256(secret).digest()
+
+
+def _check_directory(directory: Path) -> None:
+    status = directory.stat()
+    if status.st_uid != os.getuid() or status.st_mode & WRITABLE_BY_OTHERS:
+        raise Forbidden(
+            f"{directory} is not yours alone to write to (mode "
+            f"{stat.S_IMODE(status.st_mode):04o}), so others could take the socket's place.",
+            fix=f"chmod 700 {directory}, or set server.socket.",
+        )
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _already_running(path.with_suffix("")) from error
+        yield
+    finally:
+        os.close(handle)  # the file stays: removing it would let two daemons lock two files
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody answers on. Raises AlreadyRunning, ConfigError."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ConfigError(f"{path} is in the way and is not a socket.", fix="Move it away.")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(PROBE_SECONDS)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise AlreadyRunning(f"{path} is in use: {error}.", fix="localspec stop") from error
+    raise _already_running(path)
+
+
+def _already_running(path: Path) -> AlreadyRunning:
+    return AlreadyRunning(f"Another daemon owns {path}.", fix="localspec status; localspec stop")

@@ -1,0 +1,132 @@
+"""The body of GET /v1/status: everything that `localspec status` shows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from localspec.protocol import DeviceMemory
+from localspec_daemon.model import Model
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """How far loading is: protocol.Progress and whose it is."""
+
+    model: str
+    stage: str
+    fraction: float
+
+
+class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model. What only a ready worker knows is absent while there is none."""
+
+    name: str
+    state: str
+    default: bool
+    target_path: str | None = None
+    draft_path: str | None = None
+    size_bytes: int | None = None
+    loading: Stage | None = None
+    error: str | None = None
+    last_crash: str | None = None
+    crashes: int = 0
+    active: int = 0
+    queued: int = 0
+    idle_seconds: float | None = None
+    pid: int | None = None
+    context: int | None = None
+    context_train: int | None = None
+    parameters: int | None = None
+    n_vocab: int | None = None
+    drafters: list[str] | None = None
+    speculation_off: str | None = None
+    exactness: str | None = None
+    exactness_detail: str | None = None
+    safe_kernels: bool | None = None
+    llama_build: str | None = None
+    devices: list[DeviceMemory] | None = None
+    load_seconds: float | None = None
+    tokens_per_second: float | None = None
+    cost_ms_by_rows: dict[int, float] | None = None
+    routing: dict[str, int] | None = None
+    drafted: dict[str, int] | None = None
+    accepted: dict[str, int] | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    steps: int | None = None
+    stalled: bool = False
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The daemon and its models; `loading` is that of the model which is loading now, if one is."""
+
+    version: str
+    pid: int
+    uptime_seconds: float
+    draining: bool
+    socket: str
+    tcp: str | None
+    config_path: str
+    config_error: str | None
+    restart_needed: list[str]
+    models_directory: str
+    default_model: str
+    max_loaded: int
+    loading: Stage | None
+    models: list[ModelStatus]
+
+
+def of_model(model: Model, *, default: bool, size_bytes: int | None = None) -> ModelStatus:
+    """A model that the pool knows, as it is now."""
+    now = asyncio.get_running_loop().time()
+    status = ModelStatus(
+        name=model.name,
+        state=model.state,
+        default=default,
+        target_path=model.load.target_path,
+        draft_path=model.load.draft_path,
+        size_bytes=size_bytes,
+        loading=stage(model),
+        error=model.error.message if model.error else None,
+        last_crash=model.last_crash or None,
+        crashes=len(model.crashes.times),
+        active=min(model.requests, model.load.config.engine.slots),
+        queued=model.queued,
+        idle_seconds=None if model.requests else now - model.used_at,
+    )
+    return msgspec.structs.replace(status, **_of_worker(model))
+
+
+def stage(model: Model) -> Stage | None:
+    """How far a model's loading is; None while it is not loading."""
+    if model.state != "loading":
+        return None
+    if progress := model.progress:
+        return Stage(model.name, progress.stage, progress.fraction)
+    return Stage(model.name, "start", 0.0)
+
+
+def _of_worker(model: Model) -> dict[str, object]:
+    worker = model.worker
+    if not worker or not worker.ready:
+        return {}
+    names = set(ModelStatus.__struct_fields__) - {"model", "target_path", "draft_path"}
+    fields = {
+        name: getattr(worker.ready, name)
+        for name in worker.ready.__struct_fields__
+        if name in names
+    }
+    fields |= {"pid": worker.pid, "stalled": worker.watchdog.doubtful}
+    if beat := worker.heartbeat:
+        fields |= {
+            "tokens_per_second": beat.decode_tokens_per_second,
+            "cost_ms_by_rows": beat.cost_ms_by_rows,
+            "routing": beat.routing,
+            "drafted": beat.drafted_total,
+            "accepted": beat.accepted_total,
+            "prompt_tokens": beat.prompt_tokens_total,
+            "completion_tokens": beat.completion_tokens_total,
+            "steps": beat.steps,
+        }
+    return fields

@@ -1,0 +1,276 @@
+"""What the daemon does, whatever dialect asks for it: find the model, generate, tell the state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from localspec import config as settings
+from localspec import paths
+from localspec.catalog.registry import Model as Entry
+from localspec.catalog.registry import Registry
+from localspec.errors import ConfigError, LocalSpecError, ShuttingDown, UnknownModel
+from localspec.protocol import Generate, Load, Progress
+from localspec_daemon.journal import Record, Tally
+from localspec_daemon.model import FileIdentity, Model
+from localspec_daemon.pool import Pool
+from localspec_daemon.status import ModelStatus, Status, of_model, stage
+from localspec_daemon.worker import COMMAND, StreamEvent
+
+_log = logging.getLogger("localspec.supervisor")
+
+TICK_SECONDS = 1.0
+
+try:
+    VERSION = version("localspec")
+except PackageNotFoundError:  # a checkout that nobody installed
+    VERSION = "0.0.0"
+
+
+class Supervisor:
+    """The service behind every dialect. Lives on the event loop's thread.
+
+    Never imports llama_cpp: native code may abort, and then a worker dies, not this process.
+    """
+
+    def __init__(
+        self,
+        config_path: Path,
+        *,
+        socket: str = "",
+        command: Sequence[str] = COMMAND,
+        tick_seconds: float = TICK_SECONDS,
+    ) -> None:
+        """Read the configuration. Raises ConfigError: a daemon does not start on a bad one."""
+        self.config_path = config_path
+        self.socket = socket
+        self.config = settings.load(config_path)
+        self.config_error: str | None = None
+        self.started_with = self.config
+        self.draining = False
+        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self.pool = Pool(self.config, command)
+        self._started_at = asyncio.get_running_loop().time()
+        self._open: set[asyncio.Timeout] = set()
+        self._one_closed = asyncio.Event()
+        self._tick_seconds = tick_seconds
+
+    @property
+    def models_directory(self) -> Path:
+        """Where the models are looked for."""
+        chosen = self.config.models.directory
+        return Path(chosen).expanduser() if chosen else paths.models_dir()
+
+    @property
+    def registry(self) -> Registry:
+        """The models that are there; it looks at the directory at each question."""
+        return Registry(self.models_directory)
+
+    async def model(self, name: str | None) -> Model:
+        """The model of that name, the default for none. Raises UnknownModel.
+
+        Generate on it before the next `await`: until it has a request, it may be retired.
+        """
+        wanted = name or self.config.models.default
+        load, files = await asyncio.to_thread(self._resolve, wanted)
+        return self.pool.model(load, files)
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """The time in which a request is served, whatever it waits for. Raises ShuttingDown."""
+        goodbye = ShuttingDown(
+            "The daemon is shutting down.", fix="Send the request again when it is back."
+        )
+        if self.draining:
+            raise goodbye
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._open.add(limit)
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise goodbye from None
+            raise
+        finally:
+            self._open.discard(limit)
+            self._one_closed.set()
+            self._one_closed.clear()
+
+    async def generate(
+        self, model: Model, request: Generate
+    ) -> AsyncGenerator[Progress | StreamEvent]:
+        """Progress while the model loads, then the request's events; logged and counted.
+
+        Closing the iterator cancels the request. Raises what `Model.generate` raises.
+        """
+        clock = asyncio.get_running_loop().time
+        record = Record(request.id, model.name, request.client, clock())
+        tally = self.tallies[model.name]
+        try:
+            events = model.generate(request, self.config.server.max_queue)
+            async with aclosing(events):
+                async for event in events:
+                    record.see(event, clock())
+                    yield event
+        except LocalSpecError as error:
+            record.outcome = error.code
+            raise
+        finally:
+            if record.finished:
+                tally.add(record.finished)
+            tally.requests[record.outcome] += 1
+            record.write(clock())
+
+    async def entries(self) -> list[Entry]:
+        """Every model that is on this machine."""
+        models = await asyncio.to_thread(self.registry.models)
+        return [entry for entry in models if entry.installed]
+
+    async def entry(self, name: str) -> Entry:
+        """One of them, by name or alias. Raises UnknownModel."""
+        found = await asyncio.to_thread(self.registry.resolve, name)
+        return await asyncio.to_thread(self.registry.find, found.name)
+
+    async def model_statuses(self) -> list[ModelStatus]:
+        """The state of every model on this machine, loaded or not."""
+        default = self.config.models.default
+        entries = await self.entries()
+        return [
+            of_model(known, default=entry.name == default, size_bytes=entry.size_bytes)
+            if (known := self.pool.models.get(entry.name))
+            else ModelStatus(
+                name=entry.name,
+                state="unloaded",
+                default=entry.name == default,
+                target_path=str(entry.path),
+                size_bytes=entry.size_bytes,
+            )
+            for entry in entries
+            if entry.role == "target" or entry.name in self.pool.models
+        ]
+
+    async def status(self) -> Status:
+        """Everything that `localspec status` shows."""
+        config = self.config
+        return Status(
+            version=VERSION,
+            pid=os.getpid(),
+            uptime_seconds=asyncio.get_running_loop().time() - self._started_at,
+            draining=self.draining,
+            socket=self.socket,
+            tcp=self.started_with.server.tcp or None,
+            config_path=str(self.config_path),
+            config_error=self.config_error,
+            restart_needed=self.restart_needed(),
+            models_directory=str(self.models_directory),
+            default_model=config.models.default,
+            max_loaded=config.server.max_loaded,
+            loading=next(filter(None, map(stage, self.pool.models.values())), None),
+            models=await self.model_statuses(),
+        )
+
+    def ailment(self) -> str | None:
+        """Why health is not ok; None while requests are served."""
+        if self.draining:
+            return "Shutting down"
+        for model in self.pool.models.values():
+            if model.worker and model.worker.watchdog.doubtful:
+                return f"{model.name} makes no progress"
+        default = self.pool.models.get(self.config.models.default)
+        if default and default.state == "loading":
+            return "Loading model"
+        if default and default.state == "failed":
+            return default.error.message if default.error else f"{default.name} keeps crashing"
+        return None
+
+    def restart_needed(self) -> list[str]:
+        """Settings that were changed since the start and need a new daemon."""
+        now, then = self.config.server, self.started_with.server
+        return [
+            f"server.{name}"
+            for name in ("socket", "tcp")
+            if getattr(now, name) != getattr(then, name)
+        ]
+
+    async def reload(self) -> None:
+        """Read the configuration and the models again; keep the last good configuration.
+
+        Failed models may be tried again. What a running worker was told differently takes effect
+        when its requests are finished.
+        """
+        try:
+            config = await asyncio.to_thread(settings.load, self.config_path)
+        except ConfigError as error:
+            self.config_error = str(error)
+            _log.error("config_kept reason=%s", error)
+        else:
+            if config != self.config:
+                _log.info("config_loaded path=%s", self.config_path)
+            self.config = self.pool.config = config
+            self.config_error = None
+            logging.getLogger("localspec").setLevel(config.server.log_level.upper())
+        for model in list(self.pool.models.values()):
+            await self._refresh(model)
+
+    async def tick(self) -> None:
+        """Look after the workers for ever."""
+        while True:
+            await asyncio.sleep(self._tick_seconds)
+            self.pool.tick(asyncio.get_running_loop().time())
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new and let open requests finish, for at most so long."""
+        self.draining = True
+        _log.info("draining requests=%d seconds=%.0f", len(self._open), seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                while self._open:
+                    await self._one_closed.wait()
+        except TimeoutError:
+            _log.warning("drain_over requests=%d", len(self._open))
+
+    def end_requests(self) -> None:
+        """Whatever is still open ends with ShuttingDown now."""
+        for limit in self._open:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def close(self) -> None:
+        """End all workers."""
+        await self.pool.close()
+
+    def _resolve(self, name: str) -> tuple[Load, tuple[FileIdentity, ...]]:
+        found = self.registry.resolve(name)
+        load = Load(
+            model=found.name,
+            target_path=str(found.target_path),
+            draft_path=str(found.draft_path) if found.draft_path else None,
+            config=self.config,
+        )
+        return load, tuple(map(_identity, filter(None, (found.target_path, found.draft_path))))
+
+    async def _refresh(self, model: Model) -> None:
+        """Let go of a model whose files or settings changed, and of one that had failed."""
+        try:
+            load, files = await asyncio.to_thread(self._resolve, model.name)
+        except LocalSpecError:
+            self.pool.retire(model)
+            return
+        if model.state == "failed":
+            self.pool.retire(model)
+        else:
+            self.pool.model(load, files)
+
+
+def _identity(path: Path) -> FileIdentity:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UnknownModel(f"{path.name} cannot be read: {error.strerror}.") from error
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
