@@ -1,0 +1,60 @@
+"""`python -m localspec_daemon`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from localspec import paths
+from localspec.errors import LocalSpecError
+from localspec_daemon.server import Options, Server
+
+_JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
+
+
+class _JournalFormatter(logging.Formatter):
+    """Lines for systemd's journal: its own priorities, and no time, which it knows itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"<{_JOURNAL_PRIORITIES.get(record.levelname, 3)}>{super().format(record)}"
+
+
+def main() -> int:
+    """Run until a signal; the exit code is the error's."""
+    parser = argparse.ArgumentParser(prog="localspec serve", description=__doc__)
+    parser.add_argument("--config", type=Path, help="configuration file")
+    parser.add_argument("--socket", type=Path, help="where to listen, before the configuration")
+    arguments = parser.parse_args()
+    _log_to_stderr()
+    options = Options(arguments.config or paths.config_file(), arguments.socket)
+    try:
+        asyncio.run(_serve(options))
+    except LocalSpecError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a message for the person who started us
+        return error.exit_code
+    return 0
+
+
+async def _serve(options: Options) -> None:
+    server = Server(options)
+    level = server.supervisor.config.server.log_level
+    logging.getLogger("localspec").setLevel(level.upper())
+    await server.run()
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    if "JOURNAL_STREAM" in os.environ:
+        handler.setFormatter(_JournalFormatter("%(name)s %(message)s"))
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""Telling systemd: sd_notify(3) in a few lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+def notify(*lines: str) -> None:
+    """Send states such as "READY=1" to the service manager, if one listens."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel,
+    ):
+        channel.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
+        channel.sendall("\n".join(lines).encode())

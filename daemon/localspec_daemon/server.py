@@ -1,0 +1,166 @@
+"""The daemon's life: startup, run, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from localspec import config as settings
+from localspec import paths
+from localspec_daemon import listen
+from localspec_daemon.app import create_app
+from localspec_daemon.notify import notify
+from localspec_daemon.reload import Watcher
+from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.worker import COMMAND
+
+_log = logging.getLogger("localspec.server")
+
+IDLE_SECONDS = 20.0
+"""For a connection without a complete request head: slow senders and idle keep-alives alike."""
+MAX_CONNECTIONS = 512
+MAX_HEADER_LINE_BYTES = 4096
+MAX_HEADER_LINES = 64
+CLEANUP_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line decides; everything else is in the configuration file."""
+
+    config_path: Path
+    socket_path: Path | None = None
+    worker_command: Sequence[str] = COMMAND
+    tick_seconds: float = 1.0
+
+
+class Server:
+    """One daemon. `run` returns after an orderly shutdown, with the socket gone.
+
+    The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reloads.
+    """
+
+    def __init__(self, options: Options) -> None:
+        """Raises ConfigError."""
+        self.supervisor = Supervisor(
+            options.config_path, command=options.worker_command, tick_seconds=options.tick_seconds
+        )
+        chosen = self.supervisor.config.server.socket
+        default = Path(chosen).expanduser() if chosen else paths.socket_path()
+        self.socket_path = options.socket_path or default
+        self.supervisor.socket = str(self.socket_path)
+        self.ready = asyncio.Event()
+        """Set once the socket answers."""
+        self._stop = asyncio.Event()
+        self._now = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until told to stop. Raises AlreadyRunning, ConfigError, Forbidden."""
+        watcher = Watcher(self._places, self.supervisor.reload)
+        handlers = {
+            signal.SIGTERM: self.stop,
+            signal.SIGINT: self.stop,
+            signal.SIGHUP: watcher.force,
+        }
+        async with AsyncExitStack() as stack:
+            stack.enter_context(signals(handlers))  # first in, last out: also while closing
+            door = stack.enter_context(listen.unix(self.socket_path))
+            runner = await self._startup(stack, door)
+            stack.enter_context(watcher)
+            tasks = [
+                asyncio.create_task(watcher.run()),
+                asyncio.create_task(self.supervisor.tick()),
+            ]
+            stack.push_async_callback(_cancel, tasks)
+            _log.info("ready socket=%s", self.socket_path)
+            notify("READY=1", f"STATUS=Listening on {self.socket_path}")
+            self.ready.set()
+            await self._until_stopped(tasks)
+            await self._shutdown(runner)
+
+    def stop(self) -> None:
+        """Drain and end; called again, end at once."""
+        if self._stop.is_set():
+            self._now.set()
+        self._stop.set()
+
+    async def _startup(self, stack: AsyncExitStack, door: listen.Door) -> web.AppRunner:
+        tcp = self.supervisor.config.server.tcp
+        token_hash = listen.token(paths.state_dir() / "token") if tcp else None
+        runner = web.AppRunner(
+            create_app(self.supervisor, token_hash),
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_SECONDS,
+            shutdown_timeout=CLEANUP_SECONDS,
+            max_line_size=MAX_HEADER_LINE_BYTES,
+            max_field_size=MAX_HEADER_LINE_BYTES,
+            max_headers=MAX_HEADER_LINES,
+        )
+        await runner.setup()
+        stack.push_async_callback(self.supervisor.close)
+        stack.push_async_callback(runner.cleanup)
+        doors = [door]
+        if tcp:
+            doors.append(stack.enter_context(listen.tcp(settings.tcp_address(tcp))))
+        for each in doors:
+            each.full = lambda: (
+                runner.server is None or (len(runner.server.connections) >= MAX_CONNECTIONS)
+            )
+            await web.SockSite(runner, each).start()
+        return runner
+
+    async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for the signal; a task of ours that dies before it is a bug that ends the daemon."""
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            stopped.cancel()
+            for task in tasks:
+                if task.done():
+                    task.result()
+
+    async def _shutdown(self, runner: web.AppRunner) -> None:
+        notify("STOPPING=1", "STATUS=Draining")
+        for site in list(runner.sites):
+            await site.stop()
+        seconds = self.supervisor.config.server.drain_seconds
+        drained = asyncio.create_task(self.supervisor.drain(seconds))
+        now = asyncio.create_task(self._now.wait())
+        await asyncio.wait({drained, now}, return_when=asyncio.FIRST_COMPLETED)
+        await _cancel([drained, now])
+        self.supervisor.end_requests()
+        _log.info("stopped")
+
+    def _places(self) -> tuple[Path, Path]:
+        return self.supervisor.config_path, self.supervisor.models_directory
+
+
+@contextmanager
+def signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Handlers on the running loop, for the duration of a `with`."""
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,291 @@
+"""Real processes, real sockets, a scripted worker: what the daemon does when workers misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any
+
+from localspec_daemon.policy import PATIENCE_SECONDS
+
+
+def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
+    """The text is the same, and the first request loads the model."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("say one two three")
+            assert status == 200
+            assert answer["choices"][0]["message"]["content"] == "onetwothree"
+            async with it.streaming("say one two three") as stream:
+                lines = await stream.rest()
+            chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+            texts = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
+            assert "".join(texts) == "onetwothree"
+            assert lines[-1] == "data: [DONE]"
+
+    asyncio.run(scene())
+
+
+def test_a_crash_ends_its_streams_with_an_error_and_the_next_request_is_answered(
+    house: Any, daemon: Any
+) -> None:
+    """Never silence: a last error event for each stream, 502 for the others; then a new worker."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("wait") as bystander, it.streaming("wait") as other:
+                await bystander.next("data: ")
+                await other.next("data: ")
+                old = it.model().worker.pid
+                async with it.streaming("crash") as stream:
+                    lines = await stream.rest()
+                for ended in (lines, await bystander.rest(), await other.rest()):
+                    assert json.loads(ended[-1][6:])["error"]["code"] == "worker_crashed"
+                    assert "SIGSEGV" in ended[-1]
+                    assert ended[-1].startswith('data: {"error":{')
+            status, answer = await it.ask("say again")
+            assert (status, answer["choices"][0]["message"]["content"]) == (200, "again")
+            assert it.model().worker.pid != old
+            status, answer = await it.ask("leave")
+            assert (status, answer["error"]["code"]) == (502, "worker_crashed")
+            models = (await it.get("/v1/status"))["models"]
+            assert models[0]["last_crash"] == "exit code 0"
+
+    asyncio.run(scene())
+
+
+def test_a_worker_killed_from_outside_is_replaced_before_anybody_asks(
+    house: Any, daemon: Any
+) -> None:
+    """The first crash is answered at once, by a worker that nobody had to wait for."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            await it.ask("say hello")
+            old = it.model().worker
+            os.kill(old.pid, signal.SIGKILL)
+            await it.until(lambda: it.model().worker not in {None, old})
+            assert (await it.ask("say hello"))[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_sends_rubbish_is_killed(house: Any, daemon: Any) -> None:
+    """A frame that does not fit the schema ends the worker, not the daemon."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("rubbish")
+            assert status == 502
+            assert "killed after A frame does not fit the protocol" in answer["error"]["message"]
+            assert (await it.ask("say hello"))[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_crashing_kernels_are_avoided_from_the_second_try_on(house: Any, daemon: Any) -> None:
+    """A signal during loading is answered by one try with safe kernels, which is remembered."""
+    house.add("mortal")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            assert (await it.ask("say hello", model="mortal"))[0] == 200
+            assert it.model("mortal").worker.ready.safe_kernels
+            os.kill(it.model("mortal").worker.pid, signal.SIGKILL)
+            await it.until(lambda: not it.model("mortal").worker)
+            assert (await it.ask("say hello", model="mortal"))[0] == 200
+            assert len(it.model("mortal").crashes.times) == 2
+
+    asyncio.run(scene())
+
+
+def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
+    house: Any, daemon: Any
+) -> None:
+    """After more than three crashes within a minute the model fails at once, with the reason."""
+    house.add("doomed")
+    house.configure(server={"max_loaded": 2})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            for _ in range(3):
+                status, answer = await it.ask("say hello", model="doomed")
+                assert (status, answer["error"]["code"]) == (502, "worker_crashed")
+            status, answer = await it.ask("say hello", model="doomed")
+            assert "crashed 4 times" in answer["error"]["message"]
+            assert "SIGILL" in answer["error"]["message"]
+            assert it.model("doomed").state == "failed"
+            assert (await it.ask("say hello"))[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_a_refused_model_says_why(house: Any, daemon: Any) -> None:
+    """What the worker refused is the client's error, and a later request may try again."""
+    house.add("refused")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("say hello", model="refused")
+            assert (status, answer["error"]["code"]) == (422, "bad_gguf")
+            assert answer["error"]["fix"] == "Laugh."
+            (house.models / "broken.gguf").write_bytes(b"GGUF, or so it says")
+            status, answer = await it.ask("say hello", model="broken")
+            assert (status, answer["error"]["code"]) == (422, "bad_gguf")
+            assert not it.model("broken").resident
+
+    asyncio.run(scene())
+
+
+def test_loading_is_visible_to_who_waits_and_to_who_asks(house: Any, daemon: Any) -> None:
+    """Comments in the stream, a stage in the status, 503 from health; then the answer."""
+    house.add("gated")
+    house.configure(models={"default": "gated"})
+    fifo = house.models / "gated.gguf.fifo"
+    os.mkfifo(fifo)
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("say hello") as stream:
+                await stream.next(": loading target 42%")
+                stage = (await it.get("/v1/status"))["loading"]
+                assert stage == {"model": "gated", "stage": "target", "fraction": 0.42}
+                async with it.http.get("/health") as response:
+                    assert response.status == 503
+                    assert response.headers["Retry-After"]
+                    error = json.loads(await response.read())["error"]
+                    assert (error["code"], error["message"]) == (503, "Loading model")
+                await asyncio.to_thread(fifo.write_bytes, b"")
+                assert (await stream.rest())[-1] == "data: [DONE]"
+            assert await it.get("/health") == {"status": "ok"}
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_leaves_is_cancelled_in_every_phase(house: Any, daemon: Any) -> None:
+    """Streaming, not streaming, waiting in the queue, waiting for the model: nothing is left."""
+    house.configure(engine={"slots": 2})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("wait") as stream:
+                await stream.next("data: ")
+                whole = asyncio.create_task(it.ask("wait"))
+                await it.until(lambda: it.model().requests == 2)
+                queued = asyncio.create_task(it.ask("wait"))
+                await it.until(lambda: it.model().requests == 3)
+                assert it.model().queued == 1
+                queued.cancel()
+                await it.until(lambda: it.model().requests == 2)
+                whole.cancel()
+                await it.until(lambda: it.model().requests == 1)
+            await it.until(lambda: it.model().requests == 0)
+            _, answer = await it.ask("cancelled")
+            assert answer["choices"][0]["message"]["content"] == "2"
+
+    asyncio.run(scene())
+
+
+def test_a_full_queue_says_so_and_the_next_turn_comes(house: Any, daemon: Any) -> None:
+    """Over slots and queue: 429 with Retry-After. Who waited is served when a slot is free."""
+    house.configure(engine={"slots": 1}, server={"max_queue": 1})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("wait") as stream:
+                await stream.next("data: ")
+                waiting = asyncio.create_task(it.ask("say patience"))
+                await it.until(lambda: it.model().requests == 2)
+                body = {"messages": [{"role": "user", "content": "say no"}]}
+                async with it.http.post("/v1/chat/completions", json=body) as response:
+                    assert response.status == 429
+                    assert int(response.headers["Retry-After"]) >= 1
+                    assert json.loads(await response.read())["error"]["code"] == "busy"
+            status, answer = await waiting
+            assert (status, answer["choices"][0]["message"]["content"]) == (200, "patience")
+
+    asyncio.run(scene())
+
+
+def test_who_waits_in_the_queue_survives_a_crash(house: Any, daemon: Any) -> None:
+    """Only requests that the dead worker had are lost; a waiting one gets the next worker."""
+    house.configure(engine={"slots": 1})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("wait") as stream:
+                await stream.next("data: ")
+                waiting = asyncio.create_task(it.ask("say alive"))
+                await it.until(lambda: it.model().requests == 2)
+                os.kill(it.model().worker.pid, signal.SIGABRT)
+                assert "SIGABRT" in (await stream.rest())[-1]
+            assert (await waiting)[1]["choices"][0]["message"]["content"] == "alive"
+
+    asyncio.run(scene())
+
+
+def test_a_hung_worker_is_killed_and_replaced(house: Any, daemon: Any) -> None:
+    """Health doubts it first; then its stream ends with an error and a new worker answers."""
+
+    async def scene() -> None:
+        async with daemon(house, tick_seconds=3600) as it:
+            async with it.streaming("wait") as stream:
+                await stream.next("data: ")
+                old = it.model().worker
+                now = asyncio.get_running_loop().time()
+                for second in range(int(PATIENCE_SECONDS * 0.7)):
+                    it.server.supervisor.pool.tick(now + second)
+                async with it.http.get("/health") as response:
+                    assert response.status == 503
+                for second in range(int(PATIENCE_SECONDS * 0.7), int(PATIENCE_SECONDS) + 3):
+                    it.server.supervisor.pool.tick(now + second)
+                assert "no sign of life" in (await stream.rest())[-1]
+            await it.until(lambda: it.model().worker not in {None, old})
+            assert await it.get("/health") == {"status": "ok"}
+
+    asyncio.run(scene())
+
+
+def test_the_least_recently_used_model_makes_room(house: Any, daemon: Any) -> None:
+    """With one place, an idle model leaves at once and a busy one after its last request."""
+    house.add("beta")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            await it.ask("say hello")
+            assert (await it.ask("say hello", model="beta"))[0] == 200
+            assert it.model("alpha").state == "unloaded"
+            async with it.streaming("wait", model="beta") as stream:
+                await stream.next("data: ")
+                waiting = asyncio.create_task(it.ask("say hello", model="alpha"))
+                await it.until(lambda: "beta" not in it.server.supervisor.pool.models)
+                assert not waiting.done()
+            assert (await waiting)[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_an_idle_model_is_unloaded_after_keep_alive(house: Any, daemon: Any) -> None:
+    """Its process is gone, a busy one stays, and the next request loads it again."""
+    house.configure(server={"keep_alive": "10m"})
+
+    async def scene() -> None:
+        async with daemon(house, tick_seconds=3600) as it:
+            pool = it.server.supervisor.pool
+            await it.ask("say hello")
+            worker = it.model().worker
+            later = asyncio.get_running_loop().time() + 601
+            async with it.streaming("wait") as stream:
+                await stream.next("data: ")
+                pool.tick(later)
+                assert it.model().worker is worker
+            await it.until(lambda: it.model().requests == 0)
+            pool.tick(later)
+            await it.until(lambda: not it.model().resident)
+            assert worker.exited.result().goodbye
+            assert (await it.ask("say hello"))[0] == 200
+
+    asyncio.run(scene())
