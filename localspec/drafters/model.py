@@ -14,6 +14,7 @@ import numpy as np
 
 from localspec.engine.sampling import Sampler
 from localspec.engine.slots import common_prefix
+from localspec.errors import EngineError
 from localspec.types import Ask, Backend, Draft, Floats, Law, Row, Signal, Token
 
 NAME = "model"
@@ -49,6 +50,8 @@ class ModelDrafter:
         self._n_vocab = min(n_vocab, context.n_vocab)
         self._ends = ends
         self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
+        for slot in range(context.n_slots):
+            context.truncate(slot, 0)
 
     def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> ModelSession:
         """Begin a request; nothing is decoded before the first `propose`."""
@@ -56,8 +59,22 @@ class ModelDrafter:
         return ModelSession(slot, list(prompt), sampler, held, common_prefix(held, prompt))
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """Read what is pending, then draft until the budget ends or `worth` says stop."""
+        """Read what is pending, then draft until the budget ends or `worth` says stop.
+
+        Raises:
+            EngineError: llama.cpp failed; the slots of these sessions are empty then.
+        """
         chains = [_Chain(ask) for ask in asks]
+        try:
+            self._extend(chains)
+        except EngineError:
+            for chain in chains:
+                chain.session.forget()
+                self._context.truncate(chain.session.slot, 0)
+            raise
+        return [chain.draft() for chain in chains]
+
+    def _extend(self, chains: list[_Chain]) -> None:
         active = [chain for chain in chains if self._room(chain)]
         feeds = [self._feed(chain) for chain in active]
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
@@ -67,7 +84,6 @@ class ModelDrafter:
             drawn = [self._draw(chain, logits[i]) for i, chain in enumerate(active)]
             active = [chain for chain, more in zip(active, drawn, strict=True) if more]
             rows = [self._next_row(chain) for chain in active]
-        return [chain.draft() for chain in chains]
 
     def close(self) -> None:
         """Free the draft's context."""
@@ -161,6 +177,11 @@ class ModelSession:
             if self.agreed == at and at < len(self.held) and self.held[at] == token:
                 self.agreed += 1
             self.tokens.append(token)
+
+    def forget(self) -> None:
+        """The slot's memory is gone; everything is to be read again."""
+        self.held.clear()
+        self.agreed = 0
 
     def close(self) -> None:
         """Nothing to free: the slot's cells serve the next request that begins the same."""

@@ -87,7 +87,7 @@ def standard(target: Backend, *, can_roll_back: bool) -> Shape:
     detail = (
         f"1 to {max(sizes)} rows agree bit for bit"
         if bitwise
-        else f"{', '.join(map(str, same))} rows agree; others differ by up to {largest:.2f} a logit"
+        else f"{', '.join(map(str, same))} rows agree, others differ by up to {largest:.2f}"
     )
     return Shape(1, target.max_rows, can_roll_back, bitwise=bitwise, detail=detail)
 
@@ -100,7 +100,7 @@ def _mixture(multiple: int, largest: int) -> list[int]:
 def _replay(
     target: Backend, context: int, chunk: int, sizes: Sequence[int], span: int = SPAN
 ) -> Floats:
-    """Logits (span, n_vocab) of fixed tokens after a prefix of `context`, in forwards of `sizes`."""
+    """Logits (span, n_vocab) of fixed tokens after `context` others, in forwards of `sizes`."""
     random = np.random.default_rng(0)
     tokens: list[Token] = random.integers(0, target.n_vocab, context + span).tolist()
     target.truncate(0, 0)

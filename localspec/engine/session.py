@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from localspec.control.round import Memory
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
 from localspec.types import (
@@ -96,7 +97,7 @@ class Session:
     sampler: Sampler
     meter: Meter
     drafters: dict[str, DraftSession] = field(default_factory=dict)
-    memory: object = None
+    memory: Memory | None = None
     finish: FinishReason | None = None
 
     @property

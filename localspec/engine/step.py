@@ -178,6 +178,11 @@ class Engine:
         slot.used = self.steps
         slot.busy = False
 
+    def forget(self, slot: int) -> None:
+        """Empty a free slot, for whoever wants to measure on its memory."""
+        self.target.truncate(slot, 0)
+        self._slots[slot].tokens = []
+
     # --- one step ---------------------------------------------------------------------------------
 
     def step(self) -> list[Advance]:
@@ -267,7 +272,7 @@ class Engine:
     def _view(self, session: Session) -> View:
         wish = session.request.speculation
         most = self._limits.max_draft if wish.max_draft is None else wish.max_draft
-        room = self.context - len(session.tokens)
+        room = self.context - len(session.tokens) - 1  # the bonus needs a place too
         budget = max(0, min(most, self._limits.max_draft, session.remaining - 1, room))
         free: list[Draft] = []
         neural: list[Neural] = []
@@ -378,6 +383,7 @@ class Engine:
         if prefill >= scheduler.MIN_CHUNK_ROWS:
             self._prefill_row_seconds = (after - before) / rows
         elif prefill == 0 and round_.views:
+            seen = [verdicts[session] for session in round_.sessions]
             self.controller.observe(
                 Round(
                     rows=rows,
@@ -386,9 +392,9 @@ class Engine:
                     drafted=tuple(round_.drafted),
                     views=tuple(round_.views),
                     judged=tuple(
-                        judged(view, verdicts[session][1], verdicts[session][0].tokens)
-                        for session, view in zip(round_.sessions, round_.views, strict=True)
+                        Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen
                     ),
+                    committed=tuple(tuple(advance.tokens) for advance, _ in seen),
                 )
             )
 
@@ -408,22 +414,6 @@ def agreement(draft: Draft, committed: Sequence[Token]) -> int:
         (index for index, (node, token) in enumerate(pairs) if node != token),
         min(len(draft), len(committed)),
     )
-
-
-def judged(view: View, draft: Draft, committed: Sequence[Token]) -> Judged:
-    """A round's lesson for one session: its own draft, and the free drafts that were not taken.
-
-    A free source is scored at every committed token, whether it was verified or not: its nodes
-    agree up to the first that differs; the nodes after that, and those after the last committed
-    token, stay unknown.
-    """
-    evidence = []
-    for free in view.free:
-        same = agreement(free, committed)
-        known = min(len(free), len(committed), same + 1)
-        first = agreement(draft, free.tokens)  # those were verified, and are counted there
-        evidence += [(free.signals[node], node < same) for node in range(first, known)]
-    return Judged(draft, agreement(draft, committed), tuple(evidence))
 
 
 def _close_quietly(opened: DraftSession) -> None:

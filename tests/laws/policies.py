@@ -63,7 +63,10 @@ class _Silent:
 
 
 class Rubbish:
-    """A drafter that proposes random tokens, now and then a whole tree of them."""
+    """A drafter that proposes random tokens, now and then a whole tree of them.
+
+    Half of them come from the text, so that chance alone has some accepted.
+    """
 
     name = "rubbish"
     free = True
@@ -81,7 +84,15 @@ class Rubbish:
         """As many random tokens as the budget allows."""
         drafts = []
         for ask in asks:
-            tokens = self._random.integers(0, self._n_vocab, ask.budget).tolist()
+            session = ask.session
+            assert isinstance(session, _Silent)
+            seen = session.tokens[-4:]
+            tokens = [
+                seen[int(self._random.integers(len(seen)))]
+                if self._random.random() < 0.5
+                else int(self._random.integers(self._n_vocab))
+                for _ in range(ask.budget)
+            ]
             draft = Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens))
             if self._random.random() < 0.3:
                 parents = tuple(

@@ -32,8 +32,8 @@ def test_block_wise_top_k_equals_a_full_sort(logits: Floats, count: int) -> None
     LOGITS,
     st.floats(0.1, 3),
     st.sampled_from([0, 1, 5, 40]),
-    st.sampled_from([0.1, 0.9, 1.0]),
-    st.sampled_from([0.0, 0.05, 0.5]),
+    st.sampled_from([0.1037, 0.9041, 1.0]),  # no sum of equal shares lies on the edge
+    st.sampled_from([0.0, 0.0517, 0.4983]),
 )
 def test_the_law_equals_the_textbook_chain(
     logits: Floats, temperature: float, k: int, p: float, min_p: float

@@ -1,0 +1,71 @@
+"""Laws of sharing one decode."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.scheduler import MIN_CHUNK_ROWS, Need, chunk_rows, share
+
+NEEDS = st.lists(
+    st.builds(
+        lambda tail, nodes: Need(tail, nodes if tail == 1 else 0),
+        st.one_of(st.just(1), st.integers(1, 3000)),
+        st.integers(0, 24),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(NEEDS, st.sampled_from([1, 2, 4, 8]), st.integers(0, 512), st.integers(0, 512))
+def test_a_decode_is_shared_lawfully(
+    needs: list[Need], multiple: int, chunk: int, extra: int
+) -> None:
+    """Within the rows; streams always move; prefill within its chunk; padding to the multiple."""
+    most = multiple * len(needs) + extra
+
+    shares = share(needs, max_rows=most, chunk=chunk, multiple=multiple)
+
+    assert sum(part.rows for part in shares) <= most
+    for need, part in zip(needs, shares, strict=True):
+        assert part.rows % multiple == 0
+        assert part.tail <= need.tail
+        assert part.nodes <= need.nodes
+        assert part.nodes == 0 or part.tail == need.tail
+        assert part.tail == 1 or need.tail > 1
+        assert part.padding < multiple
+    assert (
+        sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1) <= chunk
+    )
+
+
+@given(NEEDS, st.sampled_from([1, 2, 4]))
+def test_every_prompt_is_read_in_the_end(needs: list[Need], multiple: int) -> None:
+    """Sharing again and again finishes all prefill, oldest first."""
+    left = [need.tail for need in needs]
+    for _ in range(4000):
+        if all(tail == 1 for tail in left):
+            break
+        shares = share(
+            [Need(tail) for tail in left], max_rows=64 * multiple, chunk=32, multiple=multiple
+        )
+        moved = [part.tail if tail > 1 else 0 for part, tail in zip(shares, left, strict=True)]
+        assert sum(moved) > 0
+        left = [max(1, tail - gone) for tail, gone in zip(left, moved, strict=True)]
+
+    assert all(tail == 1 for tail in left)
+
+
+@given(st.floats(0, 10), st.integers(16, 2048), st.booleans())
+def test_prefill_beside_streams_is_bounded_in_time(
+    seconds_per_row: float, most: int, alone: bool
+) -> None:
+    """Alone, a prompt takes all rows; beside streams a chunk that they do not feel."""
+    rows = chunk_rows(seconds_per_row, alone=alone, most=most)
+
+    assert MIN_CHUNK_ROWS <= rows <= most
+    if alone:
+        assert rows == most
+    elif rows > MIN_CHUNK_ROWS and seconds_per_row > 0:
+        assert rows * seconds_per_row <= 0.2 + 1e-9

@@ -1,0 +1,104 @@
+"""A tiny target, a draft that imitates it, and an engine that runs them to the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from localspec.control.controller import Controller
+from localspec.drafters import load
+from localspec.engine.exactness import Shape
+from localspec.engine.llama import Context, Model
+from localspec.engine.session import Request, Session
+from localspec.engine.step import Engine, Limits
+from localspec.types import Drafter, SamplingParams, SpeculationParams, Token
+
+SLOTS = 4
+CONTEXT = 768
+ROWS = 64
+PROMPTS = (
+    "hello world, hello world, hello",
+    "def f(x):\n    return x",
+    "a" * 90,
+    "the quick brown fox jumps over the lazy dog",
+)
+
+
+@dataclass
+class House:
+    """The real llama.cpp with two tiny models, in the strict shape."""
+
+    target: Model
+    draft: Model
+    memory: Context
+    draft_memory: Context
+    shape: Shape
+
+    def drafters(self, *names: str) -> dict[str, Drafter]:
+        """Fresh drafters by name."""
+        options = {
+            "model": {
+                "context": self.draft_memory,
+                "n_vocab": self.target.n_vocab,
+                "ends": self.target.eog,
+            }
+        }
+        return {name: load(name, **options.get(name, {})) for name in names}
+
+    def engine(
+        self,
+        drafters: Mapping[str, Drafter],
+        policy: Controller,
+        *,
+        prefill_rows: int = 32,
+        max_draft: int = 16,
+    ) -> Engine:
+        """An engine with empty slots."""
+        return Engine(
+            self.memory,
+            drafters,
+            policy,
+            ends=self.target.eog,
+            shape=self.shape,
+            limits=Limits(prefill_rows, max_draft),
+            clock=time.perf_counter,
+        )
+
+    def request(
+        self,
+        prompt: str | list[Token],
+        sampling: SamplingParams,
+        *,
+        tokens: int = 40,
+        speculation: SpeculationParams | None = None,
+        ignore_eos: bool = True,
+        client: str = "someone",
+    ) -> Request:
+        """A request for `tokens` tokens."""
+        if isinstance(prompt, str):
+            prompt = self.target.tokenize(prompt, add_special=True, parse_special=True)
+        return Request(
+            id="r",
+            client=client,
+            prompt=prompt,
+            sampling=sampling,
+            speculation=speculation or SpeculationParams(mode="always"),
+            max_tokens=tokens,
+            ignore_eos=ignore_eos,
+        )
+
+
+def finish(engine: Engine, requests: Sequence[Request]) -> list[Session]:
+    """Admit all, step until each has ended; the sessions in the order of their requests."""
+    sessions = [engine.admit(request) for request in requests]
+    while engine.sessions:
+        for advance in engine.step():
+            if advance.finish is not None:
+                engine.retire(advance.session)
+    return sessions
+
+
+def output(session: Session) -> list[Token]:
+    """The tokens that were generated."""
+    return session.tokens[session.n_prompt :]
