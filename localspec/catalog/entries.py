@@ -73,6 +73,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The name of the file that serves as this model."""
         return self.quantized_file or self.file
 
+    @property
+    def workplace(self) -> str:
+        """The name of the directory, among the models, that what it is made from lives in."""
+        return f".{self.name}"
+
 
 class _Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: list[Entry]

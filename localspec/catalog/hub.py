@@ -54,6 +54,9 @@ def _check_listing(endpoint: str, source: HubFile, sha256: str, patience_seconds
         try:
             with _open(url, timeout_seconds=patience_seconds) as response:
                 answer.append(response.read(MAX_LISTING_BYTES))
+        except urllib.error.HTTPError as error:
+            error.close()
+            answer.append(error)
         except _LOST as error:
             answer.append(error)
 
@@ -94,6 +97,7 @@ def _append(url: str, partial: Partial) -> str:
             while chunk := response.read(CHUNK_BYTES):
                 partial.append(chunk)
     except urllib.error.HTTPError as error:
+        error.close()
         hint = "; set HF_TOKEN" if error.code in {401, 403} else ""
         return f"it answered {error.code} {error.reason}{hint}"
     except http.client.IncompleteRead as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from localspec.catalog import entries, header, verified
@@ -42,8 +43,8 @@ def ensure_entry(
 ) -> Quantized | None:
     """Make sure that the file serving as `entry` is here; what quantizing brought, if it ran.
 
-    The file that a quantized model was made from is removed afterwards, unless `keep_source` is set
-    or it was here before: then it is the user's.
+    The file that a quantized model is made from is fetched into a workplace and removed with it,
+    unless `keep_source` asks for it or the user has put it here already.
     """
     if entry.quantize is None or entry.quantized_file is None:
         pull(entry, directory, on_progress)
@@ -61,19 +62,19 @@ def ensure_entry(
 
 
 def _build(entry: Entry, made: Path, on_progress: Report, *, keep_source: bool) -> Quantized | None:
-    source = made.parent / entry.file
-    keep_source |= source.exists()
+    directory = made.parent
     if keep_source:
-        pull(entry, made.parent, on_progress)
+        pull(entry, directory, on_progress)
     if made.exists():  # built by another process meanwhile, or put here by the user
         header.read(made)
         verified.mark(made, entry.sha256)
         return None
-    pull(entry, made.parent, on_progress)
+    workplace = directory / entry.workplace
+    source_here = (directory / entry.file).exists()
+    source = pull(entry, directory if source_here else workplace, on_progress)
     result = quantize(source, made, on_progress, kind=entry.quantize or "q4_0")
     verified.mark(made, entry.sha256)
-    if not keep_source:
-        source.unlink()
+    shutil.rmtree(workplace, ignore_errors=True)
     on_progress(Step(entry.name, "done", result.bytes_after, result.bytes_after, str(result)))
     return result
 

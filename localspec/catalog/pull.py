@@ -24,18 +24,24 @@ def pull(entry: Entry, directory: Path, on_progress: Report) -> Path:
         return destination
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with open_partial(entry, destination, on_progress) as partial:
-            if destination.exists():
-                _check_present(entry, destination, on_progress)
-            else:
-                partial.resume()
-                _check_room(entry, directory, partial)
-                _from_first_source(entry, destination, partial, on_progress)
-        verified.mark(destination, entry.sha256)
+        if not destination.exists():
+            _fetch_once(entry, destination, on_progress)
+        if not verified.holds(destination, entry.sha256):
+            _check_present(entry, destination, on_progress)
     except OSError as error:
         raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
     on_progress(Step(entry.name, "done", entry.size_bytes, entry.size_bytes))
     return destination
+
+
+def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
+    with open_partial(entry, destination, on_progress) as partial:
+        if destination.exists():  # another pull has finished while this one waited
+            return
+        partial.resume()
+        _check_room(entry, destination.parent, partial)
+        _from_first_source(entry, destination, partial, on_progress)
+        verified.mark(destination, entry.sha256)
 
 
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
@@ -51,6 +57,7 @@ def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
             f"{path} is not the catalog's file: its SHA-256 is {digest.hexdigest()}.",
             fix=f"Rename it to keep it, or run: localspec models rm {entry.name}",
         )
+    verified.mark(path, entry.sha256)
 
 
 def _check_room(entry: Entry, directory: Path, partial: Partial) -> None:

@@ -118,19 +118,17 @@ def _place(temporary: Path, destination: Path) -> None:
 def _run(command: list[str], look: Any) -> dict[str, Any]:
     """The result that the worker wrote; raises the error it wrote, or EngineError if it died."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - our own module in our own interpreter
+        with subprocess.Popen(  # noqa: S603 - our own module in our own interpreter
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
-        )
-        try:
-            while process.poll() is None:
-                look()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOK_SECONDS)
-            out, _ = process.communicate()
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        ) as process:
+            try:
+                while process.poll() is None:
+                    look()
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(_LOOK_SECONDS)
+                out, _ = process.communicate()
+            finally:
+                process.kill()  # a no-op for one that has ended
         log.seek(0)
         tail = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
     try:

@@ -6,6 +6,7 @@ reach; the loader's own clean refusals (an unknown architecture, a missing tenso
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,12 @@ def _has_consistent_experts(parsed: Parsed) -> None:
             refuse(f"It claims to use {chosen} of {groups} groups of {count} experts.")
 
 
+def _has_usable_epsilons(parsed: Parsed) -> None:
+    for key, value in parsed.metadata.items():
+        if key.endswith("epsilon") and not (isinstance(value, float) and 0 <= value < math.inf):
+            refuse(f"Key {key} is {value}, which no norm can use.")
+
+
 def _array(parsed: Parsed, key: str, *types: int) -> Array | None:
     value: Any = parsed.metadata.get(key)
     if value is None:
@@ -154,5 +161,6 @@ _RULES: tuple[Callable[[Parsed], None], ...] = (
     _has_sane_sizes,
     _has_known_rope_scaling,
     _has_consistent_experts,
+    _has_usable_epsilons,
     _has_a_vocabulary,
 )

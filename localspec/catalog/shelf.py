@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 
 from localspec.catalog import entries, header, pairing
@@ -61,6 +62,7 @@ def remove(name: str, directory: Path) -> int:
     candidates = [directory / model.file] if model.file else []
     if entry is not None:
         candidates += [directory / entry.file, directory / f"{entry.file}.partial"]
+        candidates += (directory / entry.workplace).glob("*")
     present = [path for path in dict.fromkeys(candidates) if path.is_symlink() or path.exists()]
     if not present:
         raise UnknownModel(f'Model "{model.name}" is not on this machine.')
@@ -71,7 +73,7 @@ def remove(name: str, directory: Path) -> int:
             path.unlink()
         except OSError as error:
             raise ModelError(f"{path} cannot be removed: {error.strerror}.") from error
-        freed += status.st_size if status.st_nlink == 1 and not path.is_symlink() else 0
+        freed += status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
     if model.name in registry.drafts():
         registry.attach(model.name, None)
     return freed

@@ -122,9 +122,12 @@ class Partial:
 
     def close(self) -> None:
         """Keep what is here for the next pull; an empty partial is removed."""
-        if not self.num_bytes and os.fstat(self._file.fileno()).st_nlink:
-            self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # what the disk did not take is fetched again
+            self._file.flush()
+        left = os.fstat(self._file.fileno())
+        if left.st_nlink and not left.st_size:
+            self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
             self._file.close()
 
     def _say(self, stage: Stage, extra_bytes: int = 0) -> None:

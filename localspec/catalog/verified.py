@@ -6,6 +6,7 @@ reading the file once more and nothing else: an update lost between two processe
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -26,15 +27,16 @@ def holds(path: Path, sha256: str) -> bool:
     """Whether `path` is untouched since it was found to have this SHA-256."""
     try:
         return _read(path.parent).get(path.name) == _now(path, sha256)
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
 def mark(path: Path, sha256: str) -> None:
-    """Remember that `path` has this SHA-256. Raises OSError."""
+    """Remember that `path` has this SHA-256, where the directory can be written."""
     marks = {name: old for name, old in _read(path.parent).items() if (path.parent / name).exists()}
     marks[path.name] = _now(path, sha256)
-    paths.write_atomically(path.parent / _FILE, msgspec.json.encode(marks) + b"\n")
+    with contextlib.suppress(OSError):
+        paths.write_atomically(path.parent / _FILE, msgspec.json.encode(marks) + b"\n")
 
 
 def _now(path: Path, sha256: str) -> _Mark:

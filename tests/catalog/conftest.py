@@ -1,0 +1,179 @@
+"""Tiny models and a Hub of our own that serves them over real HTTP, with every way of failing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import gguf
+import pytest
+import tiny
+
+from localspec.catalog.entries import Entry, HubFile
+from localspec.catalog.transfer import Step
+
+REPO = "someone/tiny-GGUF"
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound model; nobody may change it."""
+    return tiny.build(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same weights in Q8_0: what an INT4 draft can be made from; nobody may change it."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny-q8_0.gguf"
+    return tiny.build(path, quantization=gguf.GGMLQuantizationType.Q8_0)
+
+
+@dataclass
+class Hub:
+    """What the server serves and how it misbehaves; `ranges` are the Range headers that came.
+
+    After `cut_after` bytes of a body the connection ends; `cuts` says how many times. With `hold`
+    set, a file's answer stops in the middle until the event comes.
+    """
+
+    endpoint: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    listed_sha256: str | None = None
+    lists: bool = True
+    ignores_ranges: bool = False
+    cut_after: int = 0
+    cuts: int = 0
+    status: int = 0
+    redirect_to: str = ""
+    hold: threading.Event | None = None
+    ranges: list[str | None] = field(default_factory=list)
+    tokens: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def listing(self) -> bytes:
+        """What GET /api/models/.../tree/main answers."""
+        return json.dumps(
+            [
+                {
+                    "type": "file",
+                    "path": name,
+                    "size": len(data),
+                    "lfs": {
+                        "oid": self.listed_sha256 or hashlib.sha256(data).hexdigest(),
+                        "size": len(data),
+                    },
+                }
+                for name, data in self.files.items()
+            ]
+        ).encode()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: Hub
+
+    def do_GET(self) -> None:
+        hub = self.hub
+        hub.tokens.append((self.path, self.headers.get("Authorization")))
+        if self.path.startswith("/api/models/"):
+            self._send(200 if hub.lists else 404, hub.listing() if hub.lists else b"")
+            return
+        if hub.redirect_to and "/resolve/" in self.path:
+            self.send_response(302)
+            self.send_header("Location", hub.redirect_to + self.path.rpartition("/")[2])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        hub.ranges.append(self.headers.get("Range"))
+        if hub.status:
+            self._send(hub.status, b"")
+            return
+        data = hub.files[self.path.rpartition("/")[2]]
+        asked = self.headers.get("Range")
+        if asked is None or hub.ignores_ranges:
+            self._send(200, data)
+            return
+        start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        span = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self._send(206, data[start:], {"Content-Range": span})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if "/api/" not in self.path and self.hub.cuts and len(body) > self.hub.cut_after:
+            self.hub.cuts -= 1
+            body = body[: self.hub.cut_after]
+            self.close_connection = True
+        if self.hub.hold is not None and "/resolve/" in self.path:
+            half = len(body) // 2
+            self.wfile.write(body[:half])
+            self.hub.hold.wait(60)
+            body = body[half:]
+        with contextlib.suppress(ConnectionError):  # the client may have been interrupted
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """Say nothing on stderr."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub on loopback that HF_ENDPOINT points to."""
+    served = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"hub": served}))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    served.endpoint = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("HF_ENDPOINT", served.endpoint)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    yield served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def entry(hub: Hub, tiny_source: Path) -> Entry:
+    """A catalog entry whose one source is the Hub's copy of `tiny_source`."""
+    data = tiny_source.read_bytes()
+    hub.files["tiny-q8_0.gguf"] = data
+    return Entry(
+        name="tiny-draft",
+        family="Tiny",
+        license="MIT",
+        role="draft",
+        file="tiny-q8_0.gguf",
+        size_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        source=[HubFile(REPO, "tiny-q8_0.gguf")],
+    )
+
+
+class Steps(list[Step]):
+    """A report that remembers."""
+
+    def __call__(self, step: Step) -> None:
+        """Remember `step`."""
+        self.append(step)
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages in order, each change once."""
+        stages = [step.stage for step in self]
+        return [new for old, new in zip([None, *stages], stages, strict=False) if new != old]
+
+
+@pytest.fixture
+def steps() -> Steps:
+    """A report that remembers."""
+    return Steps()

@@ -1,0 +1,100 @@
+"""Whether two models can speculate together, and the first reason why not."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+
+from localspec.catalog import header, pairing
+from localspec.catalog.header import Header
+from localspec.catalog.reader import Array, Value
+from localspec.errors import BadPair
+
+
+@pytest.fixture(scope="module")
+def target(tiny_path: Path) -> Header:
+    """The tiny target's header."""
+    return header.read(tiny_path)
+
+
+def having(base: Header, values: dict[str, Value]) -> Header:
+    """The same header with other metadata."""
+    return Header(
+        base.file, base.version, {**base.metadata, **values}, base.tensors, base.file_bytes
+    )
+
+
+def vocabulary(*texts: bytes, types: list[int] | None = None) -> dict[str, Value]:
+    """Metadata of a vocabulary."""
+    packed = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
+    kinds = types or [1] * len(texts)
+    return {
+        "tokenizer.ggml.tokens": Array(8, len(texts), packed),
+        "tokenizer.ggml.token_type": Array(5, len(kinds), struct.pack(f"<{len(kinds)}i", *kinds)),
+    }
+
+
+def test_a_model_pairs_with_one_of_its_family(tmp_path: Path, target: Header) -> None:
+    """Same words, other weights and layers: they can speculate, over the whole vocabulary."""
+    draft = header.read(tiny.build(tmp_path / "draft.gguf", seed=1, layers=1))
+    verdict = pairing.check(target, draft)
+    assert verdict == pairing.Pairing(True, "", 262)
+    verdict.demand()
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"tokenizer.ggml.model": "llama"}, 'tokenizers differ: "gpt2" and "llama"'),
+        ({"tokenizer.ggml.bos_token_id": 7}, r"begins with token 259 in the target .* 7 .*BOS"),
+        ({"tokenizer.ggml.eos_token_id": 7}, r"ends with token 261 in the target .* 7 .*EOS"),
+    ],
+)
+def test_the_first_difference_is_a_sentence(
+    target: Header, values: dict[str, Any], says: str
+) -> None:
+    """Tokenizer kind, BOS and EOS are compared and named."""
+    verdict = pairing.check(target, having(target, values))
+    assert not verdict.can_speculate
+    with pytest.raises(BadPair, match=says):
+        verdict.demand()
+
+
+def test_the_first_token_that_differs_is_shown(target: Header) -> None:
+    """One id with another text in the middle of an equal vocabulary is found."""
+    ours = having(target, vocabulary(b"a", b"b", b"c", b"d"))
+    theirs = having(target, vocabulary(b"a", b"b", b"x", b"y"))
+    verdict = pairing.check(ours, theirs)
+    assert verdict.difference == "Token 2 differs: 'c' in the target, 'x' in the draft."
+
+
+def test_a_real_token_that_only_one_knows_forbids_the_pair(tmp_path: Path, target: Header) -> None:
+    """A draft cannot read what it has no id for, so a longer list of real words is refused."""
+    longer = header.read(tiny.build(tmp_path / "longer.gguf", extra_tokens=2))
+    for verdict, owner in (
+        (pairing.check(target, longer), "draft"),
+        (pairing.check(longer, target), "target"),
+    ):
+        assert not verdict.can_speculate
+        assert "token 262, '<|extra_0|>', is only in the " + owner in verdict.difference
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        vocabulary(b"a", b"b", b"[PAD2]", b"[PAD3]"),
+        vocabulary(b"a", b"b", b"<unused_1>", b"<|reserved_special_token_9|>"),
+        vocabulary(b"a", b"b", b"what", b"ever", types=[1, 1, 5, 5]),
+    ],
+)
+def test_padding_is_no_difference_but_is_not_shared(
+    target: Header, padding: dict[str, Value]
+) -> None:
+    """Families pad their vocabularies differently; ids of the padding are never to be proposed."""
+    short, long = having(target, vocabulary(b"a", b"b")), having(target, padding)
+    assert pairing.check(short, long) == pairing.Pairing(True, "", 2)
+    assert pairing.check(long, short) == pairing.Pairing(True, "", 2)

@@ -1,0 +1,250 @@
+"""`localspec models` as a user types it: data on stdout, progress on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import tiny
+from click.testing import CliRunner, Result
+
+from localspec.catalog import entries, verified
+from localspec.catalog.transfer import Step
+from localspec.cli import models as command
+from localspec.cli.main import cli
+from localspec.cli.progress import shown
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty models directory that the command uses."""
+    directory = tmp_path / "models"
+    directory.mkdir()
+    monkeypatch.setenv("LOCALSPEC_MODELS", str(directory))
+    return directory
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A target and a draft of one family, as a user would have downloaded them."""
+    target = tiny.build(tmp_path / "Big-Model.gguf")
+    return target, tiny.build(tmp_path / "small.gguf", seed=1, layers=1)
+
+
+def run(*arguments: str | Path) -> Result:
+    """`localspec models ...` through the real edge, which maps errors to exit codes."""
+    return CliRunner().invoke(cli, ["models", *map(str, arguments)])
+
+
+def said(*arguments: str | Path) -> Any:
+    """The JSON of the last line of a command that succeeded."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_import_show_check_list_rm_tell_one_story(
+    models_dir: Path, files: tuple[Path, Path]
+) -> None:
+    """A user's pair: imported, paired, described, listed, and every byte given back."""
+    target, draft = files
+    assert said("import", draft)["name"] == "small"
+    imported = said("import", target, "--name", "big", "--draft", "small")
+    assert (imported["name"], imported["draft"]) == ("big", "small")
+    shown_json = said("show", "BIG", "--context", "512")
+    assert shown_json["memory"]["kv_bytes"] == 512 * 2 * 2 * 32 * 2
+    assert shown_json["draft_memory"]["kv_bytes"] == 512 * 1 * 2 * 32 * 2
+    assert said("check", "big", "small") == {
+        "can_speculate": True,
+        "difference": "",
+        "shared_tokens": 262,
+    }
+    here = {row["name"] for row in said("list")["models"] if row["installed"]}
+    assert here == {"big", "small"}
+    assert said("rm", "big") == {"model": "big", "freed_bytes": target.stat().st_size}
+    assert sorted(path.name for path in models_dir.iterdir()) == ["drafts.json", "small.gguf"]
+    assert json.loads((models_dir / "drafts.json").read_text()) == {}
+    assert target.exists()
+
+
+def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path, Path]) -> None:
+    """Tables and sentences for people: sizes, quantization, template hash, memory together."""
+    run("import", files[0], "--name", "big")
+    table = run("list").stdout
+    assert "big" in table
+    assert "catalog" in table
+    page = run("show", "big").stdout
+    for words in (
+        "llama, 2 layers",
+        "attention",
+        "Q4_0",
+        "262 tokens, gpt2",
+        "sha256 ",
+        "together",
+    ):
+        assert words in page
+    assert run("show", "big", "--template").stdout.rstrip("\n") == tiny.TEMPLATE.rstrip("\n")
+    removed = run("rm", "big")
+    assert removed.stdout.startswith("removed big: ")
+    assert "came back" in removed.stdout
+    assert models_dir.exists()
+
+
+def test_a_linked_model_costs_and_frees_nothing(models_dir: Path, files: tuple[Path, Path]) -> None:
+    """--link leaves the file where it is; rm removes the link only."""
+    assert said("import", files[0], "--link")["name"] == "big-model"
+    assert (models_dir / "big-model.gguf").is_symlink()
+    assert said("rm", "big-model")["freed_bytes"] == 0
+    assert files[0].exists()
+    assert list(models_dir.iterdir()) == []
+
+
+def test_a_file_that_is_no_model_is_not_imported(models_dir: Path, tmp_path: Path) -> None:
+    """The gate speaks before anything is copied: exit code 65, one sentence, what to do."""
+    page = tmp_path / "page.gguf"
+    page.write_bytes(b"<!DOCTYPE html>")
+    result = run("import", page)
+    assert result.exit_code == 65
+    assert result.stderr.startswith("error: page.gguf cannot be used. It starts with")
+    assert list(models_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("show", "qwen2.5-coder-1.5b-instruct"), 2, "localspec models pull"),
+        (("show", "no-such-model-at-all"), 2, "localspec models list"),
+        (("pull", "qwen2.5-coder-1.5b-instuct"), 2, "Did you mean qwen2.5-coder-1.5b-instruct"),
+        (("rm", "smollm2-135m-instruct"), 2, "not on this machine"),
+        (("rm", "../../etc"), 2, "There is no model"),
+        (("import", "{target}", "--name", "../x"), 65, "cannot be a model's name"),
+        (("import", "{target}", "--name", "smollm2-135m-instruct"), 65, "taken"),
+        (("import", "{target}", "--draft", "nobody"), 2, "There is no model"),
+        (("check", "{target}", "{other}"), 65, "is only in the draft"),
+        (("check", "{target}", "{other}", "--json"), 65, ""),
+        (("quantize", "nobody"), 2, "There is no model"),
+    ],
+)
+@pytest.mark.usefixtures("models_dir")
+def test_errors_have_a_code_a_reason_and_a_way_out(
+    files: tuple[Path, Path], tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    """Exit codes are those of the error tree; nothing is written by a command that fails."""
+    other = tiny.build(tmp_path / "other.gguf", extra_tokens=1)
+    filled = [argument.format(target=files[0], other=other) for argument in arguments]
+    result = run(*filled)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_quantize_makes_a_smaller_model_and_says_how_it_went(
+    models_dir: Path, tmp_path: Path
+) -> None:
+    """The real quantizer and the real decoder: bytes and tokens/s before and after."""
+    source = tiny.build(tmp_path / "wide.gguf", quantization=gguf.GGMLQuantizationType.Q8_0)
+    run("import", source)
+    result = run("quantize", "wide")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("wide-q4_0: ")
+    assert "tokens/s instead of" in result.stdout
+    assert (models_dir / "wide-q4_0.gguf").stat().st_size < source.stat().st_size
+
+
+def test_a_verified_pair_is_confirmed_at_once(models_dir: Path) -> None:
+    """All here and marked: `pull` without a name touches neither network nor weights."""
+    for entry in entries.load().values():
+        path = models_dir / entry.installed_file
+        with path.open("wb") as file:
+            file.truncate(entry.size_bytes)  # sparse: hashing it would fail the checksum
+        verified.mark(path, entry.sha256)
+    ready = said("pull")
+    assert ready["stage"] == "ready"
+    assert ready["path"].endswith("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf")
+    assert ready["draft_path"].endswith("qwen2.5-coder-0.5b-instruct-q4_0.gguf")
+
+
+STEPS = [
+    Step("tiny", "connecting", detail="hf:someone"),
+    *(Step("tiny", "downloading", done, 1000, "hf:someone") for done in range(0, 1001, 5)),
+    Step("tiny", "done", 1000, 1000),
+]
+
+
+def test_progress_is_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log gets a line per stage and per tenth, on stderr, and stdout stays clean."""
+    with shown() as report:
+        for step in STEPS:
+            report(step)
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0] == "tiny connecting: hf:someone"
+    assert lines[1] == "tiny downloading 0 B of 1 kB (0 %): hf:someone"
+    assert lines[-1] == "tiny done 1 kB"
+    assert len(lines) == 13
+
+
+def test_progress_is_json_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    """One object per line on stdout, at least one per stage, not one per chunk."""
+    with shown(as_json=True) as report:
+        for step in STEPS:
+            report(step)
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [item["stage"] for item in objects] == ["connecting", "downloading", "done"]
+    assert objects[-1]["done_bytes"] == objects[-1]["total_bytes"] == 1000
+
+
+def test_progress_is_a_bar_on_a_terminal() -> None:
+    """Size, speed and time left are drawn on a real pseudo-terminal."""
+    code = (
+        "from localspec.catalog import entries, verified
+from localspec.catalog.transfer import Step\n"
+        "from localspec.cli.progress import shown\n"
+        "with shown() as report:\n"
+        "    for done in range(0, 10_000_001, 100_000):\n"
+        "        report(Step('tiny', 'downloading', done, 10_000_000))\n"
+        "    report(Step('tiny', 'done', 10_000_000, 10_000_000))\n"
+    )
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    command_line = [sys.executable, "-P", "-c", code]
+    with subprocess.Popen(command_line, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        drawn = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the other end is closed: Linux says EIO
+                break
+            if not piece:
+                break
+            drawn += piece
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"downloading tiny" in drawn
+    assert b"/10.0 MB" in drawn
+    assert b"tiny done 10.0 MB" in drawn
+
+
+def test_every_command_has_a_pasteable_example() -> None:
+    """Help is the documentation: each command shows one line that can be pasted."""
+    for name, one in command.models.commands.items():
+        assert one.help is not None
+        assert f"localspec models {name}" in one.help
+
+
+def test_the_template_cannot_command_the_terminal(models_dir: Path, tmp_path: Path) -> None:
+    """Control characters of a hostile file are not printed."""
+    path = tiny.build(tmp_path / "evil.gguf")
+    path.write_bytes(path.read_bytes().replace(b"tiny-0", b"\x1b[2Jx!"))
+    run("import", path)
+    assert "\x1b" not in run("show", "evil").stdout
+    assert (models_dir / "evil.gguf").exists()
