@@ -205,8 +205,7 @@ def test_progress_is_json_for_machines(capsys: pytest.CaptureFixture[str]) -> No
 def test_progress_is_a_bar_on_a_terminal() -> None:
     """Size, speed and time left are drawn on a real pseudo-terminal."""
     code = (
-        "from localspec.catalog import entries, verified
-from localspec.catalog.transfer import Step\n"
+        "from localspec.catalog.transfer import Step\n"
         "from localspec.cli.progress import shown\n"
         "with shown() as report:\n"
         "    for done in range(0, 10_000_001, 100_000):\n"
