@@ -107,16 +107,20 @@ class Peer:
     tcp: bool = False
     asked: list[Asked] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
+    port: int = 0
 
     def __enter__(self) -> Self:
         self._directory = tempfile.TemporaryDirectory(prefix="ls")  # a path of few bytes
         self.socket_path = Path(self._directory.name) / "s"
-        kind = (
-            socketserver.ThreadingTCPServer if self.tcp else socketserver.ThreadingUnixStreamServer
-        )
         handler = type("Handler", (_Handler,), {"peer": self})
-        self._server: Any = kind(("127.0.0.1", 0) if self.tcp else str(self.socket_path), handler)
-        self.port = self._server.server_address[1] if self.tcp else 0
+        self._server: socketserver.BaseServer
+        if self.tcp:
+            server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler)
+            self.port = server.socket.getsockname()[1]
+            self._server = server
+        else:
+            path = str(self.socket_path)
+            self._server = socketserver.ThreadingUnixStreamServer(path, handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         return self
@@ -164,9 +168,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for part in _halves(reply):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-        self._end(reply)
+        try:
+            for part in _halves(reply):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self._end(reply)
+        except ConnectionError:
+            self.peer.left.set()
+        self.close_connection = True
 
     def _end(self, reply: list[bytes]) -> None:
         if reply and b"[DONE]" in reply[-1]:
@@ -175,7 +183,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(PATIENCE_SECONDS)
             if not self.connection.recv(1):
                 self.peer.left.set()
-        self.close_connection = True
 
     def _json(self, status: int, value: object) -> None:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()

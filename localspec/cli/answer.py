@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from localspec.client import End, Event, Piece, Waiting
@@ -23,6 +24,8 @@ class Answer:
     text: str
     end: End | None = None
     error: LocalSpecError | None = None
+    waited_seconds: float = 0.0
+    """From the question to the first text, whatever the time went into."""
 
     @property
     def interrupted(self) -> bool:
@@ -33,6 +36,7 @@ class Answer:
 def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
     """Show events as they come. Ctrl-C closes the connection, which stops the daemon's work too."""
     pieces: list[str] = []
+    asked_at, waited_seconds = monotonic(), 0.0
     end: End | None = None
     error: LocalSpecError | None = None
     with closing(cast("Generator[Event]", events)):
@@ -43,6 +47,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
                     continue
                 notice.clear()
                 if isinstance(event, Piece):
+                    waited_seconds = waited_seconds or monotonic() - asked_at
                     pieces.append(event.text)
                     sink.write(event)
                 else:
@@ -54,4 +59,4 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
         finally:
             notice.clear()
             sink.close(end)
-    return Answer("".join(pieces), end, error)
+    return Answer("".join(pieces), end, error, waited_seconds)

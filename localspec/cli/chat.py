@@ -160,16 +160,19 @@ def _once(
     if answer.interrupted:
         raise KeyboardInterrupt
     if stats and answer.end and not whole:
-        click.secho(footer.line(answer.end), dim=render.can_redraw(sys.stderr), err=True)
+        click.secho(
+            footer.line(answer.end, answer.waited_seconds),
+            dim=render.can_redraw(sys.stderr),
+            err=True,
+        )
 
 
 def ask(
     conversation: Conversation, sink: render.Sink, notice: render.Notice, *, spawn: bool
 ) -> Answer:
     """Send the conversation and play the answer; offers to pull a model that is not here yet."""
-    notice.show("connecting")
     try:
-        client = launch.reach(spawn=spawn)
+        client = launch.reach(spawn=spawn, tell=notice.show)
     finally:
         notice.clear()
     answer = _play(client, conversation, sink, notice)
@@ -199,6 +202,7 @@ def _object(answer: Answer) -> dict[str, Any]:
     end = answer.end
     return {
         "content": answer.text,
+        "waited_seconds": answer.waited_seconds,
         "model": end.model if end else "",
         "finish_reason": end.reason if end else "",
         "usage": end.usage if end else {},

@@ -9,13 +9,20 @@ from localspec.client import End
 SPECULATING = "speculating"
 """The router's word for a request that was not kept from speculating."""
 
-
-def line(end: End) -> str:
-    """One line: `212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, ...) · ...`."""
-    return " · ".join(_parts(end))
+NOTICED_SECONDS = 0.5
+"""Below it nobody wonders where the time went."""
 
 
-def _parts(end: End) -> Iterator[str]:
+def line(end: End, waited_seconds: float = 0.0) -> str:
+    """One line: `212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, ...) · ...`.
+
+    `waited_seconds` is what the person waited for the first text; it is shown where it is more than
+    the engine's own time to first token, because a model was loaded or others were first.
+    """
+    return " · ".join(_parts(end, waited_seconds))
+
+
+def _parts(end: End, waited_seconds: float) -> Iterator[str]:
     tokens = end.usage.get("completion_tokens", end.timings.get("predicted_n"))
     if tokens is not None:
         yield f"{tokens} token{'s' * (tokens != 1)}"
@@ -23,7 +30,10 @@ def _parts(end: End) -> Iterator[str]:
         yield f"{end.timings['predicted_per_second']:.1f} tok/s"
     yield from _drafts(end, tokens or 0)
     if "ttft_seconds" in end.speculation:
-        yield f"ttft {_span(end.speculation['ttft_seconds'])}"
+        ttft_seconds = end.speculation["ttft_seconds"]
+        yield f"ttft {_span(ttft_seconds)}"
+        if waited_seconds > ttft_seconds + NOTICED_SECONDS:
+            yield f"after {_span(waited_seconds - ttft_seconds)} of waiting"
     cached = (end.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     if cached:
         yield f"cached {cached}"

@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,14 +33,18 @@ def command(client: Client) -> list[str]:
     return [*daemon, "--socket", str(client.socket_path)] if client.socket_path else daemon
 
 
-def reach(*, spawn: bool) -> Client:
-    """A client of the running daemon, started first where that is allowed. Raises NotRunning."""
+def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
+    """A client of the running daemon, started first where that is allowed. Raises NotRunning.
+
+    `tell` hears of a start, because that takes a moment.
+    """
     client = Client.from_environment()
     try:
         client.status()
     except NotRunning:
         if not spawn or client.socket_path is None:
             raise
+        tell("starting the daemon")
         start(client)
     return client
 

@@ -106,7 +106,7 @@ class Repl:
         if answer.interrupted:
             self._say("stopped; what was said is kept" if answer.text else "stopped")
         elif answer.end and self._stats:
-            self._say(footer.line(answer.end))
+            self._say(footer.line(answer.end, answer.waited_seconds))
 
     def _sink(self) -> render.Sink:
         if not self._console.is_terminal or self._console.is_dumb_terminal:

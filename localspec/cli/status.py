@@ -13,6 +13,8 @@ from localspec.cli.render import printable
 from localspec.client import Client, Json
 from localspec.errors import NotRunning
 
+LABEL_WIDTH = len("speculation")
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, as the daemon sent it.")
@@ -39,20 +41,17 @@ def status(*, as_json: bool) -> None:
 def show(report: Json) -> None:
     """Print the report for people."""
     from rich.console import Console  # noqa: PLC0415  slow to import, of no use for --json
-    from rich.table import Table  # noqa: PLC0415  as above
 
     console = Console(markup=False, highlight=False)
-    console.print(_head(report))
+    console.print(_head(report), soft_wrap=True)
     for name, value in _daemon_rows(report):
         console.print(
             printable(f"{name}: {value}"), style="red" if name == "config error" else None
         )
     for model in report.get("models", []):
         console.print(printable(f"\n{model['name']}{_title(model)}"), style="bold")
-        grid = Table.grid(padding=(0, 2))
         for name, value in _model_rows(model):
-            grid.add_row(f"  {name}", printable(value))
-        console.print(grid)
+            console.print(printable(f"  {name:<{LABEL_WIDTH}}  {value}"), soft_wrap=True)
 
 
 def _head(report: Json) -> str:

@@ -1,0 +1,132 @@
+"""The whole way: `localspec chat` against the real daemon with a tiny model run by llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+
+CONFIG = """
+[server]
+drain_seconds = 1.0
+[models]
+default = "tiny"
+[engine]
+exactness = "strict"
+slots = 2
+context = 1024
+"""
+QUESTION = "Repeat this: " + "one two three four five six seven eight nine ten " * 4
+
+
+class User:
+    """A user with a tiny model and nothing else; calls `localspec` as a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "LOCALSPEC_MODELS": str(home / "models"),
+            "LOCALSPEC_CONFIG": str(home / "config.toml"),
+            **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("STATE", "CACHE")},
+        }
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """`localspec ARGUMENTS`, which must succeed."""
+        return subprocess.run(
+            [sys.executable, "-m", "localspec.cli.main", *arguments],
+            env=self._environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    def ask(self, *arguments: str, stdin: str = "") -> dict[str, Any]:
+        """The answer to one question as `--json` gives it."""
+        answer: dict[str, Any] = json.loads(
+            self.run("chat", "--json", "--max-tokens", "48", *arguments, stdin=stdin).stdout
+        )
+        return answer
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """One user and one daemon for all tests of this file; the first question starts it."""
+    home = tmp_path_factory.mktemp("u")
+    (home / "models").mkdir()
+    tiny.build(home / "models" / "tiny.gguf")
+    (home / "config.toml").write_text(CONFIG)
+    found = User(home)
+    yield found
+    found.run("stop")
+
+
+def test_speculation_changes_the_speed_and_not_the_text(user: User) -> None:
+    """The same seed gives the same text with drafts and without, and drafts were accepted."""
+    options = ("-t", "0", "--seed", "7", QUESTION)
+    plain = user.ask("--draft", "off", *options)
+    drafted = user.ask("--draft", "on", *options)
+    assert plain["content"] == drafted["content"]
+    assert plain["timings"]["draft_n"] == 0
+    assert drafted["timings"]["draft_n_accepted"] > 0
+    assert plain["usage"] == drafted["usage"]
+
+
+def test_a_pipe_is_answered_in_pieces_that_add_up(user: User) -> None:
+    """Streamed and whole answers are the same text, and origins cover every character of it."""
+    options = ("-t", "0", "--draft", "on", "--colour-origins")
+    whole = user.ask(*options, stdin=QUESTION)
+    told = user.run(
+        "chat", "--json", "--stream", "--max-tokens", "48", *options, stdin=QUESTION
+    ).stdout
+    *pieces, end = [json.loads(line) for line in told.splitlines()]
+    assert "".join(piece["text"] for piece in pieces) == whole["content"]
+    assert end["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    for piece in pieces:
+        assert sum(length for length, _ in piece["origins"]) == len(piece["text"])
+    assert {source for piece in pieces for _, source in piece["origins"]} == {"target", "lookup"}
+
+
+def test_the_footer_shows_the_daemons_own_figures(user: User) -> None:
+    """On stderr, so that stdout is the answer alone."""
+    done = user.run("chat", "--max-tokens", "5", "hello")
+    assert done.stderr.startswith("5 tokens · ")
+    assert "cut at the token limit" in done.stderr
+
+
+def test_status_shows_the_model_that_answered(user: User) -> None:
+    """Loaded, with its drafters and the routes that requests took."""
+    user.ask("hello")
+    report = json.loads(user.run("status", "--json").stdout)
+    (model,) = [model for model in report["models"] if model["name"] == "tiny"]
+    assert model["state"] == "ready"
+    assert model["drafters"] == ["lookup"]
+    assert "tiny (default): ready" in user.run("status").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "word"),
+    [
+        (("-m", "no-such-model", "hi"), 2, "no-such-model"),
+        (("--max-tokens", "5", "long " * 3000), 2, "context"),
+        (("--temperature", "100", "--seed", "-99999999999999999999999", "hi"), 2, "seed"),
+    ],
+)
+def test_a_request_that_cannot_be_served_is_explained(
+    user: User, arguments: tuple[str, ...], exit_code: int, word: str
+) -> None:
+    """With the exit code of a wrong request, and the next request is answered."""
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        user.run("chat", *arguments)
+    assert caught.value.returncode == exit_code
+    assert caught.value.stderr.startswith("error: ")
+    assert word in caught.value.stderr
+    assert user.ask("still there?")["finish_reason"] in {"stop", "length"}
