@@ -9,20 +9,20 @@ through `observe`, and the same history gives the same decisions.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from operator import attrgetter
 
 from localspec.control.acceptance import Acceptance, Local, Yield
 from localspec.control.costs import Costs
-from localspec.control.round import (
-    Drafted,
-    Judged,
-    Memory,
-    Neural,
-    Plan,
-    Round,
-    View,
+from localspec.control.options import (
+    LOOK_AHEAD,
+    MODEL_MEMORY,
+    SESSION_MEMORY,
+    Decode,
+    Option,
+    Options,
 )
+from localspec.control.round import Drafted, Judged, Memory, Neural, Plan, Round, View
 from localspec.types import Draft, Signal, Token
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
@@ -30,47 +30,11 @@ __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round
 ADVANTAGE = 1.02
 """A plan must promise this much over plain decoding: the best of noisy promises is an optimist."""
 
-_LOOK_AHEAD = 8
-"""Nodes that may be needed to reach the end of a stair that one node alone does not repay."""
-
-_GUESSED_AGREEMENT, _GUESSED_ROUNDS = 0.85, 4.0
-_MODEL_ROUNDS = 4.0
-"""A source never tried is taken for a middling one for a few rounds, a session for its model."""
-_MODEL_MEMORY, _SESSION_MEMORY = 0.98, 0.95
-"""Forgetting per round of what drafts gave: the last 50 of the model, the last 20 of a session."""
-
-_RECURRING_READS = 3
-"""Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-
 _BEARABLE = 0.1
 """A neural draft may run at this loss for a while; one that loses more is only probed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Decode:
-    """The decode as planned so far: its rows, its expected tokens, the seconds around it."""
-
-    rows: int
-    expected: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One way to spend the round for one session: what it gives and costs beyond plain decoding.
-
-    `seconds` are what drafting adds; `spent` is the whole round, with the backlog of reading that
-    `rate` spreads over the rest of the session.
-    """
-
-    rate: float
-    base: Draft
-    alive: float = 1.0
-    extend: Neural | None = None
-    nodes: float = 0.0
-    gain: float = 0.0
-    seconds: float = 0.0
-    spent: float = 0.0
+_rate = attrgetter("rate")
 
 
 class Controller:
@@ -85,7 +49,7 @@ class Controller:
     def __init__(self, costs: Costs, acceptance: Acceptance, *, multiple: int = 1) -> None:
         self.costs = costs
         self.acceptance = acceptance
-        self._multiple = multiple
+        self._options = Options(costs, acceptance, multiple)
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
@@ -99,156 +63,59 @@ class Controller:
         `other_rows` of prefill share the decode. Sessions are planned in order, each with the rows
         that those before it are expected to take.
         """
-        decode = _Decode(
-            len(views) * self._multiple + other_rows, len(views), self.costs.host_seconds
-        )
+        rows = len(views) * self._options.multiple + other_rows
+        decode = Decode(rows, len(views), self.costs.host_seconds)
         plans = []
         for view in views:
             memory = view.memory or Memory()
             option, rate = self._choose(view, memory, decode)
             plans.append(self._as_plan(view, memory, option, decode, rate))
-            decode = _Decode(
-                decode.rows + self._extra(round(option.nodes)),
+            decode = Decode(
+                decode.rows + self._options.extra_rows(round(option.nodes)),
                 decode.expected + option.gain,
-                decode.seconds + option.seconds,
+                decode.seconds + option.drafting,
             )
         return plans
 
-    def _choose(self, view: View, memory: Memory, decode: _Decode) -> tuple[_Option, float]:
+    def _choose(self, view: View, memory: Memory, decode: Decode) -> tuple[Option, float]:
         """The option to take, and the best rate that any option promised.
 
-        1. The best neural option, if it beats the best free one and plain decoding.
+        1. The best neural option, if it beats the best free one and plain decoding, and the rest
+           of the session will repay what the source has to read first.
         2. The same at a loss, if the session can afford to keep it going or to probe it.
         3. The best free chain; how much of it, and whether any, is `cut`'s to say.
         """
-        plain = _Option(self._rate(decode), Draft())
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
-        free = max(
-            (self._free(chain, survival, decode) for chain, survival in chains),
-            key=_rate_of,
-            default=plain,
-        )
-        neural = max(self._neural(view, memory, chains, decode), key=_rate_of, default=None)
+        plain = self._options.plain(decode)
+        copies = (self._options.copy(chain, survival, decode) for chain, survival in chains)
+        free = max(copies, key=_rate, default=plain)
         bar = max(free.rate, plain.rate)
+        neural = max(self._options.neural(view, memory, chains, decode), key=_rate, default=None)
         if neural is None:
             return free, bar
-        memory.begin(view.remaining / bar)
-        loss = self._loss(neural, decode, bar)
-        wins = neural.rate > max(free.rate, plain.rate * ADVANTAGE)
+        to_beat = max(free.rate, ADVANTAGE * plain.rate)
+        lasts = view.remaining / bar
+        memory.begin(lasts, saving=max(0.0, 1 - to_beat / neural.rate))
+        loss = neural.loss(bar)
+        wins = neural.rate > to_beat and neural.backlog <= memory.saving * lasts
         if wins or (view.always and not free.base.tokens):
             memory.earn(-loss)
             return neural, max(neural.rate, bar)
-        if memory.affords(loss, _BEARABLE * neural.spent):
+        if memory.affords(loss, _BEARABLE * neural.seconds):
             return neural, bar
         return free, bar
 
-    def _free(self, chain: Draft, survival: Sequence[float], decode: _Decode) -> _Option:
-        """The chain cut where it promises most, at least one node; its base is the whole chain."""
-        best = _Option(0.0, chain)
-        gain = 0.0
-        for count, alive in enumerate(survival, start=1):
-            gain += alive
-            rate = self._rate(decode, self._extra(count), gain)
-            if rate > best.rate:
-                best = replace(best, rate=rate, nodes=count, gain=gain)
-        return best
-
-    def _neural(
-        self,
-        view: View,
-        memory: Memory,
-        chains: Sequence[tuple[Draft, list[float]]],
-        decode: _Decode,
-    ) -> Iterator[_Option]:
-        """Each neural source from the root, and after every prefix of every free chain."""
-        for neural in view.neural:
-            if view.budget < 1:
-                return
-            given = self._yield(memory, neural, decode)
-            yield self._extended(view, neural, given, decode)
-            yield self._extended(
-                view, neural, self._steady(neural, given.agreement, decode), decode
-            )
-            for chain, survival in chains:
-                gain = 0.0
-                for count, alive in enumerate(survival[: view.budget - 1], start=1):
-                    gain += alive
-                    base = _Option(0.0, chain, alive, nodes=count, gain=gain)
-                    yield self._extended(view, neural, given, decode, base)
-
-    def _extended(
-        self,
-        view: View,
-        neural: Neural,
-        given: Yield,
-        decode: _Decode,
-        base: _Option = _Option(0.0, Draft()),  # noqa: B008 — frozen
-    ) -> _Option:
-        """`base` continued by what the source gives on average."""
-        prefix = int(base.nodes)
-        room = view.budget - prefix
-        drafted = given.drafted / given.rounds
-        fits = min(1.0, room / drafted)
-        gain = base.gain + base.alive * fits * given.gain / given.rounds
-        backlog = max(0, neural.pending - _RECURRING_READS)
-        seconds = self.costs.draft(
-            neural.name, neural.pending - backlog + prefix, min(drafted, room)
-        )
-        backlog_seconds = self.costs.draft(neural.name, backlog + 1, 0)
-        amortised = backlog_seconds * min(1.0, (1 + gain) / max(view.remaining, 1.0))
-        target = verified = 0.0
-        for count, rounds in given.verified.items():
-            count = min(count, room)  # noqa: PLW2901 — what fits of it
-            share = rounds / given.rounds
-            verified += share * count
-            target += share * self.costs.target(decode.rows + self._extra(prefix + count))
-        spent = target + decode.seconds + seconds
-        return _Option(
-            (decode.expected + gain) / (spent + amortised),
-            base.base.head(prefix),
-            base.alive,
-            neural,
-            prefix + verified,
-            gain,
-            seconds,
-            spent + backlog_seconds,
-        )
-
-    def _loss(self, option: _Option, decode: _Decode, rate: float) -> float:
-        """Seconds that the option loses against making its tokens at `rate`."""
-        return option.spent - (decode.expected + option.gain) / rate
-
-    def _yield(self, memory: Memory, neural: Neural, decode: _Decode) -> Yield:
-        """What a draft of this source gives: guessed, then the model's average, then its own."""
-        guess = self._steady(neural, _GUESSED_AGREEMENT, decode)
-        model = self.acceptance.yields.get(neural.name, Yield(_MODEL_MEMORY))
-        own = memory.yields.get(neural.name, Yield(_SESSION_MEMORY))
-        return own.plus(model.plus(guess, _GUESSED_ROUNDS), _MODEL_ROUNDS)
-
-    def _steady(self, neural: Neural, agreement: float, decode: _Decode) -> Yield:
-        """One round of the best fixed depth, were every drafted token as good as `agreement`."""
-        best, best_rate = 1, 0.0
-        gain = 0.0
-        gains = [0.0]
-        for depth in range(1, _LOOK_AHEAD + 1):
-            gain += agreement**depth
-            gains.append(gain)
-            seconds = self.costs.draft(neural.name, 1, depth)
-            rate = self._rate(decode, self._extra(depth), gain, seconds)
-            if rate > best_rate:
-                best, best_rate = depth, rate
-        return Yield(1.0, 1.0, gains[best], best, agreement * best, {best: 1.0})
-
     def _as_plan(
-        self, view: View, memory: Memory, option: _Option, decode: _Decode, rate: float
+        self, view: View, memory: Memory, option: Option, decode: Decode, rate: float
     ) -> Plan:
         neural = option.extend
         if neural is None:
             return Plan(option.base, None, 0, _never)
-        prefix, budget = len(option.base), view.budget - len(option.base)
-        agreement = self._yield(memory, neural, decode).agreement
+        prefix = len(option.base)
+        budget = view.budget - prefix
+        agreement = self._options.expected_yield(memory, neural, decode).agreement
         step = self.costs.draft(neural.name, 1, 1)
 
         def worth(signals: Sequence[Signal]) -> bool:
@@ -259,13 +126,13 @@ class Controller:
             for signal in signals:
                 alive *= self.acceptance.estimate(signal, memory.local)
             nodes = prefix + len(signals)
-            before = self.costs.target(decode.rows + self._extra(nodes))
+            before = self._options.target(decode, nodes)
             gain = 0.0
-            for further in range(1, min(_LOOK_AHEAD, budget - len(signals)) + 1):
+            for further in range(1, min(LOOK_AHEAD, budget - len(signals)) + 1):
                 alive *= agreement
                 gain += alive
-                after = self.costs.target(decode.rows + self._extra(nodes + further))
-                if gain > rate * (further * step + after - before):
+                rise = self._options.target(decode, nodes + further) - before
+                if gain > rate * (further * step + rise):
                     return True
             return False
 
@@ -283,42 +150,32 @@ class Controller:
             _falling(self.acceptance.survival(draft.signals, _local(view)))
             for view, draft in zip(views, drafts, strict=True)
         ]
-        counts = [
-            int(view.always and bool(draft)) for view, draft in zip(views, drafts, strict=True)
-        ]
-        rows = other_rows + sum(self._multiple + self._extra(count) for count in counts)
+        counts = [int(view.always and len(s) > 0) for view, s in zip(views, survivals, strict=True)]
+        extra = self._options.extra_rows
+        rows = other_rows + sum(self._options.multiple + extra(count) for count in counts)
         expected = float(len(views))
         expected += sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
-        sunk = self.costs.host_seconds + self._sunk(views, drafts)
-        best = ADVANTAGE * expected / (self.costs.target(max(rows, 1)) + sunk)
+        spent = self.costs.host_seconds
+        spent += sum(map(self._options.sunk, views, drafts))
+        best = ADVANTAGE * expected / (self.costs.target(rows) + spent) if views else 0.0
         chosen = list(counts)
-        heap = [(-s[count], i) for i, (s, count) in _indexed(survivals, counts) if count < len(s)]
+        heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
         heapq.heapify(heap)
         while heap:
             falling, index = heapq.heappop(heap)
+            count = counts[index]
             expected -= falling
-            rows += self._extra(counts[index] + 1) - self._extra(counts[index])
-            counts[index] += 1
-            if counts[index] < len(survivals[index]):
-                heapq.heappush(heap, (-survivals[index][counts[index]], index))
-            rate = expected / (self.costs.target(rows) + sunk)
+            rows += extra(count + 1) - extra(count)
+            counts[index] = count + 1
+            if count + 1 < len(survivals[index]):
+                heapq.heappush(heap, (-survivals[index][count + 1], index))
+            rate = expected / (self.costs.target(rows) + spent)
             if rate > best:
                 best, chosen = rate, list(counts)
         for view, draft in zip(views, drafts, strict=True):
             if view.memory is not None:
                 view.memory.proposed = draft
         return chosen
-
-    def _sunk(self, views: Sequence[View], drafts: Sequence[Draft]) -> float:
-        seconds = 0.0
-        for view, draft in zip(views, drafts, strict=True):
-            for neural in view.neural:
-                depth = sum(signal.source == neural.name for signal in draft.signals)
-                if depth:
-                    seconds += self.costs.draft(
-                        neural.name, min(neural.pending, _RECURRING_READS), depth
-                    )
-        return seconds
 
     # --- afterwards -------------------------------------------------------------------------------
 
@@ -346,8 +203,8 @@ class Controller:
             survival = self.acceptance.survival(signals, memory.local)
             verified = sum(signal.source == neural.name for signal in judged.draft.signals)
             for yields, forgetting in (
-                (memory.yields, _SESSION_MEMORY),
-                (self.acceptance.yields, _MODEL_MEMORY),
+                (memory.yields, SESSION_MEMORY),
+                (self.acceptance.yields, MODEL_MEMORY),
             ):
                 yields.setdefault(neural.name, Yield(forgetting)).add(survival, verified)
 
@@ -366,26 +223,9 @@ class Controller:
         for signal, accepted in judged.evidence:
             self.acceptance.observe(signal, accepted, local)
 
-    # --- arithmetic -------------------------------------------------------------------------------
-
-    def _extra(self, nodes: int) -> int:
-        """Rows that a draft of `nodes` adds to a session's own, padding included."""
-        return -(-(1 + nodes) // self._multiple) * self._multiple - self._multiple
-
-    def _rate(
-        self, decode: _Decode, extra_rows: int = 0, gain: float = 0.0, seconds: float = 0.0
-    ) -> float:
-        """Expected tokens per second of the decode with this added."""
-        target = self.costs.target(decode.rows + extra_rows)
-        return (decode.expected + gain) / (target + decode.seconds + seconds)
-
 
 def _local(view: View) -> Local | None:
     return view.memory.local if view.memory is not None else None
-
-
-def _rate_of(option: _Option) -> float:
-    return option.rate
 
 
 def _never(_signals: Sequence[Signal]) -> bool:
@@ -398,12 +238,6 @@ def _falling(survival: Sequence[float]) -> list[float]:
     for alive in survival:
         falling.append(min(alive, falling[-1]) if falling else alive)
     return falling
-
-
-def _indexed(
-    survivals: Sequence[list[float]], counts: Sequence[int]
-) -> Iterator[tuple[int, tuple[list[float], int]]]:
-    return enumerate(zip(survivals, counts, strict=True))
 
 
 def _common(chain: Draft, draft: Draft) -> int:

@@ -13,6 +13,8 @@ _FIRST_WAIT_ROUNDS = 8
 """Rounds without a neural draft before the first probe; sooner, nothing could have changed."""
 _ALLOWANCE = 0.005
 """Share of its time that a session may lose on keeping a source it may need again."""
+_SAVING_RATE = 0.05
+"""A session shows for some rounds what a source would save before it reads a prompt for that."""
 _SAVINGS = 0.1
 """Share of what neural drafts have won that may be lost on keeping them going."""
 
@@ -33,20 +35,29 @@ class Memory:
     leaving one for a paragraph may mean leaving it for good. Therefore a session has a `purse` of
     seconds which it may lose on a source that does not pay just now: a small allowance, and a share
     of what such drafts have won. It buys long stretches at a small loss, or single probes, `wait`
-    rounds apart and twice as far each time. `proposed` is the last draft before it was cut.
+    rounds apart and twice as far each time.
+
+    `saving` is the share of its time that a neural source would save, on average over the rounds;
+    over the rest of the session that has to repay what it must read. `proposed` is the last draft
+    before it was cut.
     """
 
     local: Local = field(default_factory=Local)
     yields: dict[str, Yield] = field(default_factory=dict)
     purse: float | None = None
+    saving: float = 0.0
     idle: int = 0
     wait: int = _FIRST_WAIT_ROUNDS
     proposed: Draft = field(default_factory=Draft)
 
-    def begin(self, seconds: float) -> None:
-        """The first round: the session is expected to last `seconds`."""
+    def begin(self, seconds: float, saving: float) -> None:
+        """A round with a neural source at hand; `seconds` is how long the session may last.
+
+        `saving` is the share of the round's time that the source would save, were it up to date.
+        """
         if self.purse is None:
             self.purse = _ALLOWANCE * seconds
+        self.saving += _SAVING_RATE * (saving - self.saving)
 
     def earn(self, seconds: float) -> None:
         """A neural draft is taken because it wins this much."""
