@@ -38,6 +38,7 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
     extra_tokens: int = 0,
     quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q4_0,
     sharpness: float = 4.0,
+    template: str = TEMPLATE,
 ) -> Path:
     """Write a random Llama to `path` and return it.
 
@@ -52,6 +53,7 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
         extra_tokens: Additional vocabulary, for pairs that do not match.
         quantization: Type of the matrices.
         sharpness: Scale of the output head; higher makes more certain models.
+        template: The chat template in the file.
     """
     vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
     vocabulary += [f"<|extra_{index}|>" for index in range(extra_tokens)]
@@ -76,7 +78,7 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
     writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
     writer.add_eos_token_id(vocabulary.index("<|im_end|>"))
     writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
     random = np.random.default_rng(seed if like is None else like)
     differ = np.random.default_rng(seed + 1)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import pkgutil
 from typing import Any, cast
 
@@ -22,12 +23,25 @@ def kinds() -> list[str]:
     )
 
 
+def takes(kind: str) -> frozenset[str]:
+    """The options that `build` of this kind asks for; a source without any needs no draft model.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    return frozenset(inspect.signature(_module(kind).build).parameters)
+
+
 def load(kind: str, **options: Any) -> Drafter:
     """The drafter of this kind, built with `options`, which are that kind's own.
 
     Raises:
         ConfigError: there is no such kind.
     """
+    return cast("Drafter", _module(kind).build(**options))
+
+
+def _module(kind: str) -> Any:
     known = kinds()
     if kind not in known:
         near = difflib.get_close_matches(kind, known, n=1)
@@ -37,5 +51,4 @@ def load(kind: str, **options: Any) -> Drafter:
             fix=f"{hint}Known: {', '.join(known)}.",
             param="speculation.drafters",
         )
-    module = importlib.import_module(f"{__name__}.{kind}")
-    return cast("Drafter", module.build(**options))
+    return importlib.import_module(f"{__name__}.{kind}")

@@ -11,23 +11,25 @@ CONTEXT = 64
 
 
 def measurements(
-    target: Backend, row_counts: Sequence[int], repeats: int, clock: Callable[[], float]
+    target: Backend, row_counts: Sequence[int], repeats: int, slot: int, clock: Callable[[], float]
 ) -> Iterator[tuple[int, float]]:
     """Forwards of each row count, interleaved, as (rows, seconds); one forward for each `next`.
 
     Uses slot 0, which must be free while an item is computed, and leaves it empty. The first
     forward of all warms up and is not given.
     """
-    prefix = [Row(position % target.n_vocab, position, 0) for position in range(CONTEXT)]
+    prefix = [Row(position % target.n_vocab, position, slot) for position in range(CONTEXT)]
     for repeat in range(repeats + 1):
         for rows in row_counts if repeat else row_counts[:1]:
             if max(rows, CONTEXT) > target.max_rows or CONTEXT + rows > target.context:
                 continue
-            target.truncate(0, 0)
+            target.truncate(slot, 0)
             target.decode(prefix)
             began = clock()
-            target.decode([Row(0, CONTEXT + index, 0, wants_logits=True) for index in range(rows)])
+            target.decode(
+                [Row(0, CONTEXT + index, slot, wants_logits=True) for index in range(rows)]
+            )
             seconds = clock() - began
-            target.truncate(0, 0)
+            target.truncate(slot, 0)
             if repeat:
                 yield rows, seconds

@@ -178,10 +178,9 @@ class Engine:
         slot.used = self.steps
         slot.busy = False
 
-    def forget(self, slot: int) -> None:
-        """Empty a free slot, for whoever wants to measure on its memory."""
-        self.target.truncate(slot, 0)
-        self._slots[slot].tokens = []
+    def remembers(self, slot: int) -> bool:
+        """Whether the slot holds anything: a session, or a prefix for a later prompt."""
+        return self._slots[slot].busy or bool(self._slots[slot].tokens)
 
     # --- one step ---------------------------------------------------------------------------------
 

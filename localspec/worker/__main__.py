@@ -1,0 +1,64 @@
+"""`python -m localspec.worker --fd N`: one process, one model, one socket to the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import socket
+import sys
+import time
+
+from localspec.errors import EngineError, LocalSpecError
+from localspec.protocol import Goodbye, Load, Progress, Refused
+from localspec.worker import assemble, process
+from localspec.worker.channel import Channel
+from localspec.worker.service import Service
+
+_log = logging.getLogger("localspec.worker")
+
+
+def main() -> int:
+    """Load what the first command names, serve it, and say how it ended: the exit code."""
+    parser = argparse.ArgumentParser(prog="localspec.worker", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="an open socket to the supervisor")
+    connection = socket.socket(fileno=parser.parse_args().fd)
+    process.settle()
+    channel = Channel(connection)
+    command = channel.receive(math.inf)
+    if not isinstance(command, Load):
+        print("The first command was not Load.", file=sys.stderr)  # noqa: T201 - nobody else listens
+        return EngineError.exit_code
+    logging.basicConfig(
+        level=command.config.server.log_level.upper(), format="%(levelname)s %(name)s %(message)s"
+    )
+    return _serve(command, channel)
+
+
+def _serve(load: Load, channel: Channel) -> int:
+    try:
+        loaded = assemble.load(load, lambda stage, done: channel.send(Progress(stage, done)))
+    except LocalSpecError as error:
+        return _refuse(channel, error)
+    except Exception as error:  # noqa: BLE001 - a bug too should reach the supervisor as an answer
+        _log.exception("loading failed")
+        return _refuse(channel, LocalSpecError(f"Loading failed: {error!r}."))
+    with loaded:
+        channel.send(loaded.ready)
+        try:
+            Service(loaded, channel, time.monotonic).run()
+        except Exception as error:  # noqa: BLE001 - the service has told everyone; now leave
+            _log.exception("the engine failed")
+            return error.exit_code if isinstance(error, LocalSpecError) else EngineError.exit_code
+    return 0
+
+
+def _refuse(channel: Channel, error: LocalSpecError) -> int:
+    """An orderly end of a worker that cannot serve."""
+    channel.send(Refused(error.code, error.message, error.fix))
+    channel.send(Goodbye())
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

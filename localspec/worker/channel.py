@@ -1,0 +1,68 @@
+"""The worker's end of the socketpair: commands in through a thread, events out."""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import socket
+import sys
+import threading
+
+from localspec import frames
+from localspec.errors import EngineError
+from localspec.protocol import Command, Event
+
+
+class Channel:
+    """Commands and events of one worker. `send` and `receive` belong to the engine's thread.
+
+    A small thread reads commands, so that a cancelled request is known between two steps and the
+    supervisor's end is noticed during one. When the supervisor is gone the process ends at once:
+    nobody is left to answer, and the operating system takes back everything that it held.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self._connection = connection
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="commands", daemon=True).start()
+
+    def send(self, event: Event) -> None:
+        """Write one event; waits while the supervisor is slow to read."""
+        try:
+            self._connection.sendall(frames.pack(event))
+        except OSError:
+            _leave()
+
+    def receive(self, wait_seconds: float) -> Command | None:
+        """The next command, waiting for it at most so long; None when there is none."""
+        try:
+            if wait_seconds <= 0:
+                return self._commands.get_nowait()
+            return self._commands.get(timeout=None if wait_seconds == math.inf else wait_seconds)
+        except queue.Empty:
+            return None
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                header = self._read(frames.HEADER_BYTES)
+                self._commands.put(frames.command(self._read(frames.body_bytes(header))))
+        except EngineError as error:
+            print(error, file=sys.stderr, flush=True)  # noqa: T201 - the supervisor logs it
+            os._exit(error.exit_code)
+        except OSError:
+            _leave()
+
+    def _read(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            if not (more := self._connection.recv(min(count - len(data), 1 << 20))):
+                _leave()
+            data += more
+        return bytes(data)
+
+
+def _leave() -> None:
+    os._exit(0)

@@ -1,0 +1,105 @@
+"""What a request may ask for, checked again where it would reach native code. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from localspec.errors import RequestError
+from localspec.protocol import Generate
+from localspec.types import SamplingParams, SpeculationParams
+
+MAX_PROMPT_BYTES = 8 * 1024 * 1024
+MAX_STOPS = 32
+MAX_STOP_CHARS = 1024
+MAX_BIASES = 4096
+
+_SAMPLING: dict[str, tuple[float, float]] = {
+    "temperature": (0, 100),
+    "top_k": (0, 1 << 31),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 100),
+    "frequency_penalty": (-2, 2),
+    "presence_penalty": (-2, 2),
+    "penalty_last_n": (0, 4096),
+    "seed": (0, (1 << 64) - 1),
+}
+_MAX_BIAS = 1000
+_MAX_DRAFT = 64
+
+
+def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:
+    """Refuse what is out of range. Raises RequestError, which names the field."""
+    sources = (request.messages, request.prompt, request.prompt_tokens)
+    if sum(source is not None for source in sources) != 1:
+        raise RequestError("A request needs exactly one of messages, prompt and prompt tokens.")
+    if request.messages is not None and not request.messages:
+        raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
+    if request.max_tokens is not None:
+        _in_range("max_tokens", request.max_tokens, 1, 1 << 31)
+    for token in request.prompt_tokens or ():
+        if not 0 <= token < n_vocab:
+            raise _no_such_token("prompt", token, n_vocab)
+    _check_stops(request.stop)
+    _check_sampling(request.sampling, n_vocab)
+    _check_speculation(request.speculation, drafters)
+    if request.ignore_eos and (request.response_format or {}).get("type", "text") != "text":
+        raise RequestError(
+            "ignore_eos and response_format exclude each other: finished JSON must end.",
+            param="ignore_eos",
+        )
+
+
+def _check_stops(stops: list[str]) -> None:
+    if len(stops) > MAX_STOPS:
+        raise RequestError(
+            f"{len(stops)} stop strings are too many.",
+            fix=f"Send at most {MAX_STOPS}.",
+            param="stop",
+        )
+    if not all(0 < len(stop) <= MAX_STOP_CHARS for stop in stops):
+        raise RequestError(
+            f"A stop string must have 1 to {MAX_STOP_CHARS} characters.", param="stop"
+        )
+
+
+def _check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
+    for name, (low, high) in _SAMPLING.items():
+        _in_range(name, getattr(sampling, name), low, high)
+    if len(sampling.logit_bias) > MAX_BIASES:
+        raise RequestError(
+            f"logit_bias names {len(sampling.logit_bias)} tokens; {MAX_BIASES} are the most.",
+            param="logit_bias",
+        )
+    for token, bias in sampling.logit_bias.items():
+        if not 0 <= token < n_vocab:
+            raise _no_such_token("logit_bias", token, n_vocab)
+        _in_range("logit_bias", bias, -_MAX_BIAS, _MAX_BIAS)
+
+
+def _check_speculation(speculation: SpeculationParams, drafters: Collection[str]) -> None:
+    if speculation.max_draft is not None:
+        _in_range("speculation.max_draft", speculation.max_draft, 0, _MAX_DRAFT)
+    for name in speculation.drafters or ():
+        if name not in drafters:
+            known = ", ".join(sorted(drafters)) or "none"
+            raise RequestError(
+                f"No drafter {name[:40]!r} is loaded.",
+                fix=f"Loaded: {known}.",
+                param="speculation.drafters",
+            )
+
+
+def _in_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # NaN fails too
+        raise RequestError(
+            f"{name} = {value} is out of range.",
+            fix=f"Choose a value from {low} to {high}.",
+            param=name,
+        )
+
+
+def _no_such_token(field: str, token: int, n_vocab: int) -> RequestError:
+    return RequestError(
+        f"{field} holds token {token}; this model's tokens are 0 to {n_vocab - 1}.", param=field
+    )

@@ -1,0 +1,80 @@
+"""What was learned about one model on this machine, kept on disk between loads."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from localspec import paths
+from localspec.control.acceptance import Acceptance
+from localspec.control.costs import Costs
+from localspec.engine.exactness import Shape
+
+_log = logging.getLogger("localspec.worker")
+
+_VERSION = 1
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: JSON, readable by people, worth nothing when it is lost."""
+
+    version: int
+    costs: dict[str, Any]
+    acceptance: dict[str, Any]
+    shape: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Profile:
+    """Costs, acceptance and the exactness class of one pair in one setting. Model lifetime.
+
+    It holds numbers only, nothing of any text. A file that is damaged or of another version is
+    measured anew.
+    """
+
+    path: Path
+    costs: Costs
+    acceptance: Acceptance
+    shape: Shape | None = None
+
+    @classmethod
+    def open(cls, files: Sequence[Path], *facts: Any) -> Self:
+        """The profile of these files; an empty one at first.
+
+        `facts` are everything else that costs depend on: settings and build.
+        """
+        known = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+        key = hashlib.sha256(msgspec.json.encode((known, facts))).hexdigest()[:16]
+        path = paths.cache_dir() / "profiles" / f"{files[0].stem}-{key}.json"
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+            if saved.version == _VERSION:
+                return cls(
+                    path,
+                    Costs.from_dict(saved.costs),
+                    Acceptance.from_dict(saved.acceptance),
+                    msgspec.convert(saved.shape, Shape),
+                )
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            _log.warning("profile ignored path=%s reason=%s", path, error)
+        return cls(path, Costs(), Acceptance())
+
+    def save(self) -> None:
+        """Write it. A disk that refuses is worth a warning and nothing more."""
+        if self.shape is None:
+            return
+        saved = _Saved(
+            _VERSION, self.costs.to_dict(), self.acceptance.to_dict(), asdict(self.shape)
+        )
+        try:
+            paths.write_atomically(self.path, msgspec.json.encode(saved))
+        except OSError as error:
+            _log.warning("profile not saved path=%s reason=%s", self.path, error)

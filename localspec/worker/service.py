@@ -1,0 +1,244 @@
+"""The worker's loop: commands in, one engine step, events out."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.engine.session import Request, Session
+from localspec.engine.step import SPECULATING, Advance, Engine
+from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown
+from localspec.protocol import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Load,
+    Quit,
+    Started,
+)
+from localspec.types import FinishReason
+from localspec.worker.answer import Answer, never_started
+from localspec.worker.assemble import Loaded
+from localspec.worker.intake import Order
+from localspec.worker.totals import Totals
+
+_log = logging.getLogger("localspec.worker")
+
+HEARTBEAT_SECONDS = 1.0
+
+
+class Line(Protocol):
+    """Where commands come from and events go; `channel.Channel` in the real process."""
+
+    def send(self, event: Event) -> None:
+        """Hand one event on."""
+
+    def receive(self, wait_seconds: float) -> Command | None:
+        """The next command, or None when none came in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An order without a slot yet."""
+
+    order: Order
+    arrived_at: float
+
+
+class Service:
+    """Answers the requests of one loaded model until it is told to quit.
+
+    Everything happens on the thread that loaded the model. A request that is wrong fails alone; an
+    engine that fails takes all requests and the process with it, because after that nothing it
+    holds can be trusted.
+
+    Args:
+        loaded: The model and its engine.
+        line: Commands and events.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, loaded: Loaded, line: Line, clock: Callable[[], float]) -> None:
+        self._loaded = loaded
+        self._engine: Engine = loaded.engine
+        self._line = line
+        self._clock = clock
+        self._waiting: deque[_Waiting] = deque()
+        self._answers: dict[Session, Answer] = {}
+        self._totals = Totals()
+        self._beat_at = clock()
+
+    def run(self) -> None:
+        """Serve until `Quit`. Whatever else ends it is raised, after all requests were told."""
+        try:
+            self._beat(self._clock())
+            while self._obey():
+                self._admit()
+                for advance in self._engine.step():
+                    self._forward(advance)
+                self._beat_if_due()
+        except Exception as error:
+            self._fail_all(error)
+            raise
+        for session in self._answers:
+            self._engine.retire(session)
+        self._fail_all(ShuttingDown("The model is being unloaded.", fix="Send the request again."))
+        self._line.send(Goodbye())
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def _obey(self) -> bool:
+        """Take every command that is there, waiting for one only when there is nothing to do.
+
+        False when it was told to quit.
+        """
+        while (command := self._line.receive(self._patience_seconds())) is not None:
+            match command:
+                case Generate():
+                    self._take(command)
+                case Cancel(id=id_):
+                    self._cancel(id_)
+                case Quit():
+                    return False
+                case Load():
+                    raise EngineError("A worker loads one model; this was a second Load.")
+        return True
+
+    def _patience_seconds(self) -> float:
+        """How long to wait for a command: not at all while there is something to do."""
+        if self._answers or self._waiting or self._loaded.rest():
+            return 0.0
+        return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
+
+    def _take(self, request: Generate) -> None:
+        """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
+        try:
+            if any(request.id == other for other in self._ids()):
+                raise RequestError(f"A request with the id {request.id!r} is still running.")
+            order = self._loaded.intake.order(request)
+        except LocalSpecError as error:
+            self._line.send(failed(request.id, error))
+        else:
+            self._waiting.append(_Waiting(order, self._clock()))
+
+    def _ids(self) -> Iterable[str]:
+        yield from (waiting.order.request.id for waiting in self._waiting)
+        yield from (answer.id for answer in self._answers.values())
+
+    def _cancel(self, id_: str) -> None:
+        for waiting in self._waiting:
+            if waiting.order.request.id == id_:
+                self._waiting.remove(waiting)
+                self._line.send(never_started(waiting.order.request, "cancelled"))
+                return
+        for answer in self._answers.values():
+            if answer.id == id_:
+                self._end(answer, "cancelled")
+                return
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """First come, first served."""
+        while self._waiting and self._engine.free_slots:
+            waiting = self._waiting.popleft()
+            order = waiting.order
+            session = self._engine.admit(self._request(order))
+            answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
+            self._answers[session] = answer
+            self._totals.prompt_tokens += session.n_prompt
+            self._line.send(Started(answer.id, session.n_prompt, session.cached_tokens))
+            if opening := answer.opening():
+                self._line.send(opening)
+
+    def _request(self, order: Order) -> Request:
+        """The engine's request, routed at the last moment: what was learned meanwhile counts."""
+        request = order.request
+        speculating = self._engine.drafters and request.speculation.mode != "off"
+        return Request(
+            id=request.id,
+            client=request.client,
+            prompt=order.prompt,
+            sampling=request.sampling,
+            speculation=request.speculation,
+            max_tokens=order.max_tokens,
+            route=SPECULATING if speculating else "off",
+            constraint=order.constraint,
+            ignore_eos=request.ignore_eos,
+        )
+
+    def _forward(self, advance: Advance) -> None:
+        answer = self._answers[advance.session]
+        before = answer.completion_tokens
+        delta = answer.advance(advance)
+        self._totals.completion_tokens += answer.completion_tokens - before
+        if delta is not None:
+            self._line.send(delta)
+        if answer.finish is not None:
+            self._end(answer, answer.finish)
+
+    def _end(self, answer: Answer, reason: FinishReason) -> None:
+        """Free the slot and say the last word."""
+        del self._answers[answer.session]
+        self._engine.retire(answer.session, answer.kept_tokens)
+        event = answer.finished(reason)
+        self._totals.finished(event)
+        self._line.send(event)
+        _log.info(
+            "finished id=%s reason=%s prompt=%d cached=%d output=%d drafted=%d accepted=%d "
+            "route=%s tokens_per_second=%.1f",
+            event.id,
+            event.reason,
+            event.usage.prompt_tokens,
+            event.usage.cached_tokens,
+            event.usage.completion_tokens,
+            event.speculation.drafted,
+            event.speculation.accepted,
+            event.speculation.reason,
+            event.timings.predicted_per_second,
+        )
+
+    def _fail_all(self, error: Exception) -> None:
+        """The end of every request, waiting or active."""
+        known = error if isinstance(error, LocalSpecError) else EngineError(f"A bug: {error!r}.")
+        for id_ in list(self._ids()):
+            self._line.send(failed(id_, known))
+        self._waiting.clear()
+        self._answers.clear()
+
+    # --- heartbeat --------------------------------------------------------------------------------
+
+    def _beat_if_due(self) -> None:
+        now = self._clock()
+        if now - self._beat_at >= HEARTBEAT_SECONDS:
+            self._beat(now)
+
+    def _beat(self, now: float) -> None:
+        totals = self._totals
+        self._line.send(
+            Heartbeat(
+                steps=self._engine.steps,
+                active=len(self._answers),
+                waiting=len(self._waiting),
+                prompt_tokens_total=totals.prompt_tokens,
+                completion_tokens_total=totals.completion_tokens,
+                drafted_total=dict(totals.drafted),
+                accepted_total=dict(totals.accepted),
+                routing=dict(totals.routing),
+                decode_tokens_per_second=totals.rate(now - self._beat_at),
+                cost_ms_by_rows=self._loaded.cost_ms_by_rows(),
+            )
+        )
+        self._beat_at = now
+
+
+def failed(id_: str, error: LocalSpecError) -> Failed:
+    """An error as it crosses to the supervisor."""
+    return Failed(id_, error.code, error.message, error.fix, error.param, error.details)

@@ -1,0 +1,253 @@
+"""What a worker answers: text, tokens, counts and errors, over the socket of a real process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from worker_peer import Worker
+
+from localspec.protocol import Message
+from localspec.types import SamplingParams, SpeculationParams
+
+PROMPT = "hello world, hello world, hello"
+PLAIN = SpeculationParams(mode="off")
+ALWAYS = SpeculationParams(mode="always")
+ASCII = [*range(32, 127)]
+READABLE = dict.fromkeys(ASCII, 40.0)
+"""Printable characters only, so that a random model's text can be searched and cut."""
+
+
+def readable(seed: int = 0, temperature: float = 0.0) -> SamplingParams:
+    """Sampling of printable text."""
+    return SamplingParams(temperature=temperature, seed=seed, logit_bias=READABLE)
+
+
+def test_greedy_text_is_the_same_with_and_without_speculation(worker: Worker) -> None:
+    """The answer, its tokens and its counts do not depend on speculation, and drafts were used."""
+    plain = worker.one(PROMPT, max_tokens=40, speculation=PLAIN)
+    fast = worker.one(PROMPT, max_tokens=40, speculation=ALWAYS)
+    assert (fast.text, fast.tokens) == (plain.text, plain.tokens)
+    assert fast.finished.usage.completion_tokens == plain.finished.usage.completion_tokens == 40
+    assert plain.finished.speculation.drafted == 0
+    assert 0 < fast.finished.speculation.accepted < fast.finished.speculation.drafted
+    assert fast.finished.speculation.rounds < plain.finished.speculation.rounds
+
+
+def test_a_seed_fixes_the_text(worker: Worker) -> None:
+    """The same seed gives the same text, another seed another one, and it is reported."""
+    one, same, other = (
+        worker.one(PROMPT, sampling=readable(seed, 0.9), max_tokens=30) for seed in (7, 7, 8)
+    )
+    assert one.text == same.text != other.text
+    assert (one.finished.seed, other.finished.seed) == (7, 8)
+
+
+def test_origins_and_figures_add_up(worker: Worker) -> None:
+    """Every character has a source, and the report agrees with the timings and the deltas."""
+    heard = worker.one(PROMPT, max_tokens=40, speculation=ALWAYS)
+    last = heard.finished
+    assert heard.started is not None
+    assert heard.started.prompt_tokens == last.usage.prompt_tokens
+    for delta in heard.deltas:
+        assert sum(length for length, _ in delta.origins) == len(delta.text)
+        assert {source for _, source in delta.origins} <= {"target", "lookup", "model"}
+    assert last.reason == "length"
+    assert len(heard.tokens) == last.usage.completion_tokens == last.timings.predicted_n == 40
+    assert last.timings.draft_n == last.speculation.drafted
+    assert last.timings.draft_n_accepted == last.speculation.accepted
+    assert last.timings.cache_n + last.timings.prompt_n == last.usage.prompt_tokens
+    assert last.speculation.ttft_seconds > 0
+    assert last.timings.predicted_per_second > 0
+
+
+def test_a_chat_goes_through_the_files_own_template(worker: Worker) -> None:
+    """Messages give the answer that the rendered template gives as tokens, with special tokens."""
+    chat = worker.one(endpoint="chat", messages=[Message("user", "hi")])
+    special = {"<|im_start|>": 260, "<|im_end|>": 261}
+    tokens = [
+        special["<|im_start|>"], *b"user\nhi", special["<|im_end|>"], *b"\n",
+        special["<|im_start|>"], *b"assistant\n",
+    ]  # fmt: skip
+    assert chat.finished.usage.prompt_tokens == len(tokens)
+    assert worker.one(tokens).text == chat.text
+
+
+def test_plain_text_is_not_read_as_special_tokens(worker: Worker) -> None:
+    """A completion's prompt that spells a marker is text: it costs a token for each character."""
+    assert worker.one("<|im_end|>").finished.usage.prompt_tokens == len("<|im_end|>")
+
+
+def test_a_stop_string_ends_the_text_before_it(worker: Worker) -> None:
+    """No part of the stop string goes out; the counts are those of plain decoding to its end."""
+    whole = worker.one(PROMPT, sampling=readable(), max_tokens=60).text
+    stop = whole[20:23]
+    expected = whole[: whole.index(stop)]
+    for speculation in (PLAIN, ALWAYS):
+        heard = worker.one(
+            PROMPT, sampling=readable(), max_tokens=60, stop=[stop, "\n\n"], speculation=speculation
+        )
+        assert heard.text == expected
+        assert heard.finished.reason == "stop"
+        assert heard.finished.usage.completion_tokens == len(expected) + len(stop)
+        assert len(heard.tokens) == len(expected)
+
+
+def test_after_a_stop_string_the_next_turn_reuses_what_was_kept(worker: Worker) -> None:
+    """The slot remembers prompt and kept text, nothing beyond the stop string."""
+    whole = worker.one(PROMPT, sampling=readable(), max_tokens=60, client="stopper").text
+    stop = whole[20:23]
+    first = worker.one(
+        PROMPT,
+        sampling=readable(),
+        max_tokens=60,
+        stop=[stop],
+        client="stopper",
+        speculation=ALWAYS,
+    )
+    known = first.finished.usage.prompt_tokens + len(first.tokens)
+    following = worker.one(PROMPT + first.text + " and then?", client="stopper")
+    assert following.finished.usage.cached_tokens >= known - 1
+
+
+def test_a_follow_up_prefills_only_what_is_new(worker: Worker) -> None:
+    """A prompt that continues an earlier one reports its cached tokens and gives the same text."""
+    long = "once upon a time there was a slot " * 4
+    first = worker.one(long, client="a")
+    again = worker.one(long + "and it remembered", client="a")
+    assert first.finished.usage.cached_tokens == 0
+    assert again.finished.usage.cached_tokens >= first.finished.usage.prompt_tokens
+    assert again.started is not None
+    assert again.started.cached_tokens == again.finished.usage.cached_tokens
+    stranger = worker.one(long + "and it remembered", client="b")
+    assert stranger.finished.usage.cached_tokens == 0
+    assert stranger.text == again.text
+
+
+def test_the_end_token_ends_the_answer_and_writes_nothing(worker: Worker) -> None:
+    """An end-of-generation token gives "stop", is counted, and is no part of the text."""
+    certain = SamplingParams(temperature=0, logit_bias={261: 1000.0})
+    heard = worker.one(PROMPT, sampling=certain, ignore_eos=False)
+    assert heard.finished.reason == "stop"
+    assert heard.finished.usage.completion_tokens == 1
+    assert heard.text == ""
+    ignored = worker.one(PROMPT, sampling=certain, ignore_eos=True, max_tokens=5)
+    assert ignored.finished.reason == "length"
+    assert ignored.finished.usage.completion_tokens == 5
+
+
+def test_without_max_tokens_the_answer_ends_at_the_context(worker: Worker) -> None:
+    """The context is the bound: prompt and answer together fill it and no more."""
+    heard = worker.one("a" * 450, max_tokens=None)
+    usage = heard.finished.usage
+    assert heard.finished.reason == "length"
+    assert usage.prompt_tokens + usage.completion_tokens == worker.ready.context
+
+
+def test_echo_repeats_the_prompt_first(worker: Worker) -> None:
+    """A completion that asks for it begins with its prompt, as text or as tokens."""
+    answer = worker.one("hé").text
+    for prompt in ("hé", list("hé".encode())):
+        heard = worker.one(prompt, echo=True)
+        assert heard.text == "hé" + answer
+        assert heard.deltas[0].origins == [(2, "prompt")]
+
+
+def test_sessions_do_not_disturb_each_other(worker: Worker) -> None:
+    """More requests than slots, mixed kinds: all are served, each as if it were alone."""
+    requests: list[dict[str, Any]] = [
+        {"prompt": "abc abc abc abc", "max_tokens": 30},
+        {"prompt": "the quick brown fox " * 10, "max_tokens": 20, "speculation": PLAIN},
+        {"prompt": "xyz", "sampling": readable(3, 1.0), "max_tokens": 25},
+        {"prompt": PROMPT, "max_tokens": 5},
+        {"prompt": "", "prompt_tokens": None, "max_tokens": 5},
+    ]
+    alone = [worker.one(**request).text for request in requests[:4]]
+    together = worker.answer(*(worker.request(**request) for request in requests))
+    assert [heard.text for heard in together[:4]] == alone
+    assert together[4].failed.param == "prompt"
+
+
+def test_a_schema_is_kept(worker: Worker) -> None:
+    """A random model under a JSON schema writes JSON of that schema, speculating or not."""
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 22, 333]}},
+        "required": ["ok", "n"],
+        "additionalProperties": False,
+    }
+    texts = set()
+    for speculation in (PLAIN, ALWAYS):
+        heard = worker.one(
+            PROMPT,
+            response_format={"type": "json_schema", "json_schema": {"schema": schema}},
+            sampling=SamplingParams(temperature=1.0, seed=5),
+            speculation=speculation,
+            ignore_eos=False,
+            max_tokens=400,
+        )
+        assert heard.finished.reason == "stop"
+        answer = json.loads(heard.text)
+        assert isinstance(answer["ok"], bool)
+        assert answer["n"] in {1, 22, 333}
+        texts.add(heard.text)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"prompt": [0, 262]}, "invalid_request", "prompt"),
+        ({"prompt": [-1]}, "invalid_request", "prompt"),
+        ({"prompt": ""}, "invalid_request", "prompt"),
+        ({"prompt": PROMPT, "max_tokens": 0}, "invalid_request", "max_tokens"),
+        ({"prompt": PROMPT, "stop": [""]}, "invalid_request", "stop"),
+        ({"prompt": PROMPT, "sampling": SamplingParams(top_p=2)}, "invalid_request", "top_p"),
+        (
+            {"prompt": PROMPT, "speculation": SpeculationParams(drafters=["oracle"])},
+            "invalid_request",
+            "speculation.drafters",
+        ),
+        (
+            {"prompt": PROMPT, "response_format": {"type": "json_schema"}, "ignore_eos": False},
+            "invalid_request",
+            "response_format",
+        ),
+        (
+            {"messages": [Message("user", "x")], "template_kwargs": {"messages": []}},
+            "template_error",
+            "template_kwargs",
+        ),
+    ],
+)
+def test_a_bad_request_fails_alone(
+    worker: Worker, fields: dict[str, Any], code: str, param: str
+) -> None:
+    """It gets its error with code and field, and a good request beside it is answered."""
+    bad, good = worker.answer(worker.request(**fields), worker.request(PROMPT, max_tokens=4))
+    assert (bad.failed.code, bad.failed.param) == (code, param)
+    assert bad.failed.message
+    assert good.finished.usage.completion_tokens == 4
+
+
+def test_a_prompt_over_the_context_says_by_how_much(worker: Worker) -> None:
+    """The error carries the numbers that clients read, and the longest prompt that fits passes."""
+    room = worker.ready.context
+    failed = worker.one("a" * room).failed
+    assert failed.code == "context_length_exceeded"
+    assert failed.details == {"n_prompt_tokens": room, "n_ctx": room}
+    assert worker.one("a" * (room - 1)).finished.usage.completion_tokens == 1
+
+
+def test_a_running_id_cannot_be_taken_twice(worker: Worker) -> None:
+    """Two requests of one id: the second fails; afterwards the id is free again."""
+    request = worker.request(PROMPT, max_tokens=60)
+    worker.send(request)
+    worker.send(request)
+    worker.send(request)
+    first = worker.collect(request.id)[0]
+    assert first.failed.code == "invalid_request"
+    assert worker.collect(request.id)[0].failed.code == "invalid_request"
+    assert worker.collect(request.id)[0].finished.usage.completion_tokens == 60
+    assert worker.answer(request)[0].finished.usage.completion_tokens == 60

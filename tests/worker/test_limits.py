@@ -1,0 +1,99 @@
+"""Laws of the last check before native code: every number has a range, every error a field."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from localspec.errors import RequestError
+from localspec.protocol import Generate, Message
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.worker import limits
+
+VOCABULARY = 262
+
+
+def check(**changes: Any) -> None:
+    """Check a request that is fine but for `changes`."""
+    fine: dict[str, Any] = {
+        "id": "1",
+        "endpoint": "completion",
+        "client": "c",
+        "sampling": SamplingParams(),
+        "speculation": SpeculationParams(),
+        "prompt": "hello",
+    }
+    limits.check(Generate(**{**fine, **changes}), n_vocab=VOCABULARY, drafters=["lookup", "model"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"prompt": None, "messages": [Message("user", "")]},
+        {"prompt": None, "prompt_tokens": [0, VOCABULARY - 1]},
+        {"max_tokens": 1, "stop": ["x" * limits.MAX_STOP_CHARS] * limits.MAX_STOPS},
+        {"speculation": SpeculationParams(drafters=["model"], max_draft=0)},
+        {"response_format": {"type": "json_object"}},
+        {"ignore_eos": True, "response_format": {"type": "text"}},
+        {"sampling": SamplingParams(0, 0, 0, 0, 0.01, -2, 2, 0, {0: -1000}, (1 << 64) - 1)},
+    ],
+)
+def test_requests_at_the_edge_of_what_is_allowed_pass(changes: dict[str, Any]) -> None:
+    """The smallest and the largest allowed value of every field are allowed."""
+    check(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"prompt": None}, None),
+        ({"prompt_tokens": [1]}, None),
+        ({"prompt": None, "messages": []}, "messages"),
+        ({"prompt": None, "prompt_tokens": [1, VOCABULARY]}, "prompt"),
+        ({"prompt": None, "prompt_tokens": [-1]}, "prompt"),
+        ({"prompt": None, "prompt_tokens": [(1 << 31) - 1]}, "prompt"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["x" * (limits.MAX_STOP_CHARS + 1)]}, "stop"),
+        ({"stop": ["x"] * (limits.MAX_STOPS + 1)}, "stop"),
+        ({"speculation": SpeculationParams(drafters=["oracle"])}, "speculation.drafters"),
+        ({"speculation": SpeculationParams(max_draft=65)}, "speculation.max_draft"),
+        ({"speculation": SpeculationParams(max_draft=-1)}, "speculation.max_draft"),
+        ({"ignore_eos": True, "response_format": {"type": "json_object"}}, "ignore_eos"),
+    ],
+)
+def test_a_request_out_of_bounds_is_refused_with_its_field(
+    changes: dict[str, Any], param: str | None
+) -> None:
+    """Nothing out of range gets through, and the error says which field it was."""
+    with pytest.raises(RequestError) as caught:
+        check(**changes)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (field.name, value)
+            for field in msgspec.structs.fields(SamplingParams)
+            if field.name != "logit_bias"
+            for value in (-3, 1 << 70, math.nan, math.inf)
+        ),
+        ("logit_bias", {VOCABULARY: 1.0}),
+        ("logit_bias", {-1: 1.0}),
+        ("logit_bias", {0: math.nan}),
+        ("logit_bias", {0: 1e6}),
+        ("logit_bias", dict.fromkeys(range(limits.MAX_BIASES + 1), 1.0)),
+    ],
+)
+def test_every_number_of_the_sampler_has_a_range(name: str, value: Any) -> None:
+    """Each field of the sampler, those added later included, refuses absurd numbers and NaN."""
+    with pytest.raises(RequestError) as caught:
+        check(sampling=SamplingParams(**{name: value}))
+    assert caught.value.param == name

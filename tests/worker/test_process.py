@@ -1,0 +1,235 @@
+"""The worker as a process: how it refuses, leaves and dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from worker_peer import CONTEXT, PATIENCE_SECONDS, Files, Worker, load
+
+from localspec import frames
+from localspec.config import Config, Speculation
+from localspec.protocol import (
+    MAX_FRAME_BYTES,
+    Cancel,
+    Delta,
+    Event,
+    Finished,
+    Goodbye,
+    Heartbeat,
+    Load,
+    Message,
+    Quit,
+    Refused,
+)
+
+
+def is_last(event: Event) -> bool:
+    """Whether nothing follows this event."""
+    return isinstance(event, Goodbye)
+
+
+def refused(worker: Worker, command: Load) -> tuple[Refused, int]:
+    """The refusal of a load, and the exit code after it."""
+    worker.send(command)
+    *_, refusal, _goodbye = worker.until(is_last)
+    assert isinstance(refusal, Refused)
+    assert worker.receive() is None
+    return refusal, worker.process.wait(PATIENCE_SECONDS)
+
+
+def changed(command: Load, **fields: Any) -> Load:
+    """The command with other fields."""
+    return Load(
+        **{**{name: getattr(command, name) for name in command.__struct_fields__}, **fields}
+    )
+
+
+def test_ready_tells_what_was_loaded(worker: Worker, files: Files) -> None:
+    """Sizes, drafters, exactness and devices come from the model itself."""
+    ready = worker.ready
+    assert (ready.n_vocab, ready.context_train) == (262, 4096)
+    assert CONTEXT - 32 <= ready.context < CONTEXT
+    assert ready.drafters == ["lookup", "model"]
+    assert ready.speculation_off is None
+    assert ready.exactness == "strict"
+    assert {device.what.split()[0] for device in ready.devices} == {"target", "draft"}
+    assert ready.target_path == str(files.target)
+    assert ready.parameters > 0
+    assert ready.load_seconds > 0
+
+
+@pytest.mark.parametrize("which", ["target_path", "draft_path"])
+def test_an_unknown_file_is_refused(
+    fresh: Worker, files: Files, which: str, tmp_path: Path
+) -> None:
+    """A path without a file is a Refused with code, sentence and fix; exit code 65."""
+    refusal, code = refused(fresh, changed(load(files), **{which: str(tmp_path / "no.gguf")}))
+    assert refusal.code == "model_error"
+    assert "no.gguf" in refusal.message
+    assert refusal.fix
+    assert code == 65
+
+
+def test_a_file_that_is_no_model_is_refused(fresh: Worker, files: Files, tmp_path: Path) -> None:
+    """llama.cpp's own refusal crosses over as a sentence."""
+    junk = tmp_path / "junk.gguf"
+    junk.write_bytes(b"GGUF" + bytes(100))
+    refusal, code = refused(fresh, changed(load(files), target_path=str(junk)))
+    assert refusal.code == "model_error"
+    assert "junk.gguf could not be loaded" in refusal.message
+    assert code == 65
+
+
+def test_an_unknown_drafter_in_the_config_is_refused(fresh: Worker, files: Files) -> None:
+    """A drafter that does not exist is the configuration's error, exit code 78."""
+    config = Config(speculation=Speculation(drafters=("lookup", "oracle")))
+    refusal, code = refused(fresh, changed(load(files), config=config))
+    assert (refusal.code, code) == ("config_error", 78)
+    assert "oracle" in refusal.message
+
+
+def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) -> None:
+    """The model answers without it, lookup stays, and the reason is told."""
+    fresh.send(changed(load(files), draft_path=str(files.stranger)))
+    fresh.until_ready()
+    assert fresh.ready.drafters == ["lookup"]
+    assert "vocabulary" in (fresh.ready.speculation_off or "")
+    assert fresh.one("hello hello hello").finished.usage.completion_tokens == 12
+
+
+def test_a_single_model_speculates_by_lookup_alone(fresh: Worker, files: Files) -> None:
+    """Without a draft nothing is wrong, so nothing is reported as off."""
+    fresh.send(changed(load(files), draft_path=None))
+    fresh.until_ready()
+    assert fresh.ready.drafters == ["lookup"]
+    assert fresh.ready.speculation_off is None
+
+
+def test_a_broken_template_spoils_chats_and_nothing_else(
+    fresh: Worker, files: Files, tmp_path: Path
+) -> None:
+    """A hostile loop in the file ends as template_error; completions are answered afterwards."""
+    loop = "{% for a in range(99999) %}"
+    bad = tmp_path / "bad.gguf"
+    tiny.build(bad, template=loop * 4 + "{% endfor %}" * 4)
+    fresh.send(changed(load(files), target_path=str(bad)))
+    fresh.until_ready()
+    failed = fresh.one(endpoint="chat", messages=[Message("user", "hi")]).failed
+    assert failed.code == "template_error"
+    assert "seconds" in failed.message
+    assert fresh.one("hello").finished.usage.completion_tokens == 12
+
+
+def test_quit_is_answered_by_goodbye_and_exit_code_0(fresh: Worker, files: Files) -> None:
+    """An orderly end: Goodbye is the last frame, then the end of the stream, then 0."""
+    fresh.send(load(files))
+    fresh.until_ready()
+    fresh.send(Quit())
+    assert isinstance(fresh.until(is_last)[-1], Goodbye)
+    assert fresh.receive() is None
+    assert fresh.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_it_leaves_when_the_supervisor_is_gone(fresh: Worker, files: Files) -> None:
+    """The end of the socket ends the process, in the middle of an answer too."""
+    fresh.send(load(files))
+    fresh.until_ready()
+    fresh.send(fresh.request("hello", max_tokens=400))
+    fresh.until(lambda event: isinstance(event, Delta))
+    assert fresh.leave() == 0
+
+
+def test_it_leaves_when_nothing_was_ever_said(fresh: Worker) -> None:
+    """A supervisor that dies before Load leaves no orphan."""
+    assert fresh.leave() == 0
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        frames.pack(Cancel("x")),
+        b"\x00\x00\x00\x01\xc1",
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+    ],
+    ids=["not a load", "not a message", "too long"],
+)
+def test_a_frame_out_of_order_ends_it(fresh: Worker, frame: bytes) -> None:
+    """What does not fit the protocol ends the connection with a sentence and a non-zero code."""
+    fresh.socket.sendall(frame)
+    assert fresh.receive() is None
+    assert fresh.process.wait(PATIENCE_SECONDS) == 70
+    assert fresh.last_words().strip()
+
+
+def test_the_interrupt_key_is_not_for_the_worker(worker: Worker) -> None:
+    """SIGINT, which a terminal sends to the whole group, changes nothing."""
+    worker.process.send_signal(signal.SIGINT)
+    assert worker.one("still here").finished.usage.completion_tokens == 12
+
+
+def test_heartbeats_go_on_while_it_is_idle(worker: Worker) -> None:
+    """Health is told without being asked, about once a second."""
+    beats = worker.until(lambda event: isinstance(event, Heartbeat))
+    assert isinstance(beats[-1], Heartbeat)
+    assert worker.idle().active == 0
+
+
+def test_a_cancelled_stream_frees_its_slot(worker: Worker) -> None:
+    """Over the socket: the stream ends as cancelled, with fewer tokens than it asked for."""
+    request = worker.request("hello", max_tokens=400)
+    worker.send(request)
+    worker.until(lambda event: isinstance(event, Delta) and event.id == request.id)
+    worker.send(Cancel(request.id))
+    last = worker.until(lambda event: isinstance(event, Finished) and event.id == request.id)[-1]
+    assert isinstance(last, Finished)
+    assert last.reason == "cancelled"
+    assert last.usage.completion_tokens < 400
+    assert worker.idle().waiting == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills children with their parent")
+def test_it_dies_with_a_supervisor_that_was_killed() -> None:
+    """Although somebody still holds the socket, the kernel ends the orphan."""
+    ours, theirs = socket.socketpair()
+    script = (
+        "import subprocess, sys, time\n"
+        "fd = int(sys.argv[1])\n"
+        "command = [sys.executable, '-m', 'localspec.worker', '--fd', str(fd)]\n"
+        "subprocess.Popen(command, pass_fds=(fd,))\n"
+        "sys.stdin.read()\n"
+    )
+    with ours, theirs:
+        parent = subprocess.Popen(
+            [sys.executable, "-c", script, str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.PIPE,
+        )
+        theirs.close()
+        ours.settimeout(PATIENCE_SECONDS)
+        ours.sendall(frames.pack(Load("x", "/nowhere", None, Config())))
+        assert ours.recv(4)  # it runs: its refusal has come
+        parent.kill()
+        parent.communicate()
+        while ours.recv(4096):
+            pass
+
+
+def test_a_process_limits_what_its_death_leaves(worker: Worker) -> None:
+    """No core dump holds prompts, and the kernel takes it first when memory runs out."""
+    proc = Path(f"/proc/{worker.process.pid}")
+    if not proc.exists():
+        pytest.skip("no /proc here")
+    limits = (proc / "limits").read_text()
+    core = next(line for line in limits.splitlines() if line.startswith("Max core file size"))
+    assert core.split()[4:6] == ["0", "0"]
+    assert int((proc / "oom_score_adj").read_text()) > int(
+        Path(f"/proc/{os.getpid()}/oom_score_adj").read_text()
+    )

@@ -1,0 +1,286 @@
+"""When the worker does what: order, cancelling, heartbeats, failure. The engine is real."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from worker_peer import GREEDY, Files, load
+
+from localspec.control.controller import Controller
+from localspec.engine.step import Engine, Limits
+from localspec.errors import EngineError
+from localspec.protocol import (
+    Cancel,
+    Command,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Quit,
+    Started,
+)
+from localspec.types import Backend, Floats, Row, SpeculationParams
+from localspec.worker import assemble
+from localspec.worker.assemble import Loaded
+from localspec.worker.service import HEARTBEAT_SECONDS, Service
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass
+class Script:
+    """A line that answers events with commands, and says Quit when nothing is left to do."""
+
+    first: Sequence[Command]
+    answers: Callable[[Event], Sequence[Command]] = lambda _: ()
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._commands: deque[Command] = deque(self.first)
+
+    def send(self, event: Event) -> None:
+        """Note it, and queue the answer."""
+        self.events.append(event)
+        self._commands.extend(self.answers(event))
+
+    def receive(self, wait_seconds: float) -> Command | None:
+        """The next command; Quit where a real line would wait."""
+        if self._commands:
+            return self._commands.popleft()
+        return Quit() if wait_seconds > 0 else None
+
+    def all(self, kind: type[E], id_: str | None = None) -> list[E]:
+        """The events of one kind, and of one request if it is named."""
+        return [
+            event
+            for event in self.events
+            if isinstance(event, kind) and (id_ is None or getattr(event, "id", None) == id_)
+        ]
+
+
+def generate(id_: str, prompt: str = "hello", **fields: Any) -> Generate:
+    """A greedy completion of 6 tokens."""
+    defaults = {
+        "max_tokens": 6,
+        "prompt": prompt,
+        "ignore_eos": True,
+        "speculation": SpeculationParams(mode="off"),
+    }
+    return Generate(
+        id=id_, endpoint="completion", client="c", sampling=GREEDY, **{**defaults, **fields}
+    )
+
+
+@pytest.fixture(scope="module")
+def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+    """The pair in this process, strictly, 2 slots, 32 rows of prefill."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with assemble.load(load(files), lambda _stage, _done: None) as loaded:
+            while loaded.rest():
+                pass
+            yield loaded
+
+
+def run(loaded: Loaded, script: Script) -> Script:
+    """Serve the script to its end, on a clock that moves a millisecond each time it is read."""
+    ticks = itertools.count()
+    Service(loaded, script, lambda: next(ticks) / 1000).run()
+    return script
+
+
+def test_a_step_gives_each_session_at_most_one_delta(loaded: Loaded) -> None:
+    """Between two deltas of one request every other active request has had its turn."""
+    script = run(loaded, Script([generate("a", max_tokens=20), generate("b", max_tokens=20)]))
+    order = [event.id for event in script.all(Delta)]
+    assert order == ["a", "b"] * 20
+
+
+def test_requests_are_served_in_the_order_in_which_they_came(loaded: Loaded) -> None:
+    """With two slots, five requests start in order, each as soon as a slot is free."""
+    script = run(loaded, Script([generate(str(index)) for index in range(5)]))
+    assert [event.id for event in script.all(Started)] == list("01234")
+    assert [event.id for event in script.all(Finished)] == list("01234")
+    busy = 0
+    for event in script.events:
+        busy += isinstance(event, Started) - isinstance(event, Finished)
+        assert busy <= 2
+
+
+def test_cancelling_in_prefill_frees_the_slot_within_two_steps(loaded: Loaded) -> None:
+    """A long prompt is left behind at once, and what was waiting takes its place."""
+    before = loaded.engine.steps
+    script = run(
+        loaded,
+        Script(
+            [generate("long", "x" * 480)],
+            lambda event: [Cancel("long")] if isinstance(event, Started) else [],
+        ),
+    )
+    last = script.all(Finished, "long")[0]
+    assert last.reason == "cancelled"
+    assert last.usage.completion_tokens == 0
+    assert script.all(Delta) == []
+    assert loaded.engine.steps - before <= 2
+    assert loaded.engine.free_slots == 2
+
+
+def test_cancelling_in_the_middle_leaves_a_bystander_alone(loaded: Loaded) -> None:
+    """The cancelled stream ends within two more deltas; the other's text is what it always was."""
+    alone = run(loaded, Script([generate("b", max_tokens=20)]))
+    script = run(
+        loaded,
+        Script(
+            [generate("a", "other", max_tokens=20), generate("b", max_tokens=20)],
+            lambda event: [Cancel("a")] if isinstance(event, Delta) and event.id == "a" else [],
+        ),
+    )
+    assert [e.reason for e in script.all(Finished)] == ["cancelled", "length"]
+    assert 1 <= len(script.all(Delta, "a")) <= 2
+    assert [e.text for e in script.all(Delta, "b")] == [e.text for e in alone.all(Delta)]
+
+
+def test_cancelling_in_the_queue_never_starts(loaded: Loaded) -> None:
+    """A waiting request is told that it is over; those around it are served."""
+    script = run(
+        loaded, Script([*(generate(id_) for id_ in "abcd"), Cancel("c"), Cancel("nobody")])
+    )
+    assert [event.id for event in script.all(Started)] == list("abd")
+    cancelled = script.all(Finished, "c")
+    assert [event.reason for event in cancelled] == ["cancelled"]
+    assert cancelled[0].usage.prompt_tokens == 0
+
+
+def test_quit_ends_open_requests_with_an_error_and_says_goodbye(loaded: Loaded) -> None:
+    """Nobody is left without a last word, neither active nor waiting."""
+    script = run(
+        loaded,
+        Script(
+            [generate(id_, max_tokens=300) for id_ in "abc"],
+            lambda event: [Quit()] if isinstance(event, Delta) else [],
+        ),
+    )
+    assert [(event.id, event.code) for event in script.all(Failed)] == [
+        (id_, "server_shutdown") for id_ in "cab"
+    ]
+    assert isinstance(script.events[-1], Goodbye)
+
+
+def test_heartbeats_come_between_prefill_chunks_and_count(loaded: Loaded) -> None:
+    """A beat about each second of the clock, in prefill too, with steps that move and totals."""
+    ticks = itertools.count()
+    script = Script([generate("a", "y" * 400, speculation=SpeculationParams(mode="always"))])
+    Service(loaded, script, lambda: next(ticks) * HEARTBEAT_SECONDS / 2).run()
+    beats = script.all(Heartbeat)
+    first_delta = script.events.index(script.all(Delta)[0])
+    in_prefill = [e for e in script.events[:first_delta] if isinstance(e, Heartbeat) and e.active]
+    assert len(in_prefill) >= 2
+    assert in_prefill[0].steps < in_prefill[-1].steps
+    last = beats[-1]
+    assert (last.prompt_tokens_total, last.completion_tokens_total) == (400, 6)
+    assert last.cost_ms_by_rows.keys() >= {1, 2, 4, 8}
+    assert any(beat.decode_tokens_per_second > 0 for beat in beats)
+
+
+class Failing:
+    """The real context until its n-th decode, which llama.cpp is made out to have refused."""
+
+    def __init__(self, context: Backend, decodes: int) -> None:
+        self.n_vocab, self.n_slots = context.n_vocab, context.n_slots
+        self.context, self.max_rows = context.context, context.max_rows
+        self._real = context
+        self._left = decodes
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """The real thing, or the failure."""
+        self._left -= 1
+        if self._left < 0:
+            raise EngineError("llama_decode gave -3 for 1 rows: out of memory.")
+        return self._real.decode(rows)
+
+    def truncate(self, slot: int, length: int) -> None:
+        """The real thing."""
+        self._real.truncate(slot, length)
+
+
+def test_an_engine_that_fails_tells_every_request_and_is_not_used_again(
+    loaded: Loaded,
+) -> None:
+    """Active and waiting requests get the error; run raises it; no goodbye, no further step."""
+    context, shape = loaded.engine.target, loaded.profile.shape
+    assert shape is not None
+    engine = Engine(
+        Failing(context, 3),
+        {},
+        Controller(loaded.profile.costs, loaded.profile.acceptance),
+        ends=loaded.model.eog,
+        shape=shape,
+        limits=Limits(),
+        clock=lambda: 0.0,
+    )
+    script = Script([generate(id_) for id_ in "abc"])
+    with pytest.raises(EngineError, match="out of memory"):
+        run(replace(loaded, engine=engine), script)
+    assert sorted(event.id for event in script.all(Failed)) == list("abc")
+    assert {event.code for event in script.all(Failed)} == {"engine_error"}
+    assert not script.all(Goodbye)
+
+
+def test_a_second_load_is_an_error_of_the_protocol(loaded: Loaded, files: Files) -> None:
+    """A worker hosts one model for its whole life."""
+    with pytest.raises(EngineError, match="one model"):
+        run(loaded, Script([load(files)]))
+
+
+def test_loading_reports_progress_and_keeps_what_it_measured(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages come in order and end at 1; a second load neither probes nor measures again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first, rested = stages_of(files)
+    assert first == ["target", "warmup", "probe", "draft"]
+    assert rested > 0
+    again, rested = stages_of(files)
+    assert again == ["target", "warmup", "draft"]
+    assert rested == 0
+
+
+def stages_of(files: Files) -> tuple[list[str], int]:
+    """The stages of one load, and how much was measured after it."""
+    said: dict[str, list[float]] = {}
+    with assemble.load(
+        load(files), lambda stage, done: said.setdefault(stage, []).append(done)
+    ) as loaded:
+        rested = 0
+        while loaded.rest():
+            rested += 1
+        assert loaded.cost_ms_by_rows().keys() >= {1, 2, 4, 8}
+    for fractions in said.values():
+        assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+    return list(said), rested
+
+
+def test_a_damaged_profile_is_measured_anew(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept on disk may be lost or spoilt; loading goes on without it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stages_of(files)
+    profile = next((tmp_path / "localspec" / "profiles").iterdir())
+    for damage in (
+        "",
+        "{",
+        '{"version": 1}',
+        profile.read_text().replace('"level":[', '"level":["'),
+    ):
+        profile.write_text(damage)
+        assert "probe" in stages_of(files)[0]

@@ -1,0 +1,217 @@
+"""A real worker process on a tiny model, spoken to in frames."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localspec import frames
+from localspec.config import Config, Engine, Placement
+from localspec.protocol import (
+    Command,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Heartbeat,
+    Load,
+    Ready,
+    Started,
+)
+from localspec.types import SamplingParams, SpeculationParams
+
+GREEDY = SamplingParams(temperature=0)
+CONTEXT = 512
+PATIENCE_SECONDS = 120
+"""Only a worker that hangs takes so long."""
+
+
+@dataclass
+class Heard:
+    """Everything a worker said about one request."""
+
+    started: Started | None = None
+    deltas: list[Delta] = field(default_factory=list)
+    last: Finished | Failed | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "".join(delta.text for delta in self.deltas)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the answer."""
+        return [token for delta in self.deltas for token in delta.tokens]
+
+    @property
+    def finished(self) -> Finished:
+        """The last event, which must not be an error."""
+        assert isinstance(self.last, Finished), self.last
+        return self.last
+
+    @property
+    def failed(self) -> Failed:
+        """The last event, which must be an error."""
+        assert isinstance(self.last, Failed), self.last
+        return self.last
+
+
+class Worker:
+    """The supervisor's side, as small as can be: blocking, one reader."""
+
+    def __init__(self, cache: Path) -> None:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(PATIENCE_SECONDS)
+        self.socket = ours
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "localspec.worker", "--fd", str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache), "HOME": str(cache)},
+        )
+        theirs.close()
+        self._ready: Ready | None = None
+        self._ids = 0
+
+    @property
+    def ready(self) -> Ready:
+        """What it said of itself."""
+        assert self._ready is not None
+        return self._ready
+
+    def send(self, command: Command) -> None:
+        """One command."""
+        self.socket.sendall(frames.pack(command))
+
+    def receive(self) -> Event | None:
+        """The next event; None at the end of the stream."""
+        header = self._read(frames.HEADER_BYTES)
+        return (
+            None if header is None else frames.event(self._read(frames.body_bytes(header)) or b"")
+        )
+
+    def _read(self, count: int) -> bytes | None:
+        data = b""
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            if not more:
+                return None
+            data += more
+        return data
+
+    def until(self, stop: Callable[[Event], bool]) -> list[Event]:
+        """All events up to the first for which `stop` holds."""
+        events: list[Event] = []
+        while not events or not stop(events[-1]):
+            event = self.receive()
+            assert event is not None, f"the worker left: {self.last_words()}"
+            events.append(event)
+        return events
+
+    def until_ready(self) -> list[Event]:
+        """All events of loading."""
+        events = self.until(lambda event: isinstance(event, Ready))
+        assert isinstance(events[-1], Ready)
+        self._ready = events[-1]
+        return events
+
+    def request(self, prompt: str | list[int] | None = None, **fields: Any) -> Generate:
+        """A greedy completion of 12 tokens, changed by `fields`."""
+        self._ids += 1
+        defaults: dict[str, Any] = {
+            "id": f"r{self._ids}",
+            "endpoint": "completion",
+            "client": "someone",
+            "sampling": GREEDY,
+            "speculation": SpeculationParams(),
+            "max_tokens": 12,
+            "ignore_eos": True,
+            "prompt": prompt if isinstance(prompt, str) else None,
+            "prompt_tokens": prompt if isinstance(prompt, list) else None,
+        }
+        return Generate(**{**defaults, **fields})
+
+    def answer(self, *requests: Generate) -> list[Heard]:
+        """Send all requests at once and collect what is said about each until all are over."""
+        for request in requests:
+            self.send(request)
+        return self.collect(*(request.id for request in requests))
+
+    def collect(self, *ids: str) -> list[Heard]:
+        """What is said about these requests until all are over."""
+        heard = {id_: Heard() for id_ in ids}
+        while not all(one.last for one in heard.values()):
+            event = self.receive()
+            assert event is not None, f"the worker left: {self.last_words()}"
+            if isinstance(event, Started) and event.id in heard:
+                heard[event.id].started = event
+            elif isinstance(event, Delta) and event.id in heard:
+                heard[event.id].deltas.append(event)
+            elif isinstance(event, Finished | Failed) and event.id in heard:
+                heard[event.id].last = event
+        return list(heard.values())
+
+    def one(self, prompt: str | list[int] | None = None, **fields: Any) -> Heard:
+        """One request from beginning to end."""
+        return self.answer(self.request(prompt, **fields))[0]
+
+    def idle(self) -> Heartbeat:
+        """The first heartbeat that tells of no request."""
+        events = self.until(
+            lambda event: isinstance(event, Heartbeat) and not event.active and not event.waiting
+        )
+        assert isinstance(events[-1], Heartbeat)
+        return events[-1]
+
+    def leave(self) -> int:
+        """Close our end and wait for the process; its exit code."""
+        self.socket.close()
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def last_words(self) -> str:
+        """What it wrote to its standard error, ending it if it still runs."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode(errors="replace")[-3000:]
+
+    def close(self) -> None:
+        """End the process whatever it does."""
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@dataclass(frozen=True)
+class Files:
+    """Tiny models on disk."""
+
+    target: Path
+    draft: Path
+    stranger: Path
+
+
+def load(files: Files, **engine: Any) -> Load:
+    """Load the pair strictly, with 2 slots, changed by `engine`."""
+    alone = Placement(threads=1)  # two threads that share a core wait for each other
+    settings = {
+        "slots": 2,
+        "context": CONTEXT,
+        "prefill_rows": 32,
+        "exactness": "strict",
+        "target": alone,
+        "draft": alone,
+        **engine,
+    }
+    return Load("tiny", str(files.target), str(files.draft), Config(engine=Engine(**settings)))
