@@ -138,6 +138,8 @@ class _Loader:
         for file in self.files:
             if not file.is_file():
                 raise ModelError(f"There is no file {file}.", fix="Run `localspec models list`.")
+        for kind in command.config.speculation.drafters:
+            drafters.takes(kind)  # a wrong name is told before anything large is loaded
         self._command = command
         self._config = command.config
         self._on_progress = on_progress

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.errors import ContextOverflow, RequestError, TooLarge
+from localspec.errors import ContextOverflow, RequestError
 from localspec.protocol import Generate
 from localspec.text.grammar import Grammars
 from localspec.text.template import ChatTemplate
@@ -56,7 +56,7 @@ class Intake:
             RequestError: Something in it is out of range, or its grammar cannot be served.
             TemplateError: The chat template refused or failed.
             ContextOverflow: The prompt leaves no room for an answer.
-            TooLarge: The prompt's text is over its cap.
+            TooLarge: The prompt's text is over a cap.
         """
         limits.check(request, n_vocab=self._model.n_vocab, drafters=self._drafters)
         prompt = self._tokens(request)
@@ -89,12 +89,7 @@ class Intake:
         else:
             text = request.prompt or ""
             add_special, parse_special = True, False
-        size = len(text.encode())
-        if size > limits.MAX_PROMPT_BYTES:
-            raise TooLarge(
-                f"The prompt has {size} bytes; {limits.MAX_PROMPT_BYTES} are the most.",
-                fix="Send a shorter prompt.",
-            )
+        limits.check_text(text)
         return self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
 
     def _echo(self, request: Generate, prompt: list[Token]) -> str:

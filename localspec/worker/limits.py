@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
-from localspec.errors import RequestError
+from localspec.errors import RequestError, TooLarge
 from localspec.protocol import Generate
 from localspec.types import SamplingParams, SpeculationParams
 
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
+MAX_WORD_CHARS = 200_000
+"""Characters in a row without a change between blank and not: see `process.STACK_BYTES`."""
+
 MAX_STOPS = 32
 MAX_STOP_CHARS = 1024
 MAX_BIASES = 4096
@@ -26,6 +30,7 @@ _SAMPLING: dict[str, tuple[float, float]] = {
 }
 _MAX_BIAS = 1000
 _MAX_DRAFT = 64
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1}}}|\s{{{MAX_WORD_CHARS + 1}}}")
 
 
 def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:
@@ -47,6 +52,21 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
         raise RequestError(
             "ignore_eos and response_format exclude each other: finished JSON must end.",
             param="ignore_eos",
+        )
+
+
+def check_text(text: str) -> None:
+    """Refuse a prompt that a tokenizer may not survive. Raises TooLarge."""
+    size = len(text.encode())
+    if size > MAX_PROMPT_BYTES:
+        raise TooLarge(
+            f"The prompt has {size} bytes; {MAX_PROMPT_BYTES} are the most.",
+            fix="Send a shorter prompt.",
+        )
+    if _LONG_WORD.search(text):
+        raise TooLarge(
+            f"The prompt has more than {MAX_WORD_CHARS} characters without a blank, or of blanks.",
+            fix="Break it up, or leave encoded data out.",
         )
 
 

@@ -8,11 +8,15 @@ import faulthandler
 import resource
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE_ADJ = 800
-_STACK_BYTES = 100 * 1024 * 1024
+
+STACK_BYTES = 256 * 1024 * 1024
+"""More than twice what the hungriest tokenizer needs for `limits.MAX_WORD_CHARS`."""
 
 
 def settle() -> None:
@@ -22,7 +26,6 @@ def settle() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold prompts and weights
     if sys.platform == "linux":
         _die_with_parent()
-        _grow_stack()
         with contextlib.suppress(OSError):  # not everywhere may a process volunteer
             Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE_ADJ))
 
@@ -32,10 +35,16 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _grow_stack() -> None:
-    """Tokenizers split text with recursive regular expressions; a long word needs a deep stack."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    if soft == resource.RLIM_INFINITY or soft >= _STACK_BYTES:
-        return
-    wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_BYTES)
-    resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+def with_deep_stack(work: Callable[[], int]) -> int:
+    """Run `work` to its end in a thread of its own, and give what it returned.
+
+    Tokenizers split text with recursive regular expressions: a word of 50,000 letters overflows
+    the stack that a platform gives, and with it the process. Only touched pages cost memory.
+    """
+    codes: list[int] = []
+    threading.stack_size(STACK_BYTES)
+    engine = threading.Thread(target=lambda: codes.append(work()), name="engine")
+    engine.start()
+    threading.stack_size(0)
+    engine.join()
+    return codes[0]

@@ -29,6 +29,7 @@ from localspec.protocol import (
     Quit,
     Refused,
 )
+from localspec.worker import limits
 
 
 def is_last(event: Event) -> bool:
@@ -126,6 +127,20 @@ def test_a_broken_template_spoils_chats_and_nothing_else(
     assert failed.code == "template_error"
     assert "seconds" in failed.message
     assert fresh.one("hello").finished.usage.completion_tokens == 12
+
+
+def test_a_word_as_long_as_a_book_does_not_end_it(
+    fresh: Worker, files: Files, tmp_path: Path
+) -> None:
+    """A tokenizer that recurses for each letter is given the depth it needs, up to a bound."""
+    recursive = tmp_path / "bloom.gguf"
+    recursive.write_bytes(files.target.read_bytes().replace(b"qwen2", b"bloom"))
+    fresh.send(changed(load(files), target_path=str(recursive)))
+    fresh.until_ready()
+    for character in ("a", " "):
+        longest = character * limits.MAX_WORD_CHARS
+        assert fresh.one(longest).failed.code == "context_length_exceeded"
+        assert fresh.one(longest + character).failed.code == "too_large"
 
 
 def test_quit_is_answered_by_goodbye_and_exit_code_0(fresh: Worker, files: Files) -> None:
