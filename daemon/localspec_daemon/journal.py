@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from localspec.protocol import Delta, Finished, Progress, Started
@@ -29,6 +30,15 @@ class Tally:
     accepted_by_position: Counter[int] = field(default_factory=Counter)
     draft_rounds: int = 0
     host_seconds: float = 0.0
+
+    @classmethod
+    def total(cls, tallies: Iterable[Tally]) -> Tally:
+        """The sum of several."""
+        total = cls()
+        for tally in tallies:
+            for name in cls.__slots__:
+                setattr(total, name, getattr(total, name) + getattr(tally, name))
+        return total
 
     def add(self, finished: Finished) -> None:
         """One more request that ended in order."""

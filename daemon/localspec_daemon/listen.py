@@ -84,7 +84,8 @@ def unix(path: Path) -> Iterator[Door]:
             fix="Set server.socket to a shorter path.",
             param="server.socket",
         )
-    _check_directory(paths.make_private(path.parent))
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _check_directory(path.parent)
     with _lock(path.with_name(path.name + ".lock")):
         _remove_stale(path)
         door = Door(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -25,6 +25,7 @@ class _Figures(Collector):
 
     def __init__(self, tallies: Mapping[str, Tally], models: list[Model]) -> None:
         self._tallies = tallies
+        self._total = Tally.total(tallies.values())
         self._models = models
 
     def collect(self) -> Iterable[Metric]:
@@ -34,54 +35,37 @@ class _Figures(Collector):
         yield from self._by_label()
 
     def _llama_counters(self) -> Iterable[Metric]:
-        tallies = self._tallies.values()
-        drafted = sum(tally.drafted.total() for tally in tallies)
-        accepted = sum(tally.accepted.total() for tally in tallies)
+        total = self._total
         for name, help_, value in (
-            ("prompt_tokens", "Prompt tokens processed, cached ones excluded",
-             sum(tally.prompt_tokens for tally in tallies)),
-            ("prompt_tokens_cached", "Prompt tokens reused from the cache",
-             sum(tally.cached_tokens for tally in tallies)),
-            ("prompt_seconds", "Time spent processing prompts",
-             sum(tally.prompt_seconds for tally in tallies)),
-            ("tokens_predicted", "Tokens generated",
-             sum(tally.completion_tokens for tally in tallies)),
-            ("tokens_predicted_seconds", "Time spent generating tokens",
-             sum(tally.completion_seconds for tally in tallies)),
-            ("n_decode", "Target forwards of the decode phase",
-             sum(tally.rounds for tally in tallies)),
-            ("spec_decode_num_draft_tokens", "Tokens drafted", drafted),
-            ("spec_decode_num_accepted_tokens", "Drafted tokens accepted", accepted),
-            ("spec_decode_num_drafts", "Rounds that verified a draft",
-             sum(tally.draft_rounds for tally in tallies)),
-        ):  # fmt: skip
+            ("prompt_tokens", "Prompt tokens processed, without cached ones", total.prompt_tokens),
+            ("prompt_tokens_cached", "Prompt tokens reused from the cache", total.cached_tokens),
+            ("prompt_seconds", "Time spent processing prompts", total.prompt_seconds),
+            ("tokens_predicted", "Tokens generated", total.completion_tokens),
+            ("tokens_predicted_seconds", "Time spent generating", total.completion_seconds),
+            ("n_decode", "Target forwards of the decode phase", total.rounds),
+            ("spec_decode_num_draft_tokens", "Tokens drafted", total.drafted.total()),
+            ("spec_decode_num_accepted_tokens", "Drafted and accepted", total.accepted.total()),
+            ("spec_decode_num_drafts", "Rounds that verified a draft", total.draft_rounds),
+        ):
             yield CounterMetricFamily(f"llamacpp:{name}", help_, value=value)
         positions = CounterMetricFamily(
             "llamacpp:spec_decode_num_accepted_tokens_per_pos",
             "Accepted tokens by position in the draft",
             labels=["position"],
         )
-        counts: dict[int, int] = {}
-        for tally in tallies:
-            for position, count in tally.accepted_by_position.items():
-                counts[position] = counts.get(position, 0) + count
-        for position, count in sorted(counts.items()):
+        for position, count in sorted(total.accepted_by_position.items()):
             positions.add_metric([str(position)], count)
         yield positions
 
     def _llama_gauges(self) -> Iterable[Metric]:
-        tallies = self._tallies.values()
-        prompt_seconds = sum(tally.prompt_seconds for tally in tallies)
-        completion_seconds = sum(tally.completion_seconds for tally in tallies)
-        prompt_tokens = sum(tally.prompt_tokens for tally in tallies)
-        completion_tokens = sum(tally.completion_tokens for tally in tallies)
+        total = self._total
         queued = sum(model.queued for model in self._models)
         processing = sum(model.requests for model in self._models) - queued
         for name, help_, value in (
-            ("prompt_tokens_seconds", "Average prompt throughput in tokens/s",
-             prompt_tokens / prompt_seconds if prompt_seconds else 0.0),
-            ("predicted_tokens_seconds", "Average generation throughput in tokens/s",
-             completion_tokens / completion_seconds if completion_seconds else 0.0),
+            ("prompt_tokens_seconds", "Average prompt tokens/s",
+             _rate(total.prompt_tokens, total.prompt_seconds)),
+            ("predicted_tokens_seconds", "Average generated tokens/s",
+             _rate(total.completion_tokens, total.completion_seconds)),
             ("requests_processing", "Requests being processed", processing),
             ("requests_deferred", "Requests waiting for a slot", queued),
         ):  # fmt: skip
@@ -117,3 +101,7 @@ class _Figures(Collector):
         for model, tally in self._tallies.items():
             host.add_metric([model], tally.host_seconds)
         yield host
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds else 0.0

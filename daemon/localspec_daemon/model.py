@@ -267,6 +267,8 @@ class Model:
         self.crashes.record(self._now(), lived_seconds)
         self.last_crash = exit_.cause
         _log.error("worker_crashed model=%s cause=%r", self.name, exit_.cause)
+        for line in exit_.last_words:
+            _log.error("last_words model=%s %s", self.name, line)
 
     def _progressed(self, progress: Progress) -> None:
         self.progress = progress

@@ -28,6 +28,8 @@ _log = logging.getLogger("localspec.server")
 IDLE_SECONDS = 20.0
 """For a connection without a complete request head: slow senders and idle keep-alives alike."""
 MAX_CONNECTIONS = 512
+BACKLOG = 1024
+"""A Unix socket with a full backlog refuses at once, and clients misread that refusal."""
 MAX_HEADER_LINE_BYTES = 4096
 MAX_HEADER_LINES = 64
 CLEANUP_SECONDS = 0.5
@@ -112,11 +114,12 @@ class Server:
         doors = [door]
         if tcp:
             doors.append(stack.enter_context(listen.tcp(settings.tcp_address(tcp))))
+            self.supervisor.tcp = "{}:{}".format(*doors[-1].getsockname())
         for each in doors:
             each.full = lambda: (
                 runner.server is None or (len(runner.server.connections) >= MAX_CONNECTIONS)
             )
-            await web.SockSite(runner, each).start()
+            await web.SockSite(runner, each, backlog=BACKLOG).start()
         return runner
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:

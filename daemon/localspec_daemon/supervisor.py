@@ -43,13 +43,12 @@ class Supervisor:
         self,
         config_path: Path,
         *,
-        socket: str = "",
         command: Sequence[str] = COMMAND,
         tick_seconds: float = TICK_SECONDS,
     ) -> None:
         """Read the configuration. Raises ConfigError: a daemon does not start on a bad one."""
         self.config_path = config_path
-        self.socket = socket
+        self.socket = self.tcp = ""
         self.config = settings.load(config_path)
         self.config_error: str | None = None
         self.started_with = self.config
@@ -165,7 +164,7 @@ class Supervisor:
             uptime_seconds=asyncio.get_running_loop().time() - self._started_at,
             draining=self.draining,
             socket=self.socket,
-            tcp=self.started_with.server.tcp or None,
+            tcp=self.tcp or None,
             config_path=str(self.config_path),
             config_error=self.config_error,
             restart_needed=self.restart_needed(),

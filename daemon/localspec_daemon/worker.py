@@ -227,7 +227,8 @@ class Worker:
                 return
             text = line.decode(errors="replace").rstrip()
             self._last_words.append(text)
-            _log.info("stderr pid=%d %s", self.pid, text)
+            quiet = text.startswith(("DEBUG ", "INFO "))  # our own log says the same in its words
+            _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
 
 
 def _error(event: Failed) -> LocalSpecError:

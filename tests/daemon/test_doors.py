@@ -1,0 +1,165 @@
+"""The private socket and the loopback port: who gets them, and who gets in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from localspec.errors import AlreadyRunning, ConfigError, Forbidden
+from localspec_daemon import listen
+
+
+def test_the_socket_is_private_before_it_listens_whatever_the_umask(tmp_path: Path) -> None:
+    """0600 in a 0700 directory under umask 0; a connection before `listen` is refused."""
+    before = os.umask(0)
+    try:
+        with listen.unix(tmp_path / "run" / "s") as door:
+            assert stat.S_IMODE((tmp_path / "run" / "s").stat().st_mode) == 0o600
+            assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+            with socket.socket(socket.AF_UNIX) as early, pytest.raises(ConnectionRefusedError):
+                early.connect(str(tmp_path / "run" / "s"))
+            assert os.umask(0) == 0
+            assert not door.get_inheritable()
+    finally:
+        os.umask(before)
+    assert not (tmp_path / "run" / "s").exists()
+
+
+def test_nobody_ever_sees_another_mode(tmp_path: Path) -> None:
+    """A racer that stats the path all the time finds 0600 or nothing."""
+    path = tmp_path / "s"
+    tmp_path.chmod(0o700)
+    modes: set[int] = set()
+    over = threading.Event()
+
+    def race() -> None:
+        while not over.is_set():
+            try:
+                modes.add(stat.S_IMODE(path.lstat().st_mode))
+            except FileNotFoundError:
+                continue
+
+    racer = threading.Thread(target=race)
+    before = os.umask(0)
+    racer.start()
+    try:
+        for _ in range(300):
+            with listen.unix(path) as door:
+                door.listen()
+    finally:
+        over.set()
+        racer.join()
+        os.umask(before)
+    assert modes == {0o600}
+
+
+def test_a_stale_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
+    """Only when nobody answers a probe, even if the other holds no lock of ours."""
+    tmp_path.chmod(0o700)
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with pytest.raises(AlreadyRunning), listen.unix(path):
+            pass
+    assert path.exists()
+    with listen.unix(path) as door:
+        door.listen()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+
+
+def test_of_two_daemons_exactly_one_wins_also_before_it_listens(tmp_path: Path) -> None:
+    """The lock decides, for as long as the first one lives."""
+    path = tmp_path / "run" / "s"
+    with (
+        listen.unix(path),
+        pytest.raises(AlreadyRunning, match="Another daemon"),
+        listen.unix(path),
+    ):
+        pass
+    with listen.unix(path):
+        pass
+
+
+def test_a_socket_that_another_daemon_made_since_is_left_alone(tmp_path: Path) -> None:
+    """At its end a daemon removes its own socket, not whatever has that name by then."""
+    path = tmp_path / "run" / "s"
+    with listen.unix(path):
+        path.unlink()
+        path.write_text("mine")
+    assert path.read_text() == "mine"
+
+
+def test_an_impossible_place_is_refused_with_a_reason(tmp_path: Path) -> None:
+    """Too long a path, a directory that others write to, a file in the way."""
+    with pytest.raises(ConfigError, match="the system allows"), listen.unix(tmp_path / ("x" * 200)):
+        pass
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(Forbidden, match="0777"), listen.unix(shared / "s"):
+        pass
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o777, "not ours to change"
+    tmp_path.chmod(0o700)
+    (tmp_path / "s").write_text("precious")
+    with pytest.raises(ConfigError, match="not a socket"), listen.unix(tmp_path / "s"):
+        pass
+    assert (tmp_path / "s").read_text() == "precious"
+
+
+def test_the_kernel_says_who_calls(tmp_path: Path) -> None:
+    """The uid of a caller on a Unix socket is ours; elsewhere the kernel does not say."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert listen.peer_uid(ours) == os.getuid()
+    with listen.tcp(("127.0.0.1", 0)) as door:
+        assert listen.peer_uid(door) != os.getuid() or os.getuid() == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_house_turns_callers_away_with_an_answer(tmp_path: Path) -> None:
+    """Over the connection limit: 503 as JSON, without reading anything; then room again."""
+    with listen.unix(tmp_path / "run" / "s") as door:
+        door.listen()
+        door.full = lambda: True
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / "run" / "s"))
+            with pytest.raises(ConnectionAbortedError):
+                door.accept()
+            answer = client.makefile("rb").read()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert body.startswith(b'{"error":{')
+        door.full = lambda: False
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / "run" / "s"))
+            connection, _ = door.accept()
+            connection.close()
+
+
+def test_the_token_is_made_once_private_and_not_kept(tmp_path: Path) -> None:
+    """The same file at every start; a file that others could read is refused."""
+    path = tmp_path / "state" / "token"
+    first = listen.token(path)
+    assert listen.token(path) == first
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(path.read_text().strip()) >= 43
+    assert path.read_bytes().strip() != first
+    path.chmod(0o644)
+    with pytest.raises(Forbidden, match="not private"):
+        listen.token(path)
+
+
+def test_a_taken_port_says_so() -> None:
+    """The second daemon on a port does not start."""
+    with listen.tcp(("127.0.0.1", 0)) as door:
+        door.listen()
+        with pytest.raises(AlreadyRunning, match="cannot be used"):
+            listen.tcp(door.getsockname())

@@ -1,0 +1,309 @@
+"""OpenAI's dialect as pure functions: bodies in, shapes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.config import Config, Speculation
+from localspec.errors import ContextOverflow, RequestError
+from localspec.protocol import Delta, Finished, Message, SpeculationReport, Timings, Usage
+from localspec.types import SamplingParams, SourceCount
+from localspec_daemon.dialects import openai
+
+HELLO = [{"role": "user", "content": "hello"}]
+SOURCES = {"lookup": SourceCount(7, 3, [1], [1])}
+FINISHED = Finished(
+    "x",
+    "length",
+    Usage(10, 5, 4),
+    Timings(4, 6, 60.0, 10.0, 100.0, 5, 50.0, 10.0, 100.0, 7, 3),
+    SpeculationReport("speculating", "coupled", 2, 7, 3, SOURCES, 0.1, 0.2, 0.3, 0.4),
+    seed=11,
+)  # fmt: skip
+
+
+def chat(**fields: Any) -> openai.Asked:
+    """A chat body, understood."""
+    return openai.chat(msgspec.json.encode({"messages": HELLO, **fields}), Config(), "uid:1")
+
+
+def completion(**fields: Any) -> openai.Asked:
+    """A completion body, understood."""
+    return openai.completion(msgspec.json.encode(fields), Config(), "uid:1")
+
+
+def test_what_is_absent_or_null_is_what_the_configuration_says() -> None:
+    """Each default comes from one place, and null means absent."""
+    config = Config(
+        sampling=SamplingParams(temperature=0.3, top_k=7),
+        speculation=Speculation(mode="off", max_draft=5),
+    )
+    nulls = dict.fromkeys(("temperature", "stop", "seed", "max_tokens", "speculation", "n"))
+    for extra in ({}, nulls):
+        body = msgspec.json.encode({"messages": HELLO, **extra})
+        generate = openai.chat(body, config, "uid:1").generate
+        assert (generate.sampling.temperature, generate.sampling.top_k) == (0.3, 7)
+        assert (generate.speculation.mode, generate.speculation.max_draft) == ("off", 5)
+        assert generate.speculation.drafters is None
+        assert generate.max_tokens is None
+        assert generate.stop == []
+
+
+ASKED = {"mode": "always", "drafters": ["lookup"], "max_draft": 3, "verify": "rejection"}
+
+
+def test_what_is_said_is_what_is_asked_of_the_worker() -> None:
+    """Every field reaches its place, aliases included."""
+    asked = chat(
+        model="m", stream=True, stream_options={"include_usage": True}, return_origins=True,
+        max_tokens=9, temperature=0, top_k=-1, top_p=0.5, min_p=0.1, repeat_penalty=1.2,
+        frequency_penalty=-1, presence_penalty=1, logit_bias={"3": -100}, seed=-1, stop="END",
+        ignore_eos=True, response_format={"type": "json_object"},
+        speculation=ASKED, some_field_of_tomorrow={"a": [1]}, user="me", store=False,
+    )  # fmt: skip
+    assert (asked.model, asked.stream, asked.include_usage, asked.return_origins) == (
+        "m", True, True, True,
+    )  # fmt: skip
+    generate = asked.generate
+    assert generate.sampling == SamplingParams(
+        0, 0, 0.5, 0.1, 1.2, -1, 1, 64, {3: -100.0}, 2**64 - 1
+    )
+    speculation = msgspec.to_builtins(generate.speculation)
+    assert speculation == ASKED
+    assert generate.stop == ["END"]
+    assert generate.ignore_eos
+    assert generate.max_tokens == 9
+    assert generate.response_format == {"type": "json_object"}
+    assert chat(max_tokens=9, max_completion_tokens=5).generate.max_tokens == 5
+    assert chat(response_format={"type": "text"}).generate.response_format is None
+
+
+def test_a_seed_that_nobody_chose_differs_each_time_and_survives_javascript() -> None:
+    """It is reported, so it must be one that a client can send back."""
+    seeds = {chat().generate.sampling.seed for _ in range(50)}
+    assert len(seeds) == 50
+    assert all(0 <= seed < 2**53 for seed in seeds)
+
+
+def test_the_client_is_who_the_kernel_says_and_never_a_field() -> None:
+    """A request cannot choose whose cache it reads."""
+    assert chat(client="uid:0", user="root").generate.client == "uid:1"
+
+
+def test_messages_become_text_and_keep_what_templates_read() -> None:
+    """Parts are joined, developer is system, tool calls stay."""
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "content": "42", "tool_call_id": "1", "name": "f"},
+    ]
+    assert chat(messages=messages).generate.messages == [
+        Message("system", "be brief"),
+        Message("user", "ab"),
+        Message("assistant", "", {"tool_calls": calls}),
+        Message("tool", "42", {"name": "f", "tool_call_id": "1"}),
+    ]
+
+
+def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
+    """All the spellings of one prompt."""
+    for prompt, text, tokens in (
+        ("hi", "hi", None),
+        (["hi"], "hi", None),
+        ([1, 2], None, [1, 2]),
+        ([7], None, [7]),
+        ([[1, 2]], None, [1, 2]),
+    ):
+        generate = completion(prompt=prompt, echo=True).generate
+        assert (generate.prompt, generate.prompt_tokens) == (text, tokens)
+        assert generate.messages is None
+        assert generate.echo
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0]",
+        ),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"temperature": 1e308}, "temperature"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"min_p": -1}, "min_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 2**63}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"n": 2}, "n"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repeat_penalty": 1000}, "repeat_penalty"),
+        ({"frequency_penalty": 2.1}, "frequency_penalty"),
+        ({"presence_penalty": -2.1}, "presence_penalty"),
+        ({"penalty_last_n": 5000}, "penalty_last_n"),
+        ({"logit_bias": {"-1": 0}}, "logit_bias"),
+        ({"logit_bias": {"x": 0}}, "logit_bias"),
+        ({"logit_bias": {str(2**31): 0}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"seed": 2**64}, "seed"),
+        ({"seed": -(2**63) - 1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": ["x" * 1025]}, "stop"),
+        ({"stop": ["é" * 513]}, "stop"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": True}, "stream_options"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"speculation": {"mode": "turbo"}}, "speculation.mode"),
+        ({"speculation": {"max_drafts": 3}}, "speculation"),
+        ({"speculation": {"max_draft": 65}}, "speculation.max_draft"),
+        ({"speculation": {"verify": "trust"}}, "speculation.verify"),
+        ({"speculation": "off"}, "speculation"),
+        ({"model": 3}, "model"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_the_field_named(fields: dict[str, Any], param: str) -> None:
+    """400, never 500, and the client learns which field it was."""
+    with pytest.raises(RequestError) as caught:
+        chat(**fields)
+    assert caught.value.status == 400
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [None, "", [], [[]], ["a", "b"], ["a", 1], [-1], [2**31], [1.5], {}, [["a"]], [[1], [2]]],
+)
+def test_a_prompt_that_is_none_or_several_is_refused(prompt: object) -> None:
+    """One request is one prompt."""
+    with pytest.raises(RequestError):
+        completion(prompt=prompt)
+
+
+def test_filling_in_the_middle_is_refused_rather_than_ignored() -> None:
+    """An ignored suffix would give a wrong answer that looks right."""
+    with pytest.raises(RequestError, match="suffix"):
+        completion(prompt="a", suffix="b")
+    assert completion(prompt="a", suffix="").generate.prompt == "a"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"null", b'"x"', b"\xff", b'{"model":"\xff"}', b'{"model":"\\ud800"}',
+        b'{"temperature":NaN}', b'{"temperature":1e999}', b'{"seed":' + b"9" * 5000 + b"}",
+        b'{"metadata":' + b"[" * 200_000 + b"]" * 200_000 + b"}", b'{"a":1}{"b":2}',
+        b"\xef\xbb\xbf{}", b'{"model":"\x00"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_json_is_refused(data: bytes) -> None:
+    """Malformed, not UTF-8, not finite, too deep, too long a number: 400 each."""
+    for read in (openai.chat, openai.completion):
+        with pytest.raises(RequestError) as caught:
+            read(data, Config(), "uid:1")
+        assert caught.value.status == 400
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner),
+    max_leaves=6,
+)  # fmt: skip
+fields = st.sampled_from(
+    [*openai.ChatRequest.__struct_fields__, *openai.CompletionRequest.__struct_fields__]
+)
+
+
+@given(st.dictionaries(fields, json_values, max_size=5))
+def test_no_body_whatever_raises_anything_else(body: dict[str, Any]) -> None:
+    """Understood or refused: nothing in between reaches the engine or becomes a 500."""
+    data = msgspec.json.encode(body)
+    for read in (openai.chat, openai.completion):
+        try:
+            generate = read(data, Config(), "uid:1").generate
+        except RequestError:
+            continue
+        assert generate.messages or generate.prompt or generate.prompt_tokens
+        assert 0 <= generate.sampling.temperature <= 100
+
+
+def test_chunks_share_id_and_time_and_end_with_the_figures() -> None:
+    """A stream as clients parse it: role first, figures in the last chunk, usage after it."""
+    reply = openai.Reply(chat(stream=True, return_origins=True), "m", created=5)
+    first, last, usage = reply.first(), reply.last(FINISHED), reply.usage(FINISHED)
+    delta = reply.delta(Delta("x", "hi", [1], [(2, "lookup")]))
+    assert first is not None
+    for chunk in (first, delta, last, usage):
+        assert list(chunk)[:5] == ["id", "object", "created", "model", "system_fingerprint"]
+        assert chunk["id"] == reply.asked.generate.id
+        assert (chunk["object"], chunk["created"]) == ("chat.completion.chunk", 5)
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert delta["choices"][0] == {"index": 0, "delta": {"content": "hi"}, "finish_reason": None}
+    assert delta["origins"] == [(2, "lookup")]
+    assert last["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "length"}
+    assert (last["timings"]["draft_n"], last["timings"]["draft_n_accepted"]) == (7, 3)
+    assert last["speculation"]["sources"]["lookup"]["accepted_by_position"] == [1]
+    assert last["speculation"]["seed"] == 11
+    assert usage["choices"] == []
+    assert usage["usage"] == {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "total_tokens": 15,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+
+
+def test_a_whole_answer_has_everything_a_stream_has() -> None:
+    """Text, reason, usage, timings and speculation in one object, for both endpoints."""
+    answer = openai.Reply(chat(), "m").whole("hi", FINISHED, [(2, "lookup")])
+    assert answer["object"] == "chat.completion"
+    assert answer["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "hi"},
+            "logprobs": None,
+            "finish_reason": "length",
+        }
+    ]
+    assert "origins" not in answer
+    assert answer["usage"]["total_tokens"] == 15
+    assert answer["timings"]["cache_n"] == 4
+    reply = openai.Reply(completion(prompt="x"), "m")
+    answer = reply.whole("hi", FINISHED, [])
+    assert (answer["object"], answer["choices"][0]["text"]) == ("text_completion", "hi")
+    assert reply.first() is None
+    assert reply.delta(Delta("x", "hi", [1]))["choices"][0]["text"] == "hi"
+
+
+def test_an_error_body_begins_with_error_and_is_compact() -> None:
+    """One client knows errors by their first characters."""
+    error = ContextOverflow("Too long.", fix="Shorten it.", details={"n_ctx": 8192})
+    data = msgspec.json.encode(openai.error_body(error))
+    assert data.startswith(b'{"error":{"message":"Too long."')
+    fields_ = msgspec.json.decode(data)["error"]
+    assert fields_["type"] == "exceed_context_size_error"
+    assert (fields_["n_ctx"], fields_["fix"], fields_["param"]) == (8192, "Shorten it.", None)

@@ -1,0 +1,220 @@
+"""Who may speak: browsers, strangers and endless senders against a running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from localspec import paths
+from localspec.errors import Forbidden
+from localspec_daemon import wall
+
+ROUTES = [
+    "/v1/chat/completions", "/v1/completions", "/v1/models", "/models", "/v1/models/alpha",
+    "/v1/models/load", "/v1/models/unload", "/v1/status", "/health", "/v1/health", "/metrics",
+    "/", "/nowhere",
+]  # fmt: skip
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+ORIGINS = ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1.evil.example"]
+
+
+def headers(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:
+    """Request headers."""
+    return CIMultiDictProxy(CIMultiDict(pairs))
+
+
+def test_no_web_page_reaches_any_route_by_any_method(house: Any, daemon: Any) -> None:
+    """403 before routing, without a CORS header, for every route, method and origin."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            methods = ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]
+            marks = [{"Origin": origin} for origin in ORIGINS]
+            marks += [{"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")]
+            for path, method, mark in itertools.product(ROUTES, methods, marks):
+                async with it.http.request(method, path, headers=mark) as response:
+                    assert response.status == 403, (path, method, mark)
+                    assert not any(
+                        name.lower().startswith("access-control") for name in response.headers
+                    )
+            assert not it.server.supervisor.pool.models
+
+    asyncio.run(scene())
+
+
+def test_a_form_or_plain_text_is_no_json(house: Any, daemon: Any) -> None:
+    """415 for what a web page can send without asking, and for no type at all."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+                async with it.http.post(
+                    "/v1/completions", data=b'{"prompt":"x"}', headers={"Content-Type": kind}
+                ) as response:
+                    assert response.status == 415
+                    assert (await response.read()).startswith(b'{"error":{')
+
+    asyncio.run(scene())
+
+
+def test_any_host_is_fine_on_the_socket(house: Any, daemon: Any) -> None:
+    """Clients make up a host for a Unix socket."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            for host in ("localspec", "x", "evil.example", ""):
+                async with it.http.get("/health", headers={"Host": host}) as response:
+                    assert response.status == 200
+
+    asyncio.run(scene())
+
+
+def test_tcp_needs_the_token_and_the_right_host(house: Any, daemon: Any) -> None:
+    """401 without it, 403 for a rebound name, 200 with both."""
+    house.configure(server={"tcp": "127.0.0.1:0"})
+
+    async def scene() -> None:
+        async with daemon(house) as it, aiohttp.ClientSession() as http:
+            address = (await it.get("/v1/status"))["tcp"]
+            port = address.rpartition(":")[2]
+            url = f"http://{address}/v1/models"
+            token = (paths.state_dir() / "token").read_text().strip()
+            right = {"Authorization": f"Bearer {token}"}
+            for sent, status in (
+                ({}, 401),
+                ({"Authorization": f"Bearer {token}x"}, 401),
+                ({"Authorization": f"Basic {token}"}, 401),
+                ({"Authorization": "Bearer "}, 401),
+                ({"X-Api-Key": token}, 401),
+                (right, 200),
+                (right | {"Host": f"localhost:{port}"}, 200),
+                (right | {"Host": "localhost"}, 403),
+                (right | {"Host": f"evil.example:{port}"}, 403),
+                (right | {"Origin": "http://localhost"}, 403),
+            ):
+                async with http.get(url, headers=sent) as response:
+                    assert response.status == status, sent
+                    assert token not in (await response.text())
+
+    asyncio.run(scene())
+
+
+def test_without_the_setting_nothing_listens_on_tcp(house: Any, daemon: Any) -> None:
+    """The socket is the only door."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            assert (await it.get("/v1/status"))["tcp"] is None
+            assert not (paths.state_dir() / "token").exists()
+
+    asyncio.run(scene())
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30))
+def test_only_names_of_loopback_with_this_port_pass(host: str) -> None:
+    """An allow-list, whatever else is made up."""
+    allowed = {"127.0.0.1:8080", "localhost:8080", "[::1]:8080"}
+    for name in (host, *(name + host for name in allowed), *(host + name for name in allowed)):
+        if name.lower() in allowed:
+            wall.check_host(headers(("Host", name)), 8080)
+        else:
+            with pytest.raises(Forbidden):
+                wall.check_host(headers(("Host", name)), 8080)
+
+
+def test_two_hosts_or_none_are_refused() -> None:
+    """What a proxy and a server could read differently."""
+    right = ("Host", "localhost:1")
+    for pairs in ((), (right, right), (right, ("host", "evil.example"))):
+        with pytest.raises(Forbidden):
+            wall.check_host(headers(*pairs), 1)
+    with pytest.raises(wall.Unauthorized):
+        wall.check_token(headers(("Authorization", "Bearer a"), ("Authorization", "Bearer b")), b"")
+
+
+def test_a_body_over_the_limit_is_refused_announced_or_not(house: Any, daemon: Any) -> None:
+    """413, with a length and without one, before it is parsed."""
+    house.configure(server={"max_body_bytes": 2048})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("x" * 5000)
+            assert (status, answer["error"]["code"]) == (413, "too_large")
+
+            async def endless() -> Any:
+                for _ in range(100):
+                    yield b" " * 100
+
+            kind = {"Content-Type": "application/json"}
+            async with it.http.post("/v1/completions", data=endless(), headers=kind) as response:
+                assert response.status == 413
+                assert json.loads(await response.read())["error"]["fix"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /health\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+        b"\x00" * 64 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n folded: y\r\n\r\n",
+    ],
+)
+def test_malformed_http_gets_4xx_and_the_next_request_an_answer(
+    house: Any, daemon: Any, request_: bytes
+) -> None:
+    """Bytes of any kind end their own connection and nothing else."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            reader, writer = await asyncio.open_unix_connection(house.socket)
+            writer.write(request_)
+            writer.write_eof()
+            answer = await reader.read()
+            writer.close()
+            assert not answer or 400 <= int(answer.split()[1]) < 500
+            assert await it.get("/health") == {"status": "ok"}
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_closes_half_of_its_connection_disturbs_nobody(
+    house: Any, daemon: Any
+) -> None:
+    """Half-close and reset in the middle of a stream; the bystander's stream is whole."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            body = b'{"stream":true,"messages":[{"role":"user","content":"wait"}]}'
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"
+            head += b"Content-Type: application/json\r\n\r\n"
+            for how in (socket.SHUT_WR, socket.SHUT_RDWR):
+                reader, writer = await asyncio.open_unix_connection(house.socket)
+                writer.write(head % len(body) + body)
+                await reader.readuntil(b"waiting")
+                writer.get_extra_info("socket").shutdown(how)
+                await it.until(lambda: it.model().requests == 0)
+                writer.close()
+            async with it.streaming("say all is well") as stream:
+                assert (await stream.rest())[-1] == "data: [DONE]"
+
+    asyncio.run(scene())
