@@ -94,15 +94,12 @@ def _append(url: str, partial: Partial) -> str:
         with _open(url, STALL_SECONDS, {"Range": f"bytes={start}-"} if start else {}) as response:
             if start and not _continues(response, start):
                 partial.restart()
-            while chunk := response.read(CHUNK_BYTES):
+            while chunk := response.read1(CHUNK_BYTES):
                 partial.append(chunk)
     except urllib.error.HTTPError as error:
         error.close()
         hint = "; set HF_TOKEN" if error.code in {401, 403} else ""
         return f"it answered {error.code} {error.reason}{hint}"
-    except http.client.IncompleteRead as error:
-        partial.append(error.partial)
-        return f"the connection ended after {partial.num_bytes} bytes"
     except _LOST as error:
         return f"the connection was lost after {partial.num_bytes} bytes: {_reason(error)}"
     return f"the file ended after {partial.num_bytes} bytes"

@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from machine import children_of
 
 from localspec.catalog import header, pairing, prepare, quantize
 from localspec.catalog.entries import Entry
+from localspec.catalog.pull import pull
+from localspec.catalog.registry import Registry
 from localspec.catalog.transfer import building
 from localspec.errors import BadGGUF, EngineError, ModelError, PullError, UnknownModel
 
@@ -91,9 +94,7 @@ def test_a_build_waits_for_another_one(draft_entry: Entry, tmp_path: Path, steps
         )
         thread.start()
         assert waiting.wait(60)
-        quantize.quantize(
-            prepare.pull(draft_entry, tmp_path, steps), tmp_path / MADE, steps, measure=False
-        )
+        quantize.quantize(pull(draft_entry, tmp_path, steps), tmp_path / MADE, steps, measure=False)
     thread.join()
     assert results == [None]
 
@@ -105,9 +106,8 @@ def test_a_quantizer_that_dies_is_an_error_and_leaves_nothing(
 
     def kill(step: Any) -> None:
         assert step.stage in {"quantizing", "measuring"}
-        for task in Path("/proc/self/task").iterdir():
-            for child in (task / "children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+        for child in children_of(os.getpid()):
+            os.kill(child, signal.SIGKILL)
 
     with pytest.raises(EngineError, match="was ended by SIGKILL"):
         quantize.quantize(tiny_source, tmp_path / MADE, kill)
@@ -128,7 +128,7 @@ def test_a_user_s_model_is_quantized_beside_itself(
     """The new model has the old one's draft; making it twice is refused."""
     (tmp_path / "mine.gguf").write_bytes(tiny_source.read_bytes())
     (tmp_path / "small.gguf").write_bytes(tiny_source.read_bytes())
-    registry = prepare.Registry(tmp_path)
+    registry = Registry(tmp_path)
     registry.attach("mine", "small")
     result = prepare.quantize_model("mine", tmp_path, steps, kind="q4_0")
     assert result.path == tmp_path / "mine-q4_0.gguf"
@@ -158,7 +158,7 @@ def test_a_draft_that_cannot_be_had_does_not_stop_the_target(
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     hub.status = 404
     (tmp_path / "mine.gguf").write_bytes(tiny_path.read_bytes())
-    prepare.Registry(tmp_path).attach("mine", "qwen2.5-coder-0.5b-instruct")
+    Registry(tmp_path).attach("mine", "qwen2.5-coder-0.5b-instruct")
     found = prepare.ensure_pair("mine", tmp_path, steps)
     assert (found.draft_name, found.draft_path) == ("qwen2.5-coder-0.5b-instruct", None)
     assert steps[-1].stage == "skipped"

