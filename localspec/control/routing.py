@@ -1,0 +1,165 @@
+"""Whether a request speculates at all, and the name of the reason if not.
+
+Decided once, before anything is drafted or prefilled for drafting. Branches in order:
+
+| # | reason | when | mode "always" |
+| --- | --- | --- | --- |
+| 1 | off-by-request | the request or the configuration says mode "off" | |
+| 2 | no-rollback | the target's memory cannot forget rejected tokens | the same |
+| 3 | pair-mismatch | the only drafters there were need a pair that does not fit | the same |
+| 4 | no-drafter | none is loaded, or none of those that the request allows | the same |
+| 5 | short-request | fewer than `SHORT_TOKENS` tokens are expected | speculates |
+| 6 | high-temperature | hot sampling, and such drafts were mostly rejected lately | speculates |
+| 7 | speculating | otherwise | |
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Reason: TypeAlias = Literal[
+    "off-by-request",
+    "no-rollback",
+    "pair-mismatch",
+    "no-drafter",
+    "short-request",
+    "high-temperature",
+    "speculating",
+]
+
+SHORT_TOKENS = 32
+"""Below this, reading the prompt into a draft model costs more than it can win."""
+
+HOT_TEMPERATURE = 0.7
+POOR_ACCEPTANCE = 0.35
+"""At a hot temperature the law is flat; accepting fewer than this, drafts lose on any staircase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a request when it is admitted.
+
+    Attributes:
+        mode: The request's wish.
+        drafters: Names of the drafters that are loaded, usable and allowed by the request.
+        predicted_tokens: Output tokens to expect (`Lengths.predict`).
+        pair_fits: False when a draft model was there but does not fit the target.
+        can_roll_back: The target's memory can forget its last tokens.
+        grammar_tokens: The most tokens that the request's grammar permits, if it is finite.
+        temperature: Of the sampler chain.
+        acceptance: Share of drafted tokens accepted lately at such a temperature, None if unknown.
+    """
+
+    mode: Literal["auto", "off", "always"]
+    drafters: tuple[str, ...]
+    predicted_tokens: float
+    pair_fits: bool = True
+    can_roll_back: bool = True
+    grammar_tokens: int | None = None
+    temperature: float = 0.0
+    acceptance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The answer: whether to open drafters, and the reason that responses and logs carry."""
+
+    reason: Reason
+    speculate: bool
+
+
+def route(facts: Facts) -> Route:
+    """The first branch of the table above that applies."""
+    reason = _impossible(facts) or _unwise(facts) or "speculating"
+    return Route(reason, reason == "speculating")
+
+
+def _impossible(facts: Facts) -> Reason | None:
+    """Branches 1 to 4."""
+    if facts.mode == "off":
+        return "off-by-request"
+    if not facts.can_roll_back:
+        return "no-rollback"
+    if not facts.drafters:
+        return "no-drafter" if facts.pair_fits else "pair-mismatch"
+    return None
+
+
+def _unwise(facts: Facts) -> Reason | None:
+    """Branches 5 and 6."""
+    if facts.mode == "always":
+        return None
+    grammar = facts.grammar_tokens
+    if facts.predicted_tokens < SHORT_TOKENS or (grammar is not None and grammar < SHORT_TOKENS):
+        return "short-request"
+    hot = facts.temperature >= HOT_TEMPERATURE
+    if hot and facts.acceptance is not None and facts.acceptance < POOR_ACCEPTANCE:
+        return "high-temperature"
+    return None
+
+
+_UNKNOWN_TOKENS = 256.0
+"""With no history, the length of a middling chat answer."""
+_USUAL_TOKENS = {"infill": 24.0}
+"""Endpoints with a usual length of their own: an editor's completions are about a line."""
+
+
+class Lengths:
+    """How many tokens the answers to each (client, endpoint) have had lately. Model lifetime.
+
+    The prediction is the upper quartile of the last 16: taking a long answer for a short one loses
+    all of its speed-up, the reverse costs only what the draft model read. Bounded: the clients seen
+    longest ago are forgotten.
+    """
+
+    _KEPT_ANSWERS = 16
+    _KEPT_KEYS = 1024
+    _ENOUGH_ANSWERS = 3
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, str], deque[int]] = OrderedDict()
+
+    def observe(self, client: str, endpoint: str, tokens: int) -> None:
+        """An answer came to its own end, or to its limit, after `tokens` tokens."""
+        key = client, endpoint
+        self._seen.setdefault(key, deque(maxlen=self._KEPT_ANSWERS)).append(tokens)
+        self._seen.move_to_end(key)
+        if len(self._seen) > self._KEPT_KEYS:
+            self._seen.popitem(last=False)
+
+    def predict(self, client: str, endpoint: str, max_tokens: int | None) -> float:
+        """Output tokens to expect of the next answer, never more than `max_tokens`."""
+        answers = self._seen.get((client, endpoint), ())
+        expected = _USUAL_TOKENS.get(endpoint, _UNKNOWN_TOKENS)
+        if len(answers) >= self._ENOUGH_ANSWERS:
+            expected = float(sorted(answers)[len(answers) * 3 // 4])
+        return expected if max_tokens is None else min(expected, float(max_tokens))
+
+
+class Heat:
+    """Share of drafted tokens accepted at hot temperatures. Model lifetime.
+
+    What was learned fades with every request, also with those that did not speculate because of
+    it: after some of them it is unknown again, and one request finds out anew.
+    """
+
+    _MEMORY = 0.95
+    _ENOUGH_DRAFTED = 48.0
+
+    def __init__(self) -> None:
+        self._drafted = 0.0
+        self._accepted = 0.0
+
+    def observe(self, temperature: float, drafted: int, accepted: int) -> None:
+        """A finished request; zero drafted tokens where it did not speculate."""
+        if temperature >= HOT_TEMPERATURE:
+            self._drafted = self._MEMORY * self._drafted + drafted
+            self._accepted = self._MEMORY * self._accepted + accepted
+
+    def acceptance(self, temperature: float) -> float | None:
+        """For `Facts`; None at moderate temperatures and while too little is known."""
+        if temperature < HOT_TEMPERATURE or self._drafted < self._ENOUGH_DRAFTED:
+            return None
+        return self._accepted / self._drafted
