@@ -24,6 +24,7 @@ from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Drafter, Row
 from localspec.worker.intake import Intake
 from localspec.worker.profile import Profile
+from localspec.worker.router import Router
 
 if TYPE_CHECKING:
     from localspec.engine.llama import Buffer, Context, Model
@@ -47,6 +48,7 @@ class Loaded:
     model: Model
     engine: Engine
     intake: Intake
+    router: Router
     profile: Profile
     _parts: ExitStack
     _measuring: Iterator[tuple[int, float]] | None
@@ -122,6 +124,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             model=target.model,
             engine=engine,
             intake=Intake(target.model, engine.context, sources),
+            router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
             _measuring=calibrate.measurements(
@@ -145,6 +148,7 @@ class _Loader:
         self._on_progress = on_progress
         self._parts = parts
         self._devices: list[DeviceMemory] = []
+        self.pair_fits = True
         self._began = time.monotonic()
 
     @property
@@ -179,6 +183,7 @@ class _Loader:
             options: dict[str, Any] = {}
             if drafters.takes(kind):
                 draft, why = self._draft(target)
+                self.pair_fits = why is None
                 if draft is None:
                     continue
                 options = {"context": draft, "n_vocab": target.n_vocab, "ends": target.model.eog}

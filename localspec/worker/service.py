@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.engine.session import Request, Session
-from localspec.engine.step import SPECULATING, Advance, Engine
+from localspec.engine.step import Advance, Engine
 from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown
 from localspec.protocol import (
     Cancel,
@@ -161,7 +161,7 @@ class Service:
     def _request(self, order: Order) -> Request:
         """The engine's request, routed at the last moment: what was learned meanwhile counts."""
         request = order.request
-        speculating = self._engine.drafters and request.speculation.mode != "off"
+        reason, expected_tokens = self._loaded.router.route(order)
         return Request(
             id=request.id,
             client=request.client,
@@ -169,7 +169,8 @@ class Service:
             sampling=request.sampling,
             speculation=request.speculation,
             max_tokens=order.max_tokens,
-            route=SPECULATING if speculating else "off",
+            route=reason,
+            expected_tokens=expected_tokens,
             constraint=order.constraint,
             ignore_eos=request.ignore_eos,
         )
@@ -190,6 +191,7 @@ class Service:
         self._engine.retire(answer.session, answer.kept_tokens)
         event = answer.finished(reason)
         self._totals.finished(event)
+        self._loaded.router.learn(answer.order, event)
         self._line.send(event)
         _log.info(
             "finished id=%s reason=%s prompt=%d cached=%d output=%d drafted=%d accepted=%d "

@@ -251,3 +251,34 @@ def test_a_running_id_cannot_be_taken_twice(worker: Worker) -> None:
     assert worker.collect(request.id)[0].failed.code == "invalid_request"
     assert worker.collect(request.id)[0].finished.usage.completion_tokens == 60
     assert worker.answer(request)[0].finished.usage.completion_tokens == 60
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"speculation": PLAIN, "max_tokens": 100}, "off-by-request"),
+        ({"speculation": SpeculationParams(drafters=[]), "max_tokens": 100}, "no-drafter"),
+        ({"max_tokens": 8}, "short-request"),
+        ({"max_tokens": 100}, "speculating"),
+        ({"max_tokens": 8, "speculation": ALWAYS}, "speculating"),
+    ],
+)
+def test_why_a_request_speculates_or_not_has_a_name(
+    worker: Worker, fields: dict[str, Any], reason: str
+) -> None:
+    """The router's word is in the report, and without "speculating" nothing was drafted."""
+    speculation = worker.one(PROMPT, client=f"routed {fields}", **fields).finished.speculation
+    assert speculation.reason == reason
+    assert (speculation.drafted > 0) == (reason == "speculating")
+
+
+def test_a_client_of_short_answers_is_known_after_a_few(worker: Worker) -> None:
+    """When a client's answers were short, the next is expected to be, although it may be long."""
+    for _ in range(3):
+        assert worker.one(PROMPT, max_tokens=6, client="terse").finished.reason == "length"
+    assert worker.one(PROMPT, max_tokens=90, client="terse").finished.speculation.reason == (
+        "short-request"
+    )
+    assert worker.one(PROMPT, max_tokens=90, client="other").finished.speculation.reason == (
+        "speculating"
+    )

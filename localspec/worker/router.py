@@ -1,0 +1,53 @@
+"""Routing in a worker: the facts of a request, the pure decision on them, and what was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from localspec.control.routing import Facts, Heat, Lengths, Reason, route
+from localspec.protocol import Finished
+from localspec.worker.intake import Order
+
+
+class Router:
+    """Says of each order whether it speculates. Model lifetime; the engine's thread.
+
+    Args:
+        drafters: Names of the sources that are loaded and usable.
+        pair_fits: False when a draft model was there but does not fit the target.
+        can_roll_back: The target's memory can forget its last tokens.
+    """
+
+    def __init__(self, drafters: Collection[str], *, pair_fits: bool, can_roll_back: bool) -> None:
+        self._drafters = tuple(drafters)
+        self._pair_fits = pair_fits
+        self._can_roll_back = can_roll_back
+        self._lengths = Lengths()
+        self._heat = Heat()
+
+    def route(self, order: Order) -> tuple[Reason, float]:
+        """The routing reason, and how many tokens of output to expect."""
+        request = order.request
+        wish = request.speculation
+        expected = self._lengths.predict(request.client, request.endpoint, order.max_tokens)
+        facts = Facts(
+            mode=wish.mode,
+            drafters=tuple(
+                name for name in self._drafters if wish.drafters is None or name in wish.drafters
+            ),
+            predicted_tokens=expected,
+            pair_fits=self._pair_fits,
+            can_roll_back=self._can_roll_back,
+            temperature=request.sampling.temperature,
+            acceptance=self._heat.acceptance(request.sampling.temperature),
+        )
+        return route(facts).reason, expected
+
+    def learn(self, order: Order, finished: Finished) -> None:
+        """A request is over. A cancelled answer says nothing about how long it would have been."""
+        request = order.request
+        if finished.reason != "cancelled":
+            tokens = finished.usage.completion_tokens
+            self._lengths.observe(request.client, request.endpoint, tokens)
+        speculation = finished.speculation
+        self._heat.observe(request.sampling.temperature, speculation.drafted, speculation.accepted)
