@@ -7,6 +7,7 @@ reach; the loader's own clean refusals (an unknown architecture, a missing tenso
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,11 @@ MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
 MAX_NUMBER = (1 << 31) - 1  # the loader keeps sizes in signed 32-bit numbers in places
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}  # tables and intermediates
+_VECTOR = re.compile(r"norm\.weight$|\.bias$")
+_MATRIX = re.compile(
+    r"(^|\.)(token_embd|output|attn_(q|k|v|qkv|output)|ffn_(gate|up|down)(_exps|_shexp)?)\.weight$"
+)
 NOT_MODELS = {
     "adapter": "a LoRA adapter",
     "mmproj": "a vision projector",
@@ -126,6 +132,14 @@ def _has_usable_epsilons(parsed: Parsed) -> None:
             refuse(f"Key {key} is {value}, which no norm can use.")
 
 
+def _has_computable_tensors(parsed: Parsed) -> None:
+    for tensor in parsed.tensors:
+        if _VECTOR.search(tensor.name) and tensor.type.name != "F32":
+            refuse(f"Tensor {tensor.name} is {tensor.type.name}; norms and biases must be F32.")
+        if _MATRIX.search(tensor.name) and tensor.type.name in NOT_WEIGHTS:
+            refuse(f"Tensor {tensor.name} is {tensor.type.name}, which no matrix can be.")
+
+
 def _array(parsed: Parsed, key: str, *types: int) -> Array | None:
     value: Any = parsed.metadata.get(key)
     if value is None:
@@ -162,5 +176,6 @@ _RULES: tuple[Callable[[Parsed], None], ...] = (
     _has_known_rope_scaling,
     _has_consistent_experts,
     _has_usable_epsilons,
+    _has_computable_tensors,
     _has_a_vocabulary,
 )

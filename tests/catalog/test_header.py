@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.catalog import header, reader, rules
+from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import Array, Incomplete
 from localspec.errors import BadGGUF
 
@@ -293,6 +294,28 @@ def test_what_llama_cpp_would_abort_on_is_refused(
     rules.check(parsed)
     with pytest.raises(BadGGUF, match=says):
         rules.check(changed(parsed, **values))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("blk.1.ffn_norm.weight", 26, "norms and biases must be F32"),
+        ("output_norm.weight", 1, "norms and biases must be F32"),
+        ("blk.0.attn_q.bias", 30, "norms and biases must be F32"),
+        ("blk.0.attn_q.weight", 26, "no matrix can be"),
+        ("token_embd.weight", 28, "no matrix can be"),
+    ],
+)
+def test_element_types_that_native_code_cannot_compute_with_are_refused(
+    tiny_path: Path, name: str, kind: int, says: str
+) -> None:
+    """A type id of the same size as the right one passes every size check, and then aborts."""
+    data = tiny_path.read_bytes()
+    parsed = reader.parse(data, len(data))
+    others = [tensor for tensor in parsed.tensors if tensor.name != name]
+    strange = parsed.tensors[0]._replace(name=name, type=BY_ID[kind])
+    with pytest.raises(BadGGUF, match=says):
+        rules.check(parsed._replace(tensors=(*others, strange)))
 
 
 @pytest.mark.parametrize(
