@@ -8,8 +8,14 @@ from dataclasses import dataclass
 STALL_SECONDS = 0.2
 """How long a prefill chunk may hold up streams that are decoding; longer is felt as a stutter."""
 
+CANCEL_SECONDS = 1.0
+"""How long a lone prefill chunk may last: a client that left is noticed between chunks."""
+
 MIN_CHUNK_ROWS = 16
 """Smaller chunks would read all weights for almost nothing."""
+
+FIRST_CHUNK_ROWS = 64
+"""Before any prefill was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +41,14 @@ class Share:
 
 
 def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
-    """Rows of prefill in one decode: all that fit when nobody waits, else about STALL_SECONDS."""
-    if alone or seconds_per_row <= 0:
-        return most
-    return max(MIN_CHUNK_ROWS, min(most, int(STALL_SECONDS / seconds_per_row)))
+    """Rows of prefill in one decode: what lasts CANCEL_SECONDS alone, STALL_SECONDS beside streams.
+
+    `seconds_per_row` is 0 while nothing was measured.
+    """
+    if seconds_per_row <= 0:
+        return min(most, FIRST_CHUNK_ROWS)
+    lasting = (CANCEL_SECONDS if alone else STALL_SECONDS) / seconds_per_row
+    return min(most, max(MIN_CHUNK_ROWS, int(min(lasting, most))))
 
 
 def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1) -> list[Share]:
