@@ -235,7 +235,7 @@ class _Loader:
             rows=max(
                 engine.prefill_rows,
                 engine.slots * (1 + self._config.speculation.max_draft),
-                max(POINTS),
+                *POINTS,
             ),
             streams=engine.exactness == "strict",
         )
