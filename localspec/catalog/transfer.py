@@ -61,6 +61,7 @@ class Partial:
         self.path = path
         self.num_bytes = 0
         self.source = ""
+        self._reported = 0
         self._file = os.fdopen(handle, "r+b")
         self._digest = hashlib.sha256()
         self._report = report
@@ -102,7 +103,7 @@ class Partial:
         self._file.seek(0)
         self._file.truncate()
         self._digest = hashlib.sha256()
-        self.num_bytes = 0
+        self.num_bytes = self._reported = 0
 
     def commit(self, destination: Path) -> None:
         """Give the complete file its name. Raises ChecksumMismatch, and then starts over."""
@@ -131,8 +132,10 @@ class Partial:
             self._file.close()
 
     def _say(self, stage: Stage, extra_bytes: int = 0) -> None:
-        done = self.num_bytes + extra_bytes
-        self._report(Step(self.entry.name, stage, done, self.entry.size_bytes, self.source))
+        # Bytes of a wheel were reported while it grew; they are not taken back while it is read.
+        self._reported = max(self._reported, self.num_bytes + extra_bytes)
+        step = Step(self.entry.name, stage, self._reported, self.entry.size_bytes, self.source)
+        self._report(step)
 
 
 @contextlib.contextmanager

@@ -91,8 +91,8 @@ class _Bars:
 
 def _sentence(step: Step) -> str:
     size = ""
-    if step.total_bytes and step.stage == "done":
-        size = f" {show_bytes(step.total_bytes)}"
+    if step.stage == "done":
+        size = "" if step.detail else f" {show_bytes(step.total_bytes)}"
     elif step.total_bytes:
         percent = 100 * step.done_bytes // step.total_bytes
         size = f" {show_bytes(step.done_bytes)} of {show_bytes(step.total_bytes)} ({percent} %)"

@@ -12,6 +12,7 @@ import tiny
 from localspec.catalog import header, pairing
 from localspec.catalog.header import Header
 from localspec.catalog.reader import Array, Value
+from localspec.catalog.registry import Resolved
 from localspec.errors import BadPair
 
 
@@ -98,3 +99,14 @@ def test_padding_is_no_difference_but_is_not_shared(
     short, long = having(target, vocabulary(b"a", b"b")), having(target, padding)
     assert pairing.check(short, long) == pairing.Pairing(True, "", 2)
     assert pairing.check(long, short) == pairing.Pairing(True, "", 2)
+
+
+@pytest.mark.real
+def test_the_real_pair_can_speculate(real_pair: Resolved) -> None:
+    """The default target and the draft that was built for it share every token."""
+    assert real_pair.draft_path is not None
+    target, draft = header.read(real_pair.target_path), header.read(real_pair.draft_path)
+    assert pairing.check(target, draft) == pairing.Pairing(True, "", 151_936)
+    assert (target.layers, target.context_length) == (28, 32_768)
+    matrices = {t.type.name for t in draft.tensors if len(t.shape) > 1}
+    assert matrices == {"Q4_0"}

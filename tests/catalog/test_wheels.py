@@ -90,6 +90,7 @@ def test_parts_are_joined_in_order(
     assert steps.stages == ["connecting", "downloading", "done"]
     done = [step.done_bytes for step in steps if step.stage == "downloading"]
     assert max(done) == parts.size_bytes
+    assert done == sorted(done)
 
 
 def test_a_missing_part_is_named_and_the_others_are_kept(
