@@ -63,12 +63,7 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
     """
     before = header.read(source)
     expected_bytes = _expected_bytes(before, kind)
-    free = shutil.disk_usage(destination.parent).free
-    if expected_bytes > free:
-        raise DiskFull(
-            f"{destination.name} needs {show_bytes(expected_bytes)}; "
-            f"{destination.parent} has {show_bytes(free)} free."
-        )
+    _check_room(destination, expected_bytes)
     temporary = destination.with_name(f".{destination.name}.tmp")
     command = [sys.executable, "-P", "-m", "localspec.worker.quantize", str(source), str(temporary)]
     command += [f"--kind={kind}", f"--threads={threads}"] + ["--measure"] * measure
@@ -104,6 +99,16 @@ def _expected_bytes(source: Header, kind: str) -> int:
         return tensor.num_bytes
 
     return source.file_bytes - source.weight_bytes + sum(map(size, source.tensors))
+
+
+def _check_room(destination: Path, needed_bytes: int) -> None:
+    free = shutil.disk_usage(destination.parent).free
+    if needed_bytes > free:
+        raise DiskFull(
+            f"{destination.name} needs {show_bytes(needed_bytes)}; "
+            f"{destination.parent} has {show_bytes(free)} free.",
+            fix="Make room and run the same command again.",
+        )
 
 
 def _place(temporary: Path, destination: Path) -> None:
