@@ -27,7 +27,7 @@ from localspec.types import Draft, Signal, Token
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
 
-ADVANTAGE = 1.02
+ADVANTAGE = 1.03
 """A plan must promise this much over plain decoding: the best of noisy promises is an optimist."""
 
 _BEARABLE = 0.1

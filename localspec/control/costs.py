@@ -3,7 +3,8 @@
 The target's cost over the rows of one decode is a jagged staircase that differs per machine,
 quantization and model. It is held as log-offsets from a prior shape, measured row count by row
 count, on top of one common level: a machine that gets busy moves the level, and the stairs, on
-which every decision rests, stay as they were. Drafting costs hang off the same level.
+which every decision rests, stay as they were. One Kalman filter over the level and all offsets
+tells the two apart. Drafting costs hang off the same level.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 POINTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
 """Row counts worth measuring at load; every other one is interpolated until a round has used it."""
@@ -28,12 +31,12 @@ _FIRST_HOST_SECONDS = 0.0005
 
 _NOISE = 0.01
 """Variance of one log measurement: 10 %. Less would let a single stolen time slice move a stair."""
-_LEVEL_VARIANCE, _LEVEL_DRIFT = 4.0, 1e-4
-"""At first nothing is known of this machine; then its speed may drift by 1 % a round."""
+_LEVEL_VARIANCE, _LEVEL_DRIFT = 4.0, 5e-3
+"""At first nothing is known of this machine; then its speed may change by 7 % every round."""
 _POINT_VARIANCE, _POINT_DRIFT = 0.09, 1e-6
-"""A stair is 30 % uncertain before it is measured and moves a hundred times less than the level."""
+"""A stair is 30 % uncertain before it is measured; then it moves 70 times less than the level."""
 _DRAFT_VARIANCE, _DRAFT_DRIFT = 0.25, 1e-5
-_CLIP = 2.5
+_CLIP = 2.0
 """Standard deviations beyond which a measurement says only its direction."""
 
 
@@ -67,12 +70,71 @@ class _DraftCost:
     read: _Estimate = field(default_factory=lambda: _draft_estimate(_FIRST_READ))
 
 
+class _Staircase:
+    """Log seconds of one target forward: a level, and an offset from `_SHAPE` per row count seen.
+
+    State 0 of the filter is the level; `places` gives each row count its state.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[int, int] = {}
+        self.mean = np.array([math.log(_FIRST_ROW_SECONDS)])
+        self.covariance = np.array([[_LEVEL_VARIANCE]])
+
+    @property
+    def level(self) -> float:
+        return float(self.mean[0])
+
+    def add(self, rows: int, mean: float, variance: float) -> int:
+        """A row count that has not been seen before; returns its place."""
+        place = len(self.mean)
+        self.places[rows] = place
+        self.mean = np.append(self.mean, mean)
+        self.covariance = np.pad(self.covariance, (0, 1))
+        self.covariance[place, place] = variance
+        return place
+
+    def measured(self, rows: int, log_seconds: float) -> None:
+        """Correct the level and the offsets, each by its share in the uncertainty."""
+        place = self.places.get(rows)
+        if place is None:
+            place = self.add(rows, self.offset(rows), _POINT_VARIANCE)
+        shares = self.covariance[0] + self.covariance[place]
+        total = float(shares[0] + shares[place]) + _NOISE
+        predicted = self.mean[0] + self.mean[place] + math.log(_shape(rows))
+        self.mean += shares * (_clipped(log_seconds - float(predicted), total) / total)
+        self.covariance -= np.outer(shares, shares) / total
+        self.covariance[np.diag_indices_from(self.covariance)] += _POINT_DRIFT
+        self.covariance[0, 0] += _LEVEL_DRIFT
+
+    def offset(self, rows: int) -> float:
+        """How far log cost lies above the prior shape: measured, between its neighbours, or 0."""
+        place = self.places.get(rows)
+        if place is not None:
+            return float(self.mean[place])
+        below = max((known for known in self.places if known < rows), default=None)
+        above = min((known for known in self.places if known > rows), default=None)
+        if below is None or above is None:
+            nearest = above if below is None else below
+            return 0.0 if nearest is None else self.offset(nearest)
+        share = (rows - below) / (above - below)
+        return (1 - share) * self.offset(below) + share * self.offset(above)
+
+    def points(self) -> dict[int, tuple[float, float]]:
+        """Offset and its variance, if the level were known, by row count."""
+        covariance = self.covariance
+        own = np.diag(covariance) - covariance[0] ** 2 / covariance[0, 0]
+        return {
+            rows: (float(self.mean[place]), max(float(own[place]), _POINT_DRIFT))
+            for rows, place in self.places.items()
+        }
+
+
 class Costs:
     """Seconds of every part of a round. Model lifetime; state only, no clock."""
 
     def __init__(self) -> None:
-        self._level = _Estimate(math.log(_FIRST_ROW_SECONDS), _LEVEL_VARIANCE, _LEVEL_DRIFT)
-        self._points: dict[int, _Estimate] = {}
+        self._staircase = _Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
         self._relative: dict[int, float] = {}
@@ -81,13 +143,13 @@ class Costs:
 
     def target(self, rows: int) -> float:
         """Seconds of one target forward over `rows` >= 1 rows."""
-        return math.exp(self._level.mean) * self.relative(rows)
+        return math.exp(self._staircase.level) * self.relative(rows)
 
     def relative(self, rows: int) -> float:
         """The same in units of the level, which cancels out of every decision."""
         known = self._relative.get(rows)
         if known is None:
-            known = math.exp(self._offset(rows)) * _shape(rows)
+            known = math.exp(self._staircase.offset(rows)) * _shape(rows)
             self._relative[rows] = known
         return known
 
@@ -98,7 +160,7 @@ class Costs:
         """
         cost = self._drafters.get(name) or _DraftCost()
         units = depth * math.exp(cost.step.mean) + max(pending - 1, 0) * math.exp(cost.read.mean)
-        return math.exp(self._level.mean) * units
+        return math.exp(self._staircase.level) * units
 
     @property
     def host_seconds(self) -> float:
@@ -107,7 +169,7 @@ class Costs:
 
     def measured_rows(self) -> dict[int, float]:
         """Seconds by row count, of those that have been measured."""
-        return {rows: self.target(rows) for rows in sorted(self._points)}
+        return {rows: self.target(rows) for rows in sorted(self._staircase.places)}
 
     # --- what was measured ------------------------------------------------------------------------
 
@@ -115,15 +177,7 @@ class Costs:
         """One target forward. Robust: a single outlier moves nothing far."""
         if rows < 1 or not 0 < seconds < math.inf:
             return
-        point = self._points.get(rows)
-        if point is None:
-            point = _Estimate(self._offset(rows), _POINT_VARIANCE, _POINT_DRIFT)
-            self._points[rows] = point
-        predicted = self._level.mean + point.mean + math.log(_shape(rows))
-        total = self._level.variance + point.variance + _NOISE
-        error = _clipped(math.log(seconds) - predicted, total)
-        self._level.correct(error, total)
-        point.correct(error, total)
+        self._staircase.measured(rows, math.log(seconds))
         self._relative.clear()
 
     def measured_draft(self, name: str, pending: int, depth: int, seconds: float) -> None:
@@ -151,8 +205,8 @@ class Costs:
     def to_dict(self) -> dict[str, Any]:
         """Everything learned, as JSON has it."""
         return {
-            "level": self._level.as_list(),
-            "points": {str(rows): point.as_list() for rows, point in self._points.items()},
+            "level": self._staircase.level,
+            "points": {str(rows): point for rows, point in self._staircase.points().items()},
             "drafters": {
                 name: {"step": cost.step.as_list(), "read": cost.read.as_list()}
                 for name, cost in self._drafters.items()
@@ -169,9 +223,9 @@ class Costs:
         """
         costs = cls()
         try:
-            costs._level.mean = _finite(data["level"][0])
+            costs._staircase.mean[0] = _finite(data["level"])
             for rows, (mean, variance) in data["points"].items():
-                costs._points[int(rows)] = _Estimate(_finite(mean), _finite(variance), _POINT_DRIFT)
+                costs._staircase.add(int(rows), _finite(mean), _finite(variance))
             for name, parts in data["drafters"].items():
                 costs._drafters[name] = _DraftCost(
                     *(
@@ -183,19 +237,6 @@ class Costs:
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"not a cost profile: {error!r}") from error
         return costs
-
-    def _offset(self, rows: int) -> float:
-        """How far log cost lies above the prior shape: measured, between its neighbours, or 0."""
-        point = self._points.get(rows)
-        if point is not None:
-            return point.mean
-        below = max((known for known in self._points if known < rows), default=None)
-        above = min((known for known in self._points if known > rows), default=None)
-        if below is None or above is None:
-            nearest = above if below is None else below
-            return 0.0 if nearest is None else self._points[nearest].mean
-        share = (rows - below) / (above - below)
-        return (1 - share) * self._points[below].mean + share * self._points[above].mean
 
 
 def _shape(rows: int) -> float:

@@ -1,0 +1,266 @@
+"""The decision of a round, driven by values and event lists; no model, no clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import pytest
+from control.simulator import GPU, Q4_0, Q4_K, Machine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import (
+    ADVANTAGE,
+    Controller,
+    Drafted,
+    Judged,
+    Neural,
+    Plan,
+    Round,
+    View,
+)
+from localspec.control.costs import POINTS, Costs
+from localspec.types import Draft, Signal
+
+FLAT = {1: 1, 8: 1.01, 32: 1.05}
+
+
+def controller(curve: Mapping[int, float], step: float = 0.3, multiple: int = 1) -> Controller:
+    """A controller that knows this machine exactly."""
+    machine = Machine(curve, step=step)
+    costs = Costs()
+    for _ in range(60):
+        for rows in POINTS:
+            costs.measured(rows, 0.03 * machine.target(rows))
+        costs.measured_draft("neural", 1, 4, 0.03 * machine.draft(1, 4))
+        costs.measured_draft("neural", 101, 1, 0.03 * machine.draft(101, 1))
+    return Controller(costs, Acceptance(), multiple=multiple)
+
+
+def chain(priors: Sequence[float], source: str = "lookup") -> Draft:
+    """A chain whose nodes have these priors, each in a bucket of its own."""
+    signals = [Signal(source, int(1000 * prior), prior) for prior in priors]
+    return Draft.chain([1] * len(priors), signals)
+
+
+def decide(control: Controller, view: View) -> tuple[Plan, int]:
+    """Plan and cut one session that nobody drafts for beyond the plan's base."""
+    (plan,) = control.plan([view])
+    (count,) = control.cut([view], [plan.base])
+    return plan, count
+
+
+def lived(view: View, draft: Draft, committed: Sequence[int], rows: int = 1) -> Round:
+    """A round in which `committed` became text."""
+    kept = 0
+    while kept < min(len(draft), len(committed)) and draft.tokens[kept] == committed[kept]:
+        kept += 1
+    judged = (Judged(draft, kept),)
+    return Round(rows, 0.03, 0.0005, (), (view,), judged, (tuple(committed),))
+
+
+def test_with_nothing_to_draft_it_decodes_plainly() -> None:
+    """No source, no sessions: depth 0 is an ordinary answer."""
+    control = controller(Q4_K)
+    plan, count = decide(control, View(budget=8))
+    assert (plan.base, plan.extend, count) == (Draft(), None, 0)
+    assert control.plan([]) == []
+    assert control.cut([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("priors", "curve", "least", "most"),
+    [
+        pytest.param([0.3] * 8, Q4_K, 0, 0, id="unlikely nodes cost more than they give"),
+        pytest.param([0.99] * 15, Q4_K, 15, 15, id="a sure copy goes to the end of its stair"),
+        pytest.param([0.93] * 8, Q4_0, 3, 3, id="a likely one to the end of the first stair"),
+        pytest.param([0.9] * 20, GPU, 7, 7, id="not over the edge at nine rows"),
+        pytest.param([0.5] * 20, FLAT, 3, 20, id="where rows are free, more of them"),
+    ],
+)
+def test_drafts_are_cut_at_the_edges_of_the_staircase(
+    priors: list[float], curve: dict[int, float], least: int, most: int
+) -> None:
+    """The number of nodes follows from the machine's curve and their odds."""
+    _, count = decide(controller(curve), View(free=(chain(priors),), budget=24))
+    assert least <= count <= most
+
+
+def test_always_verifies_something_where_there_is_something() -> None:
+    """Mode "always" forbids depth 0, however bad the odds, and drafts neurally if it must."""
+    control = controller(Q4_K)
+    _, count = decide(control, View(free=(chain([0.05]),), budget=8, always=True))
+    assert count == 1
+    neural = View(neural=(Neural("neural", 5000),), budget=8, remaining=10, always=True)
+    assert decide(control, neural)[0].extend == "neural"
+    assert decide(control, View(budget=8, always=True))[1] == 0
+
+
+def test_the_best_of_several_free_chains_is_taken() -> None:
+    """The likelier one, not the longer one."""
+    short, long = chain([0.98, 0.98, 0.98], "history"), chain([0.4] * 20)
+    plan, count = decide(controller(Q4_0), View(free=(long, short), budget=24))
+    assert plan.base == short
+    assert count == 3
+
+
+def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
+    """Reading a long prompt has to be repaid by the tokens still to come."""
+    cheap = controller(Q4_0, step=0.1)
+
+    def rounds_until_drafting(pending: int, remaining: float) -> int:
+        memory = cheap.open_session()
+        for count in range(60):
+            neural = (Neural("neural", pending),)
+            view = View(neural=neural, budget=8, remaining=remaining, memory=memory)
+            (plan,) = cheap.plan([view])
+            if plan.extend is not None:
+                return count
+        return 60
+
+    assert rounds_until_drafting(1, 100) == 0
+    assert rounds_until_drafting(1000, 40) == 60
+    assert rounds_until_drafting(1000, 4000) < 10
+
+
+def test_a_copy_is_continued_by_the_neural_source_where_that_is_worth_most() -> None:
+    """On a flat curve a short sure copy is not the end of the draft."""
+    control = controller(FLAT, step=0.02)
+    copy = chain([0.99, 0.99, 0.99])
+    view = View(free=(copy,), neural=(Neural("neural", 1),), budget=12)
+    (plan,) = control.plan([view])
+    assert plan.extend == "neural"
+    assert plan.base == copy
+    assert plan.budget == 9
+
+
+def test_drafting_goes_on_while_the_next_node_is_worth_its_cost() -> None:
+    """Confident nodes are followed by another, doubtful ones end the draft; the first is free."""
+    control = controller(Q4_0, step=0.2)
+    (plan,) = control.plan([View(neural=(Neural("neural", 1),), budget=8)])
+    assert plan.extend == "neural"
+    assert plan.worth(())
+    assert plan.worth(chain([0.99], "neural").signals)
+    assert not plan.worth(chain([0.1], "neural").signals)
+    assert not plan.worth(chain([0.99] * 8, "neural").signals)
+
+
+def test_a_free_source_is_scored_on_text_that_it_did_not_draft() -> None:
+    """Chains never verified win trust by having been right, and lose it by being wrong."""
+    control = controller(Q4_0)
+    view = View(free=(chain([0.3, 0.3, 0.3]),), budget=8, memory=control.open_session())
+    assert decide(control, view)[1] == 0
+    for _ in range(60):
+        control.observe(lived(view, Draft(), (1, 1, 1, 1)))
+    assert decide(control, view)[1] == 3
+    for _ in range(60):
+        control.observe(lived(view, Draft(), (2,)))
+    assert decide(control, view)[1] == 0
+
+
+def test_evidence_counts_once_whether_drafted_or_not() -> None:
+    """A verified free chain teaches exactly what the same chain teaches unverified."""
+    copy = chain([0.6, 0.7, 0.8])
+    view = View(free=(copy,), budget=8)
+    taught = []
+    for draft in (Draft(), copy.head(1), copy):
+        control = controller(Q4_0)
+        control.observe(lived(view, draft, (1, 1, 5)))
+        taught.append(control.acceptance.survival(copy.signals))
+    assert taught[0] == taught[1] == taught[2]
+
+
+def test_the_verified_part_of_a_neural_draft_is_what_is_learned() -> None:
+    """Accepted nodes, then the rejected one; nothing about what came after it."""
+    control = controller(Q4_0)
+    draft = chain([0.5, 0.51, 0.52, 0.53], "neural")
+    view = View(neural=(Neural("neural", 1),), budget=8, memory=control.open_session())
+    control.cut([view], [draft])
+    drafted = (Drafted("neural", 1, 4, 0.03),)
+    judged = (Judged(draft, 1, ((Signal("other", 0, 0.5), True),)),)
+    control.observe(Round(5, 0.08, 0.0005, drafted, (view,), judged, ((1, 7),)))
+    estimates = [control.acceptance.estimate(signal) for signal in draft.signals]
+    assert estimates[0] > 0.5
+    assert estimates[1] < 0.51
+    assert estimates[2:] == pytest.approx([0.52, 0.53])
+    assert control.acceptance.estimate(Signal("other", 0, 0.5)) > 0.5
+    assert control.acceptance.yields["neural"].drafted == 4
+
+
+def test_padding_is_filled_with_nodes() -> None:
+    """Where rows come in fours anyway, nodes up to the next four cost nothing."""
+    control = controller(Q4_K, multiple=4)
+    copy = chain([0.6, 0.5, 0.4, 0.3, 0.3])
+    assert decide(control, View(free=(copy,), budget=24))[1] == 3
+
+
+def test_rows_of_prefill_are_part_of_the_decode() -> None:
+    """Beside 16 rows of a prompt, a node costs what the 17th row costs, not the second."""
+    control = controller({1: 1, 2: 2, 3: 3, 15: 6, 16: 6, 24: 6.1, 32: 6.2})
+    view = View(free=(chain([0.8, 0.7]),), budget=8)
+    assert control.cut([view], list(view.free)) == [0]
+    assert control.cut([view], list(view.free), other_rows=16) == [2]
+
+
+drafts = st.lists(st.lists(st.floats(0.05, 0.99), max_size=4).map(chain), min_size=1, max_size=3)
+
+
+@given(drafts, st.sampled_from([Q4_K, Q4_0, GPU]), st.sampled_from([1, 4]))
+def test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force(
+    mine: list[Draft], curve: dict[int, float], multiple: int
+) -> None:
+    """No other division of rows promises more, up to the advantage asked of any speculation."""
+    control = _known(curve, multiple)
+    views = [View(free=(draft,), budget=8) for draft in mine]
+
+    def promised(counts: Sequence[int]) -> float:
+        tokens = float(len(mine))
+        rows = 0
+        for draft, count in zip(mine, counts, strict=True):
+            tokens += sum(control.acceptance.survival(draft.signals[:count]))
+            rows += -(-(1 + count) // multiple) * multiple
+        return tokens / (control.costs.target(rows) + control.costs.host_seconds)
+
+    every = itertools.product(*(range(len(draft) + 1) for draft in mine))
+    best = max(map(promised, every))
+    chosen = promised(control.cut(views, mine))
+    assert chosen >= promised([0] * len(mine)) * (1 - 1e-12)
+    if multiple == 1:
+        assert chosen * ADVANTAGE >= best * (1 - 1e-12)
+
+
+_KNOWN: dict[tuple[int, int], Controller] = {}
+
+
+def _known(curve: dict[int, float], multiple: int) -> Controller:
+    """Controllers that `cut` does not change, built once."""
+    return _KNOWN.setdefault((id(curve), multiple), controller(curve, multiple=multiple))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.booleans()), max_size=30))
+def test_the_same_history_gives_the_same_decisions(
+    events: list[tuple[int, bool, bool]],
+) -> None:
+    """Two controllers fed the same rounds never differ: there is no clock and no chance in it."""
+    pair = [Controller(Costs(), Acceptance()) for _ in range(2)]
+    memories = [control.open_session() for control in pair]
+    for length, right, neural in events:
+        answers = []
+        for control, memory in zip(pair, memories, strict=True):
+            view = View(
+                free=(chain([0.8] * length),) if length else (),
+                neural=(Neural("neural", 3),) if neural else (),
+                budget=8,
+                memory=memory,
+            )
+            (plan,) = control.plan([view])
+            tail = chain([0.9, 0.9], "neural") if plan.extend else Draft()
+            draft = plan.base.then(tail)
+            (count,) = control.cut([view], [draft])
+            assert 0 <= count <= len(draft)
+            verified = draft.head(count)
+            control.observe(lived(view, verified, (1 if right else 2,) * 3, 1 + count))
+            answers.append((plan.base, plan.extend, plan.budget, count))
+        assert answers[0] == answers[1]

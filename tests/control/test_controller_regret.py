@@ -1,0 +1,123 @@
+"""The controller against every fixed policy, in simulation: gains, and what is never lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from control.simulator import (
+    CODE,
+    EDIT,
+    GPU,
+    NOISE,
+    PROSE,
+    Q4_0,
+    Q4_K,
+    Controlled,
+    Machine,
+    Regime,
+    Text,
+    best_fixed,
+    fixed,
+    play,
+)
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import Costs
+from localspec.types import Draft
+
+MACHINES = {
+    "Q4_K": Machine(Q4_K, step=0.3),
+    "Q4_0": Machine(Q4_0, step=0.27),
+    "GPU": Machine(GPU, step=0.07, read=0.005),
+}
+TEXTS = {
+    "prose": [PROSE],
+    "code": [CODE],
+    "edit": [EDIT],
+    "noise": [NOISE],
+    "prose, then code": [PROSE, CODE],
+    "code, prose, code": [CODE, PROSE, CODE],
+    "code, noise, edit": [CODE, NOISE, EDIT],
+}
+
+
+def plain(_text: Text, _position: int) -> tuple[Draft, None]:
+    """Depth 0."""
+    return Draft(), None
+
+
+@pytest.mark.parametrize(("machine", "text"), list(itertools.product(MACHINES, TEXTS)))
+def test_it_is_never_two_percent_under_the_best_fixed_policy(
+    machine: str, text: str, record_property: Callable[[str, object], None]
+) -> None:
+    """From the first round on, learning included; 28 policies with hindsight, plain among them."""
+    world = MACHINES[machine]
+    words = Text(TEXTS[text], seed=11)
+    name, best = best_fixed(world, words)
+    mine = Controlled(world, words, seed=12).play()
+    regret = 1 - mine.rate / best.rate
+    record_property("regret", f"{regret:.3f} against {name}")
+    print(f"{machine}, {text}: {mine.rate:.3f}, {name} {best.rate:.3f}, regret {regret:+.3f}")  # noqa: T201 — the report
+    assert regret < 0.02
+
+
+@pytest.mark.parametrize("regime", [PROSE, NOISE], ids=["prose", "noise"])
+@pytest.mark.parametrize("noise", [0.0, 0.06, 0.12])
+def test_plain_decoding_is_never_lost_by_two_percent(regime: Regime, noise: float) -> None:
+    """Where speculation cannot win, over several texts, with costs measured ever more noisily."""
+    machine = Machine(Q4_K, noise=noise)
+    mine = others = 0.0
+    for seed in range(4):
+        text = Text([regime], seed)
+        mine += Controlled(machine, text, seed).play().time
+        others += play(machine, text, plain).time
+    assert others / mine > 0.98
+
+
+def test_short_answers_are_not_made_slower_by_learning() -> None:
+    """Forty answers of 120 tokens one after another, each with an unread prompt of 200 tokens."""
+    machine = MACHINES["Q4_0"]
+    mine = others = 0.0
+    controller = None
+    for seed in range(40):
+        regime = (PROSE, NOISE, CODE, EDIT)[seed % 4]
+        text = Text([Regime(160, *list(vars(regime).values())[1:])], seed)
+        session = Controlled(machine, text, seed, controller=controller, unread=200)
+        controller = session.controller
+        mine += session.play().time
+        others += play(machine, text, plain).time
+    assert others / mine > 1.1
+
+
+def test_costs_that_were_never_measured_are_learned_on_the_way() -> None:
+    """Starting from the prior shape it comes within 5 % of the best fixed policy."""
+    machine = MACHINES["Q4_0"]
+    text = Text([CODE, CODE], seed=3)
+    _, best = best_fixed(machine, text)
+    mine = Controlled(machine, text, 4, controller=Controller(Costs(), Acceptance())).play()
+    assert mine.rate > 0.95 * best.rate
+
+
+def test_a_source_that_lies_is_found_out() -> None:
+    """A neural source a third less right than it says: its worth is learned, not believed."""
+    machine = MACHINES["Q4_0"]
+    text = Text([Regime(4000, CODE.confident, 0.6, 0.0, 0.0, 0.0, 0.0)], seed=5)
+    mine = Controlled(machine, text, 6).play()
+    assert mine.rate > 0.98 * play(machine, text, plain).rate
+    assert mine.rate > 0.98 * play(machine, text, fixed("neural", 1)).rate
+
+
+def test_drafts_are_deep_where_the_text_is_copied_and_absent_where_it_is_not() -> None:
+    """The same session, regime after regime."""
+    session = Controlled(MACHINES["Q4_K"], Text([NOISE, EDIT, NOISE], seed=7), seed=8)
+    drafted = []
+    for stop in (2000, 4000, 5960):
+        before = sum(session.outcome.drafted.values())
+        session.play(stop)
+        drafted.append(sum(session.outcome.drafted.values()) - before)
+    assert drafted[0] < 60
+    assert drafted[1] > 1200
+    assert drafted[2] < 150

@@ -1,0 +1,144 @@
+"""The cost curves: learned from noise, unmoved by a busy machine, kept on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from control.simulator import GPU, Q4_0, Q4_K, Machine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.costs import POINTS, Costs
+
+seconds = st.floats(1e-6, 1e3)
+
+
+def learned(machine: Machine, rng: random.Random, repeats: int = 5) -> Costs:
+    """Costs after an interleaved measurement at 0.02 s a row."""
+    costs = Costs()
+    for _ in range(repeats):
+        for rows in POINTS:
+            noise = rng.lognormvariate(0, machine.noise) * (4 if rng.random() < 0.03 else 1)
+            costs.measured(rows, 0.02 * machine.target(rows) * noise)
+    return costs
+
+
+@pytest.mark.parametrize("curve", [Q4_K, Q4_0, GPU])
+def test_any_staircase_is_learned_from_noisy_measurements(curve: dict[int, float]) -> None:
+    """Five interleaved passes with outliers give every stair within 12 %."""
+    machine = Machine(curve, noise=0.05)
+    costs = learned(machine, random.Random(1), repeats=7)  # noqa: S311 — a simulation
+    for rows in POINTS:
+        truth = machine.target(rows) / machine.target(1)
+        assert costs.target(rows) / costs.target(1) == pytest.approx(truth, rel=0.12)
+    assert costs.target(1) == pytest.approx(0.02, rel=0.15)
+
+
+def test_a_busy_machine_moves_the_level_and_leaves_the_stairs() -> None:
+    """One row takes three times as long for a while; four rows are known to take longer too."""
+    machine = Machine(Q4_0, noise=0.0)
+    costs = learned(machine, random.Random(2))  # noqa: S311 — a simulation
+    for _ in range(200):
+        costs.measured(1, 0.06)
+    assert costs.target(1) == pytest.approx(0.06, rel=0.05)
+    assert costs.target(4) / costs.target(1) == pytest.approx(1.8, rel=0.15)
+
+
+def test_one_outlier_moves_nothing_far() -> None:
+    """A round that was suspended for a minute says only that it was slow."""
+    costs = learned(Machine(Q4_K, noise=0.02), random.Random(3))  # noqa: S311 — a simulation
+    before = {rows: costs.relative(rows) / costs.relative(1) for rows in POINTS}
+    level = costs.target(1)
+    costs.measured(4, 60.0)
+    for rows in POINTS:
+        assert costs.relative(rows) / costs.relative(1) == pytest.approx(before[rows], rel=0.08)
+    assert costs.target(1) < 1.3 * level
+
+
+def test_real_rounds_correct_a_stair_that_was_measured_wrong() -> None:
+    """Rounds of both sizes tell a wrong stair from a slow machine."""
+    costs = learned(Machine(Q4_K, noise=0.0), random.Random(4))  # noqa: S311 — a simulation
+    for _ in range(600):
+        costs.measured(1, 0.02)
+        costs.measured(4, 0.02 * 1.8)
+    assert costs.target(4) / costs.target(1) == pytest.approx(1.8, rel=0.08)
+
+
+def test_before_any_measurement_more_rows_cost_more() -> None:
+    """The prior errs to plain decoding: speculation has to be shown to pay."""
+    costs = Costs()
+    curve = [costs.target(rows) for rows in range(1, 65)]
+    assert curve == sorted(curve)
+    assert curve[3] / curve[0] == pytest.approx(3.0)
+
+
+def test_between_measured_points_lies_what_the_neighbours_say() -> None:
+    """An unmeasured row count takes its neighbours' departure from the prior shape."""
+    prior, costs = Costs(), Costs()
+    for _ in range(20):
+        costs.measured(8, prior.target(8))
+        costs.measured(12, prior.target(12) * 2)
+    departure = costs.target(10) / costs.target(8) / (prior.target(10) / prior.target(8))
+    assert 1.2 < departure < 1.7
+
+
+@given(st.lists(st.tuples(st.integers(-2, 80), st.floats(allow_nan=True))))
+def test_no_measurement_makes_costs_absurd(events: list[tuple[int, float]]) -> None:
+    """NaN, infinite, negative and zero seconds are no measurements."""
+    costs = Costs()
+    for rows, value in events:
+        costs.measured(rows, value)
+        costs.measured_draft("neural", rows, rows, value)
+        costs.measured_host(value)
+    for rows in (1, 2, 9, 33, 80):
+        assert 0 < costs.target(rows) < math.inf
+    assert 0 < costs.draft("neural", 3, 2) < math.inf
+    assert 0 <= costs.host_seconds < math.inf
+
+
+def test_a_drafter_costs_what_its_tokens_and_its_reading_took() -> None:
+    """Steps are learned from short readings, reading from long ones."""
+    costs = Costs()
+    for _ in range(40):
+        costs.measured(1, 0.02)
+        costs.measured_draft("neural", 1, 4, 4 * 0.005)
+        costs.measured_draft("neural", 201, 2, 2 * 0.005 + 200 * 0.001)
+    assert costs.draft("neural", 1, 3) == pytest.approx(0.015, rel=0.1)
+    assert costs.draft("neural", 101, 1) == pytest.approx(0.105, rel=0.1)
+    assert costs.draft("neural", 1, 0) == 0
+    assert costs.draft("other", 1, 1) > 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), seconds), max_size=30))
+def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
+    """JSON there and back changes no cost."""
+    costs = Costs()
+    for rows, value in events:
+        costs.measured(rows, value)
+        costs.measured_draft("neural", rows, 3, value)
+        costs.measured_host(value)
+    again = Costs.from_dict(json.loads(json.dumps(costs.to_dict())))
+    for rows in range(1, 50):
+        assert again.target(rows) == pytest.approx(costs.target(rows))
+    assert again.draft("neural", 7, 3) == pytest.approx(costs.draft("neural", 7, 3))
+    assert again.host_seconds == costs.host_seconds
+    assert set(again.measured_rows()) == {rows for rows, _ in events}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"level": 0, "points": {"one": [0, 0]}, "drafters": {}, "host_seconds": 0},
+        {"level": float("nan"), "points": {}, "drafters": {}, "host_seconds": 0},
+        {"level": 0, "points": [], "drafters": {}, "host_seconds": 0},
+        {"level": 0, "points": {}, "drafters": {"neural": {}}, "host_seconds": 0},
+    ],
+)
+def test_a_damaged_profile_is_refused(data: dict[str, object]) -> None:
+    """One kind of error, so that the owner measures anew."""
+    with pytest.raises(ValueError, match=r"not a cost profile|invalid literal"):
+        Costs.from_dict(data)
