@@ -27,7 +27,7 @@ _PATIENCE_TOKENS = 48
 """An insertion longer than this has left the old text; a short match near it means nothing."""
 _DRIFT_TOKENS = 3
 """Substitutions this long often have the length of what they replaced, as a renamed word has."""
-_PROOF_TOKENS = 2
+_PROOF_TOKENS = 8
 """A place that predicted less was a guess; its failure must not hide where a copy broke."""
 _WITNESSES = 8
 """Other occurrences asked what followed them; more would not change the answer."""
@@ -51,9 +51,9 @@ class Agreement(IntEnum):
 
 _LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15, 24)
 """Lower edges of the match lengths told apart; finer where each token still changes much."""
-_PRIORS = (0.30, 0.28, 0.45, 0.56, 0.63, 0.71, 0.80, 0.87, 0.93, 0.96)
-_ORIGIN_ODDS = (0.0, 0.3, 0.9)
-_AGREEMENT_ODDS = (0.0, 0.6, -0.7)
+_PRIORS = (0.08, 0.25, 0.38, 0.50, 0.60, 0.70, 0.80, 0.88, 0.94, 0.97)
+_ORIGIN_ODDS = (0.0, 0.1, 0.8)
+_AGREEMENT_ODDS = (0.0, 0.7, -0.8)
 
 
 def _signal(origin: Origin, agreement: Agreement, length_bin: int) -> Signal:
