@@ -128,9 +128,11 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
-    """New text. `origins` gives for each token its length in `text` and its source.
+    """New text: whole characters, and nothing that may yet become a stop string.
 
-    A source is a drafter's name, or "target" for a token that the target decoded itself.
+    `tokens` are those whose last character goes out with it; the text may be empty when they write
+    none. `origins` are (characters, source) in order and add up to the text. A source is a
+    drafter's name, "target" for what the target decoded itself, or "prompt" for an echo.
     """
 
     id: str

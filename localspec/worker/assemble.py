@@ -37,6 +37,9 @@ OnProgress = Callable[[str, float], None]
 _REPEATS = 3
 """Measurements of each row count: the median of three survives one stolen time slice."""
 
+_SAVE_SECONDS = 60.0
+"""A worker may be killed at any time; then no more than this of learning is lost."""
+
 _PROGRESS_STEP = 0.01
 
 
@@ -51,7 +54,9 @@ class Loaded:
     router: Router
     profile: Profile
     _parts: ExitStack
-    _measuring: Iterator[tuple[int, float]] | None
+    _measuring: Iterator[tuple[int, float]]
+    _saved_steps: int = -1
+    _saved_at: float = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -77,17 +82,16 @@ class Loaded:
 
         A request that comes meanwhile waits for two forwards at most.
         """
-        if self._measuring is None:
-            return False
         # Measuring empties its slot; a conversation that has come there is worth more.
-        blocked = self.engine.remembers(self.engine.target.n_slots - 1)
-        measured = None if blocked else next(self._measuring, None)
-        if measured is None:
-            self._measuring = None
+        free = not self.engine.remembers(self.engine.target.n_slots - 1)
+        if free and (measured := next(self._measuring, None)):
+            self.profile.costs.measured(*measured)
+            return True
+        now = time.monotonic()
+        if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
+            self._saved_steps, self._saved_at = self.engine.steps, now
             self.profile.save()
-            return False
-        self.profile.costs.measured(*measured)
-        return True
+        return False
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:

@@ -59,7 +59,7 @@ class Profile:
                     path,
                     Costs.from_dict(saved.costs),
                     Acceptance.from_dict(saved.acceptance),
-                    msgspec.convert(saved.shape, Shape),
+                    _shape(saved.shape),
                 )
         except FileNotFoundError:
             pass
@@ -78,3 +78,10 @@ class Profile:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
         except OSError as error:
             _log.warning("profile not saved path=%s reason=%s", self.path, error)
+
+
+def _shape(saved: dict[str, Any]) -> Shape:
+    """A whole shape: a default in the place of a lost field would break exactness in silence."""
+    if saved.keys() != asdict(Shape()).keys():
+        raise ValueError("the exactness class has other fields")
+    return msgspec.convert(saved, Shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -276,11 +277,8 @@ def test_a_damaged_profile_is_measured_anew(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stages_of(files)
     profile = next((tmp_path / "localspec" / "profiles").iterdir())
-    for damage in (
-        "",
-        "{",
-        '{"version": 1}',
-        profile.read_text().replace('"level":[', '"level":["'),
-    ):
+    whole = json.loads(profile.read_text())
+    parts = [json.dumps({**whole, part: {"nonsense": [1]}}) for part in ("costs", "shape")]
+    for damage in ("", "{", json.dumps({**whole, "version": 0}), *parts):
         profile.write_text(damage)
         assert "probe" in stages_of(files)[0]
