@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,16 +119,23 @@ class Service:
 
     def _take(self, request: Generate) -> None:
         """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
+        arrived_at = self._clock()
         try:
-            if any(request.id == other for other in self._ids()):
-                raise RequestError(f"A request with the id {request.id!r} is still running.")
-            order = self._loaded.intake.order(request)
+            order = self._order(request)
         except LocalSpecError as error:
             self._line.send(failed(request.id, error))
+        except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
+            _log.exception("intake failed id=%s", request.id)
+            self._line.send(failed(request.id, LocalSpecError(f"A bug: {error!r}.")))
         else:
-            self._waiting.append(_Waiting(order, self._clock()))
+            self._waiting.append(_Waiting(order, arrived_at))
 
-    def _ids(self) -> Iterable[str]:
+    def _order(self, request: Generate) -> Order:
+        if request.id in self._ids():
+            raise RequestError(f"A request with the id {request.id!r} is still running.")
+        return self._loaded.intake.order(request)
+
+    def _ids(self) -> Iterator[str]:
         yield from (waiting.order.request.id for waiting in self._waiting)
         yield from (answer.id for answer in self._answers.values())
 
