@@ -83,19 +83,20 @@ class Local:
 
     def __init__(self) -> None:
         self._bias: dict[str, float] = {}
+        self._odds: dict[str, float] = {}
 
     def correct(self, source: str, probability: float) -> float:
         """The probability for this session."""
-        bias = self._bias.get(source)
-        if not bias:
+        odds = self._odds.get(source)
+        if odds is None:
             return probability
-        odds = math.exp(bias) * probability / (1 - probability)
-        return odds / (1 + odds)
+        return odds * probability / (1 - probability + odds * probability)
 
     def observe(self, source: str, expected: float, *, accepted: bool) -> None:
         """One outcome and what `correct` had expected: a step of online logistic regression."""
         bias = _LOCAL_MEMORY * self._bias.get(source, 0.0) + _LOCAL_RATE * (accepted - expected)
-        self._bias[source] = max(-_LOCAL_LIMIT, min(_LOCAL_LIMIT, bias))
+        bias = max(-_LOCAL_LIMIT, min(_LOCAL_LIMIT, bias))
+        self._bias[source], self._odds[source] = bias, math.exp(bias)
 
 
 class Acceptance:

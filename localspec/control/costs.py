@@ -15,14 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 POINTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
 """Row counts worth measuring at load; every other one is interpolated until a round has used it."""
 
-_SHAPE = dict(
-    zip(POINTS, (1, 1.7, 2.3, 3, 3.5, 4, 4.5, 5, 5.2, 5.4, 6, 8.5, 11), strict=True),
+_SHAPE = (
+    np.array([*POINTS, 4096], dtype=float),
+    np.array([1, 1.7, 2.3, 3, 3.5, 4, 4.5, 5, 5.2, 5.4, 6, 8.5, 11, 1281]),
 )
 """Cost relative to one row before anything is measured: a slow CPU, so that it errs to plain."""
+_TABLE_ROWS = np.arange(1, 129)
+"""Row counts whose cost is kept ready: a round asks for dozens of them."""
 
 _FIRST_ROW_SECONDS = 0.03
 _FIRST_STEP, _FIRST_READ = 0.35, 0.09
@@ -96,29 +100,26 @@ class _Staircase:
 
     def measured(self, rows: int, log_seconds: float) -> None:
         """Correct the level and the offsets, each by its share in the uncertainty."""
+        predicted = float(self.log_seconds(np.array([rows]))[0])
         place = self.places.get(rows)
         if place is None:
-            place = self.add(rows, self.offset(rows), _POINT_VARIANCE)
+            shape = math.log(float(np.interp(rows, *_SHAPE)))
+            place = self.add(rows, predicted - self.level - shape, _POINT_VARIANCE)
         shares = self.covariance[0] + self.covariance[place]
         total = float(shares[0] + shares[place]) + _NOISE
-        predicted = self.mean[0] + self.mean[place] + math.log(_shape(rows))
-        self.mean += shares * (_clipped(log_seconds - float(predicted), total) / total)
+        self.mean += shares * (_clipped(log_seconds - predicted, total) / total)
         self.covariance -= np.outer(shares, shares) / total
         self.covariance[np.diag_indices_from(self.covariance)] += _POINT_DRIFT
         self.covariance[0, 0] += _LEVEL_DRIFT
 
-    def offset(self, rows: int) -> float:
-        """How far log cost lies above the prior shape: measured, between its neighbours, or 0."""
-        place = self.places.get(rows)
-        if place is not None:
-            return float(self.mean[place])
-        below = max((known for known in self.places if known < rows), default=None)
-        above = min((known for known in self.places if known > rows), default=None)
-        if below is None or above is None:
-            nearest = above if below is None else below
-            return 0.0 if nearest is None else self.offset(nearest)
-        share = (rows - below) / (above - below)
-        return (1 - share) * self.offset(below) + share * self.offset(above)
+    def log_seconds(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Level, shape, and an offset: measured, between those of its neighbours, or none."""
+        log_seconds: NDArray[np.float64] = self.mean[0] + np.log(np.interp(rows, *_SHAPE))
+        if self.places:
+            known = sorted(self.places)
+            offsets = [self.mean[self.places[row]] for row in known]
+            log_seconds += np.interp(rows, known, offsets)
+        return log_seconds
 
     def points(self) -> dict[int, tuple[float, float]]:
         """Offset and its variance, if the level were known, by row count."""
@@ -137,21 +138,17 @@ class Costs:
         self._staircase = _Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
-        self._relative: dict[int, float] = {}
+        self._table: list[float] | None = None
 
     # --- what it costs ----------------------------------------------------------------------------
 
     def target(self, rows: int) -> float:
         """Seconds of one target forward over `rows` >= 1 rows."""
-        return math.exp(self._staircase.level) * self.relative(rows)
-
-    def relative(self, rows: int) -> float:
-        """The same in units of the level, which cancels out of every decision."""
-        known = self._relative.get(rows)
-        if known is None:
-            known = math.exp(self._staircase.offset(rows)) * _shape(rows)
-            self._relative[rows] = known
-        return known
+        if self._table is None:
+            self._table = np.exp(self._staircase.log_seconds(_TABLE_ROWS)).tolist()
+        if rows <= len(self._table):
+            return self._table[rows - 1]
+        return math.exp(float(self._staircase.log_seconds(np.array([rows]))[0]))
 
     def draft(self, name: str, pending: int, depth: float) -> float:
         """Seconds to draft `depth` tokens one after another, reading `pending` tokens first.
@@ -178,7 +175,7 @@ class Costs:
         if rows < 1 or not 0 < seconds < math.inf:
             return
         self._staircase.measured(rows, math.log(seconds))
-        self._relative.clear()
+        self._table = None
 
     def measured_draft(self, name: str, pending: int, depth: int, seconds: float) -> None:
         """One drafting of `depth` tokens after reading `pending`; its larger part learns."""
@@ -237,20 +234,6 @@ class Costs:
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"not a cost profile: {error!r}") from error
         return costs
-
-
-def _shape(rows: int) -> float:
-    known = _SHAPE.get(rows)
-    if known is not None:
-        return known
-    last, before = POINTS[-1], POINTS[-2]
-    if rows > last:
-        slope = (_SHAPE[last] - _SHAPE[before]) / (last - before)
-        return _SHAPE[last] + slope * (rows - last)
-    above = next(point for point in POINTS if point > rows)
-    below = POINTS[POINTS.index(above) - 1]
-    share = (rows - below) / (above - below)
-    return (1 - share) * _SHAPE[below] + share * _SHAPE[above]
 
 
 def _clipped(error: float, variance: float) -> float:

@@ -50,11 +50,11 @@ def test_a_busy_machine_moves_the_level_and_leaves_the_stairs() -> None:
 def test_one_outlier_moves_nothing_far() -> None:
     """A round that was suspended for a minute says only that it was slow."""
     costs = learned(Machine(Q4_K, noise=0.02), random.Random(3))  # noqa: S311 — a simulation
-    before = {rows: costs.relative(rows) / costs.relative(1) for rows in POINTS}
+    before = {rows: costs.target(rows) / costs.target(1) for rows in POINTS}
     level = costs.target(1)
     costs.measured(4, 60.0)
     for rows in POINTS:
-        assert costs.relative(rows) / costs.relative(1) == pytest.approx(before[rows], rel=0.08)
+        assert costs.target(rows) / costs.target(1) == pytest.approx(before[rows], rel=0.08)
     assert costs.target(1) < 1.3 * level
 
 
