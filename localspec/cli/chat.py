@@ -191,8 +191,12 @@ def _pulled(error: LocalSpecError) -> bool:
     """True when the error is a model that can be pulled, the person agreed, and it is here now."""
     if PULL not in error.fix or not sys.stdin.isatty():
         return False
-    if not click.confirm(f"{error.message} Pull it now?", default=True, err=True):
-        return False
+    click.echo(error.message, err=True)
+    try:
+        if not click.confirm("Pull it now?", default=True, err=True):
+            return False
+    except click.Abort:
+        raise KeyboardInterrupt from None
     command = error.fix[error.fix.index(PULL) :].splitlines()[0].split()
     pull = [sys.executable, "-P", "-m", "localspec.cli.main", *command[1:4]]
     return subprocess.run(pull, check=False).returncode == 0  # noqa: S603  our own command
@@ -202,7 +206,7 @@ def _object(answer: Answer) -> dict[str, Any]:
     end = answer.end
     return {
         "content": answer.text,
-        "waited_seconds": answer.waited_seconds,
+        "waited_seconds": round(answer.waited_seconds, 3),
         "model": end.model if end else "",
         "finish_reason": end.reason if end else "",
         "usage": end.usage if end else {},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import deque
 from typing import BinaryIO
@@ -16,6 +17,8 @@ from localspec.client import Client
 from localspec.errors import ConfigError, LocalSpecError, NotRunning
 
 FOLLOW_SECONDS = 0.2
+ON_MACOS = sys.platform == "darwin"
+SERVICE_LOG = "less ~/Library/Logs/localspec.log" if ON_MACOS else "journalctl --user -u localspec"
 
 
 @click.command()
@@ -100,7 +103,7 @@ def logs(*, lines: int, follow: bool) -> None:
     except FileNotFoundError as error:
         raise LocalSpecError(
             f"There is no log at {path}: the daemon never ran in the background.",
-            fix="journalctl --user -u localspec  # where systemd runs it",
+            fix=f"{SERVICE_LOG}  # where it runs as a service",
         ) from error
     with file:
         for line in deque(file, maxlen=lines):

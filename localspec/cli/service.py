@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +24,17 @@ LABEL = "dev.localspec"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What keeps services on this platform: which file it reads where, and its commands."""
+    """What keeps services on this platform: which file it reads where, and its commands.
+
+    `escape` makes a path safe inside that file.
+    """
 
     shipped: str
     target: Path
     install: tuple[tuple[str, ...], ...]
     uninstall: tuple[tuple[str, ...], ...]
     status: tuple[str, ...]
+    escape: Callable[[str], str]
 
 
 def host() -> Host:
@@ -42,6 +48,7 @@ def host() -> Host:
             (("launchctl", "bootstrap", domain, str(target)),),
             (("launchctl", "bootout", f"{domain}/{LABEL}"),),
             ("launchctl", "print", f"{domain}/{LABEL}"),
+            html.escape,
         )
     configured = os.environ.get("XDG_CONFIG_HOME")
     base = Path(configured) if configured else Path.home() / ".config"
@@ -52,6 +59,7 @@ def host() -> Host:
         ((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", unit)),
         ((*systemctl, "disable", "--now", unit),),
         (*systemctl, "status", "--no-pager", unit),
+        _systemd_escape,
     )
 
 
@@ -107,16 +115,22 @@ def status() -> None:
     _run(host().status)
 
 
-def unit_text(chosen: Host) -> str:
+def unit_text(chosen: Host, python: str = sys.executable) -> str:
     """The shipped file with this installation's interpreter in it. Raises LocalSpecError."""
     path = paths.shipped(chosen.shipped)
     try:
-        return path.read_text(encoding="utf-8").replace(PLACEHOLDER, sys.executable)
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise LocalSpecError(
             f"The service file that travels with LocalSpec is missing: {path}.",
             fix="Install LocalSpec again.",
         ) from error
+    return text.replace(PLACEHOLDER, chosen.escape(python))
+
+
+def _systemd_escape(path: str) -> str:
+    """`path` between the quotes of an ExecStart=, where % begins a specifier."""
+    return path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
 def _run(command: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from scripted import PATIENCE_SECONDS, Peer
 
 from localspec.cli import launch
+from localspec.cli.daemon import SERVICE_LOG
 from localspec.cli.main import cli
 from localspec.client import Client
 
@@ -212,7 +213,7 @@ def test_logs_follows_also_when_the_log_is_emptied() -> None:
 
 
 def test_no_log_names_the_other_place_to_look() -> None:
-    """Under systemd the log is in the journal."""
+    """A service manager keeps the log where it keeps all of them."""
     result = localspec("logs")
     assert result.exit_code == 1
-    assert "journalctl" in result.stderr
+    assert SERVICE_LOG in result.stderr

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from localspec.cli.main import cli
-from localspec.cli.service import host
+from localspec.cli.service import host, unit_text
 
 
 @pytest.fixture
@@ -71,3 +71,10 @@ def test_a_machine_without_a_service_manager_says_what_works(
     result = service("status")
     assert result.exit_code == 1
     assert "localspec start" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="systemd's syntax")
+def test_a_path_with_every_special_character_stays_one_path() -> None:
+    """Percent signs, quotes and backslashes mean something to systemd."""
+    text = unit_text(host(), 'a b%c"d\\e')
+    assert r'ExecStart="a b%%c\"d\\e" -P -m localspec_daemon' in text
