@@ -173,7 +173,12 @@ class Registry:
             if name not in known:
                 alias = (_normal(entry.installed_file),)
                 known[name] = Model(
-                    name, None, entry.draft, entry.role, aliases=alias, from_catalog=True
+                    name,
+                    path=None,
+                    draft=entry.draft,
+                    role=entry.role,
+                    aliases=alias,
+                    from_catalog=True,
                 )
         return known
 

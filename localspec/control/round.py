@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from localspec.control.acceptance import Local, Yield
 from localspec.types import Draft, Signal, Token
@@ -87,7 +87,9 @@ class View:
 
     `free` holds one chain per free source with something to say, `budget` the most nodes that may
     be drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there
-    is a draft. `key` is the caller's own.
+    is a draft. `ease` is the mean probability that the target lately gave its own tokens, if that
+    is known: it tells, before a draft model has read anything, whether it would agree. `key` is the
+    caller's own.
     """
 
     free: tuple[Draft, ...] = ()
@@ -96,6 +98,7 @@ class View:
     remaining: float = 256.0
     always: bool = False
     memory: Memory | None = None
+    ease: float | None = None
     key: Any = None
 
 
@@ -148,3 +151,19 @@ class Round:
     views: tuple[View, ...]
     judged: tuple[Judged, ...]
     committed: tuple[tuple[Token, ...], ...]
+
+
+class Policy(Protocol):
+    """What decides the rounds: `controller.Controller`, or a fixed one in tests and benchmarks."""
+
+    def open_session(self) -> Memory | None:
+        """A memory for one request, put into each of its views."""
+
+    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
+        """Who drafts for each session, before drafting."""
+
+    def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
+        """How many leading nodes of each draft are verified, after drafting."""
+
+    def observe(self, round_: Round) -> None:
+        """Learn from one round."""

@@ -9,7 +9,8 @@ tokens alone, whatever was drafted, shared, reused or chunked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,16 +48,17 @@ def strict(target: Backend, *, can_roll_back: bool) -> Shape:
     Where no class is found, `bitwise` is False and speculation must stay off.
     """
     for largest in LARGEST:
-        remaining = list(MULTIPLES[: MULTIPLES.index(largest // 2) + 1])
+        remaining = [multiple for multiple in MULTIPLES if multiple < largest]
         for context in CONTEXTS:
             if context + SPAN + largest > target.context:
                 continue
-            reference = _replay(target, context, largest, [largest])
+            _read(target, context, largest)
+            reference = _replay(target, context, [largest], SPAN)
             remaining = [
                 multiple
                 for multiple in remaining
                 if np.array_equal(
-                    reference, _replay(target, context, largest, _mixture(multiple, largest))
+                    reference, _replay(target, context, _mixture(multiple, largest), SPAN)
                 )
             ]
         target.truncate(0, 0)
@@ -69,27 +71,24 @@ def strict(target: Backend, *, can_roll_back: bool) -> Shape:
 
 def standard(target: Backend, *, can_roll_back: bool) -> Shape:
     """Any rows in any forward, with a word on how far their logits differ. Leaves slot 0 empty."""
-    sizes = (1, 2, 4, 8, 16)
-    context = CONTEXTS[0]
-    if context + SPAN > target.context:
+    context, sizes = CONTEXTS[0], (1, 2, 4, 8)
+    span = max(sizes)
+    if context + span > target.context:
         return Shape(1, target.max_rows, can_roll_back, detail="context too short to probe")
-    single = _replay(target, context, context, [1], span=max(sizes))
-    same: list[int] = []
-    largest = 0.0
-    for size in sizes:
-        other = _replay(target, context, context, [size], span=max(sizes))
-        difference = float(np.abs(single - other).max())
-        largest = max(largest, difference)
-        if difference == 0.0:
-            same.append(size)
+    _read(target, context, context)
+    single = _replay(target, context, [1], span)
+    differences = {
+        size: float(np.abs(single - _replay(target, context, [size], span)).max()) for size in sizes
+    }
     target.truncate(0, 0)
-    bitwise = len(same) == len(sizes)
+    same = [size for size, difference in differences.items() if difference == 0.0]
     detail = (
-        f"1 to {max(sizes)} rows agree bit for bit"
-        if bitwise
-        else f"{', '.join(map(str, same))} rows agree, others differ by up to {largest:.2f}"
+        f"1 to {span} rows agree bit for bit"
+        if len(same) == len(sizes)
+        else f"{', '.join(map(str, same))} rows agree, others differ by up to "
+        f"{max(differences.values()):.2f}"
     )
-    return Shape(1, target.max_rows, can_roll_back, bitwise=bitwise, detail=detail)
+    return Shape(1, target.max_rows, can_roll_back, bitwise=len(same) == len(sizes), detail=detail)
 
 
 def _mixture(multiple: int, largest: int) -> list[int]:
@@ -97,36 +96,34 @@ def _mixture(multiple: int, largest: int) -> list[int]:
     return [min(largest, multiple * factor) for factor in (1, 3, 1, 2, 5, 1, 8)]
 
 
-def _replay(
-    target: Backend, context: int, chunk: int, sizes: Sequence[int], span: int = SPAN
-) -> Floats:
-    """Logits (span, n_vocab) of fixed tokens after `context` others, in forwards of `sizes`."""
-    random = np.random.default_rng(0)
-    tokens: list[Token] = random.integers(0, target.n_vocab, context + span).tolist()
+def _tokens(target: Backend, count: int) -> list[Token]:
+    """The same random tokens in every call; a longer list begins like a shorter one."""
+    tokens: list[Token] = np.random.default_rng(0).integers(0, target.n_vocab, count).tolist()
+    return tokens
+
+
+def _read(target: Backend, context: int, chunk: int) -> None:
+    """Put the first `context` tokens into slot 0, in forwards of `chunk` rows."""
+    tokens = _tokens(target, context)
     target.truncate(0, 0)
     for start in range(0, context, chunk):
-        rows = min(chunk, context - start)
-        target.decode(_rows(tokens, start, rows, wants_logits=False))
+        part = tokens[start : start + chunk]
+        target.decode([Row(token, start + index, 0) for index, token in enumerate(part)])
+
+
+def _replay(target: Backend, context: int, sizes: Sequence[int], span: int) -> Floats:
+    """Logits (span, n_vocab) of the tokens after `context` read ones, in forwards of `sizes`."""
+    tokens = _tokens(target, context + span)
+    target.truncate(0, context)
     found = []
     start = context
-    for size in _cycle(sizes):
-        if start >= context + span:
-            break
-        wanted = min(size, context + span - start)
-        padded = tokens[start : start + wanted] + tokens[-1:] * (size - wanted)
-        logits = target.decode(_rows([*tokens[:start], *padded], start, size, wants_logits=True))
-        found.append(logits[:wanted].copy())
-        start += wanted
+    forwards = itertools.cycle(sizes)
+    while start < context + span:
+        size = next(forwards)
+        part = tokens[start : start + size]
+        padded = part + tokens[-1:] * (size - len(part))
+        rows = [Row(token, start + index, 0, True) for index, token in enumerate(padded)]
+        found.append(target.decode(rows)[: len(part)].copy())
+        start += len(part)
         target.truncate(0, start)
     return np.concatenate(found)
-
-
-def _cycle(sizes: Sequence[int]) -> Iterator[int]:
-    while True:
-        yield from sizes
-
-
-def _rows(tokens: Sequence[Token], start: int, count: int, *, wants_logits: bool) -> list[Row]:
-    return [
-        Row(tokens[position], position, 0, wants_logits) for position in range(start, start + count)
-    ]

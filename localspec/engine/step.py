@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.control import scheduler
-from localspec.control.controller import Controller, Drafted, Judged, Neural, Round, View
+from localspec.control.round import Drafted, Judged, Neural, Policy, Round, View
 from localspec.control.scheduler import Need, Share
 from localspec.engine.exactness import Shape
 from localspec.engine.sampling import Sampler
@@ -83,7 +83,7 @@ class Engine:
         self,
         target: Backend,
         drafters: Mapping[str, Drafter],
-        controller: Controller,
+        controller: Policy,
         *,
         ends: frozenset[Token],
         shape: Shape,

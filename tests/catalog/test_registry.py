@@ -67,6 +67,19 @@ def test_a_catalog_model_has_its_draft_as_soon_as_that_is_here(tmp_path: Path) -
     assert found.draft_path == tmp_path / known[DRAFT].installed_file
 
 
+def test_a_model_that_is_not_here_still_has_its_role_and_draft(tmp_path: Path) -> None:
+    """Before the first pull the registry knows what the catalog says; the pull relies on it."""
+    for name, entry in entries.load().items():
+        model = Registry(tmp_path).find(name)
+
+        assert (model.path, model.file, model.role, model.draft) == (
+            None,
+            None,
+            entry.role,
+            entry.draft,
+        )
+
+
 def test_an_unknown_name_gets_the_nearest_ones_and_a_catalog_name_the_command(
     tmp_path: Path,
 ) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from localspec.control.controller import Controller
+from localspec.control.round import Policy
 from localspec.drafters import load
 from localspec.engine.exactness import Shape
 from localspec.engine.llama import Context, Model
@@ -49,7 +49,7 @@ class House:
     def engine(
         self,
         drafters: Mapping[str, Drafter],
-        policy: Controller,
+        policy: Policy,
         *,
         prefill_rows: int = 32,
         max_draft: int = 16,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from localspec.control.controller import Plan, Round, View
+from localspec.control.round import Plan, Round, View
 from localspec.engine.sampling import Sampler
 from localspec.types import Ask, Draft, DraftSession, Signal, Token
 
