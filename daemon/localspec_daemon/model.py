@@ -126,7 +126,8 @@ class Model:
     def unload(self) -> asyncio.Task[None]:
         """End the worker, or the loading; when the task is done, all memory is back.
 
-        From this call on no request reaches the old worker; a new one loads again.
+        From this call on no request reaches the old worker; a new one loads again. Wait for the
+        task behind a shield: it must end even when nobody waits any more.
         """
         worker, self.worker = self.worker, None
         loading, self._loading = self._loading, None

@@ -54,8 +54,12 @@ class Pool:
             task = asyncio.create_task(self._see_off(model))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
-            self.changed.set()
-            self.changed.clear()
+            self.notify()
+
+    def notify(self) -> None:
+        """Wake everybody who waits for a change."""
+        self.changed.set()
+        self.changed.clear()
 
     def tick(self, now: float) -> None:
         """Time has passed: look after hung workers, unload what was idle for long enough."""
@@ -81,7 +85,7 @@ class Pool:
     async def _see_off(self, model: Model) -> None:
         while model.requests:
             await self.changed.wait()
-        await model.unload()
+        await asyncio.shield(model.unload())
         self._retired.discard(model)
 
     async def _make_room(self, newcomer: Model) -> None:
@@ -107,7 +111,7 @@ class Pool:
                     self.retire(leaver)
                     await self.changed.wait()
                 else:
-                    await leaver.unload()
+                    await asyncio.shield(leaver.unload())
 
 
 def _same(one: Load, other: Load) -> bool:

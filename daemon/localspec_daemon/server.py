@@ -133,9 +133,9 @@ class Server:
                     task.result()
 
     async def _shutdown(self, runner: web.AppRunner) -> None:
-        notify("STOPPING=1", "STATUS=Draining")
         for site in list(runner.sites):
             await site.stop()
+        notify("STOPPING=1", "STATUS=Draining")
         seconds = self.supervisor.config.server.drain_seconds
         drained = asyncio.create_task(self.supervisor.drain(seconds))
         now = asyncio.create_task(self._now.wait())

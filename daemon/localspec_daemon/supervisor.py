@@ -217,6 +217,7 @@ class Supervisor:
             logging.getLogger("localspec").setLevel(config.server.log_level.upper())
         for model in list(self.pool.models.values()):
             await self._refresh(model)
+        self.pool.notify()
 
     async def tick(self) -> None:
         """Look after the workers for ever."""

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import socket
 import sys
-from pathlib import Path
 
 from localspec import frames
 from localspec.protocol import (
@@ -96,9 +96,15 @@ class Peer:
             os.kill(os.getpid(), signal.SIGILL)
         if load.model.startswith("gated"):
             self.send(Progress("target", 0.42))
-            Path(load.target_path + ".fifo").read_bytes()
+            self.wait_at(load.target_path + ".fifo")
         self.send(ready(load))
         self.beat()
+
+    def wait_at(self, fifo: str) -> None:
+        """Until somebody has opened and closed the FIFO, or the supervisor says something."""
+        gate = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        select.select([gate, self.connection], [], [])
+        os.close(gate)
 
     def answer(self, request: Generate) -> None:
         """Act out the first word of the prompt."""

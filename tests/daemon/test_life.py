@@ -1,0 +1,224 @@
+"""The daemon as a process: start, signals, end, and what the service manager hears."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.cli.launch import Watch
+from localspec.client import Client, End, Event, Piece, Waiting
+from localspec.errors import NotRunning, ShuttingDown, WorkerCrashed
+
+SERVE = Path(__file__).with_name("serve.py")
+HELLO = [{"role": "user", "content": "say hello"}]
+WAIT = [{"role": "user", "content": "wait"}]
+
+
+class Process:
+    """A daemon process that has told the service manager that it is ready."""
+
+    def __init__(self, house: Any, manager: socket.socket) -> None:
+        self.house = house
+        self.manager = manager
+        self.client = Client(house.socket)
+        self.popen = subprocess.Popen(
+            [sys.executable, SERVE, house.config_path, house.socket],
+            env=os.environ | {"NOTIFY_SOCKET": manager.getsockname()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.hear().startswith("READY=1")
+
+    def hear(self) -> str:
+        """The next thing that it tells the service manager."""
+        return self.manager.recv(4096).decode()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.popen.send_signal(number)
+
+    def end(self) -> str:
+        """Wait for an orderly exit; what it wrote to stdout."""
+        out, err = self.popen.communicate(timeout=30)
+        assert self.popen.returncode == 0, err
+        return out
+
+    def worker(self) -> int:
+        """The process of the loaded model."""
+        return int(self.client.status()["models"][0]["pid"])
+
+
+@pytest.fixture
+def start(house: Any, tmp_path: Path) -> Iterator[Callable[[], Process]]:
+    """Starts daemons in the house; whatever still runs at the end is killed."""
+    started: list[Process] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "n"))
+        manager.settimeout(30)
+
+        def run() -> Process:
+            started.append(Process(house, manager))
+            return started[-1]
+
+        yield run
+        for process in started:
+            process.popen.kill()
+            process.popen.communicate()
+
+
+def first_piece(events: Iterator[Event]) -> str:
+    """The first text of an answer."""
+    return next(event.text for event in events if isinstance(event, Piece))
+
+
+def test_sigterm_ends_an_idle_daemon_with_nothing_left(house: Any, start: Any) -> None:
+    """Exit code 0, no socket, no worker; native code was never in this process."""
+    daemon = start()
+    assert isinstance(list(daemon.client.chat(HELLO))[-1], End)
+    worker = daemon.worker()
+    with Watch(worker) as watch:
+        daemon.signal(signal.SIGTERM)
+        assert "STOPPING=1" in daemon.hear()
+        assert daemon.end() == "native modules: []\n"
+        assert watch.wait(10)
+    assert not house.socket.exists()
+
+
+def test_a_drain_that_is_over_ends_streams_with_a_last_event(house: Any, start: Any) -> None:
+    """`server_shutdown`, not silence, for a stream that would not end by itself."""
+    house.configure(server={"drain_seconds": 0.1})
+    daemon = start()
+    events = daemon.client.chat(WAIT)
+    assert first_piece(events) == "waiting"
+    daemon.signal(signal.SIGTERM)
+    with pytest.raises(ShuttingDown):
+        list(events)
+    daemon.end()
+
+
+def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: Any) -> None:
+    """The answer that was being waited for comes whole; nobody else gets in meanwhile."""
+    house.add("gated")
+    house.configure(models={"default": "gated"}, server={"drain_seconds": 60})
+    os.mkfifo(house.models / "gated.gguf.fifo")
+    daemon = start()
+    events = daemon.client.chat(HELLO)
+    assert next(events) == Waiting("loading target 0%")
+    daemon.signal(signal.SIGTERM)
+    assert "STOPPING=1" in daemon.hear()
+    with pytest.raises(NotRunning):
+        Client(house.socket).status()
+    second = subprocess.run(
+        [sys.executable, "-P", "-m", "localspec_daemon", "--socket", house.socket],
+        capture_output=True,
+        check=False,
+    )
+    assert second.returncode == 1
+    (house.models / "gated.gguf.fifo").write_bytes(b"")
+    assert first_piece(events) == "hello"
+    assert isinstance(list(events)[-1], End)
+    daemon.end()
+
+
+def test_a_second_sigterm_is_obeyed_at_once(house: Any, start: Any) -> None:
+    """Whoever asks twice does not wait for the drain."""
+    house.configure(server={"drain_seconds": 3600})
+    daemon = start()
+    events = daemon.client.chat(WAIT)
+    assert first_piece(events) == "waiting"
+    daemon.signal(signal.SIGTERM)
+    assert "STOPPING=1" in daemon.hear()
+    daemon.signal(signal.SIGTERM)
+    with pytest.raises(ShuttingDown):
+        list(events)
+    daemon.end()
+    assert not house.socket.exists()
+
+
+def test_a_killed_daemon_leaves_no_worker_and_the_next_one_starts(house: Any, start: Any) -> None:
+    """Workers read the end of their channel; the stale socket is replaced."""
+    daemon = start()
+    list(daemon.client.chat(HELLO))
+    with Watch(daemon.worker()) as watch:
+        daemon.signal(signal.SIGKILL)
+        assert watch.wait(10)
+    assert house.socket.exists()
+    assert isinstance(list(start().client.chat(HELLO))[-1], End)
+
+
+def test_a_killed_worker_ends_its_stream_and_not_the_daemon(start: Any) -> None:
+    """Kill -9 in the middle of a stream: an error event, the same supervisor, an answer next."""
+    daemon = start()
+    events = daemon.client.chat(WAIT)
+    assert first_piece(events) == "waiting"
+    before = daemon.client.status()
+    os.kill(daemon.worker(), signal.SIGKILL)
+    with pytest.raises(WorkerCrashed, match="SIGKILL"):
+        list(events)
+    assert isinstance(list(daemon.client.chat(HELLO))[-1], End)
+    after = daemon.client.status()
+    assert after["pid"] == before["pid"]
+    assert after["models"][0]["last_crash"] == "SIGKILL"
+
+
+def test_of_two_daemons_that_start_at_once_one_serves(house: Any, start: Any) -> None:
+    """The other ends with exit code 1 and says who owns the socket."""
+    daemon = start()
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "localspec_daemon", "--socket", house.socket],
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    for racer in racers:
+        _, err = racer.communicate(timeout=30)
+        assert (racer.returncode, b"Another daemon owns" in err) == (1, True)
+    assert daemon.client.status()["pid"] == daemon.popen.pid
+
+
+def test_a_bad_configuration_keeps_a_daemon_from_starting(house: Any) -> None:
+    """Exit code 78, which the service manager does not restart, and the nearest right key."""
+    house.config_path.write_text("[server]\nkeep_alife = '1m'\n")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "localspec_daemon",
+         "--config", house.config_path, "--socket", house.socket],
+        capture_output=True, check=False, text=True,
+    )  # fmt: skip
+    assert done.returncode == 78
+    assert "Did you mean server.keep_alive?" in done.stderr
+    assert not house.socket.exists()
+
+
+def test_signals_at_any_moment_end_the_daemon_in_order(house: Any, start: Any) -> None:
+    """SIGTERM while clients come and go: exit code 0 each time, every client hears an end."""
+    house.configure(server={"drain_seconds": 0.05})
+    for moment in range(8):
+        daemon = start()
+        ends: list[object] = []
+
+        def client(daemon: Process = daemon, ends: list[object] = ends) -> None:
+            try:
+                ends.append(list(daemon.client.chat(HELLO))[-1])
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is an end
+                ends.append(error)
+
+        threads = [threading.Thread(target=client) for _ in range(moment)]
+        for thread in threads:
+            thread.start()
+        daemon.signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(30)
+        assert len(ends) == moment
+        assert "STOPPING=1" in daemon.hear()
+        daemon.end()

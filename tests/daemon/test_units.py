@@ -1,0 +1,88 @@
+"""The service files that travel with LocalSpec."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import plistlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.errors import ConfigError
+
+UNIT = paths.shipped("daemon/systemd/localspec.service")
+AGENT = paths.shipped("daemon/launchd/dev.localspec.plist")
+
+
+def unit() -> configparser.ConfigParser:
+    """The systemd unit, read as systemd reads it: case matters."""
+    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(UNIT.read_text(encoding="utf-8"))
+    return parser
+
+
+def test_the_unit_runs_the_daemon_and_reloads_it() -> None:
+    """Its readiness is told, HUP reloads, TERM reaches the supervisor alone."""
+    service = unit()["Service"]
+    assert service["Type"] == "notify"
+    assert service["ExecStart"] == '"@PYTHON@" -P -m localspec_daemon'
+    assert service["ExecReload"].endswith("-HUP $MAINPID")
+    assert service["KillMode"] == "mixed"
+    assert unit()["Install"]["WantedBy"] == "default.target"
+
+
+def test_a_configuration_error_is_not_tried_again() -> None:
+    """The exit code in the unit is the error's."""
+    assert unit()["Service"]["RestartPreventExitStatus"] == str(ConfigError.exit_code)
+
+
+def test_nothing_in_the_unit_hides_the_gpu_or_needs_privileges() -> None:
+    """Directives that need namespaces fail or blind the worker in a user's manager."""
+    forbidden = {"PrivateDevices", "DeviceAllow", "MemoryDenyWriteExecute", "ProtectSystem",
+                 "ProtectHome", "PrivateTmp", "PrivateNetwork", "User", "DynamicUser"}  # fmt: skip
+    assert not forbidden & set(unit()["Service"])
+    assert unit()["Service"]["NoNewPrivileges"] == "true"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    """`systemd-analyze verify`, with an interpreter put in as the install command does."""
+    path = tmp_path / "localspec.service"
+    path.write_text(UNIT.read_text(encoding="utf-8").replace("@PYTHON@", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "--user", "verify", path],
+        env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_agent_runs_the_daemon_and_keeps_it_alive() -> None:
+    """After a crash, not after an orderly end; the log is where macOS keeps logs."""
+    agent = plistlib.loads(AGENT.read_bytes())
+    assert agent["Label"] == AGENT.stem
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+    assert agent["Umask"] == 0o077
+    shell, option, command, python = agent["ProgramArguments"]
+    assert (shell, option, python) == ("/bin/sh", "-c", "@PYTHON@")
+    assert "$HOME/Library/Logs/" in command
+
+
+def test_the_agents_shell_becomes_the_interpreter_it_was_given(tmp_path: Path) -> None:
+    """Also when its path has a space; the output is in the log."""
+    (tmp_path / "Library" / "Logs").mkdir(parents=True)
+    python = tmp_path / "a python"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o700)
+    arguments = plistlib.loads(AGENT.read_bytes())["ProgramArguments"][:-1]
+    subprocess.run([*arguments, python], env={"HOME": str(tmp_path)}, check=True)
+    log = (tmp_path / "Library" / "Logs" / "localspec.log").read_text()
+    assert log == "-P -m localspec_daemon\n"
