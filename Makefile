@@ -83,7 +83,8 @@ endef
 # Prints the path of a llama-cpp-python wheel compiled for this machine. Wheels are kept in a cache of
 # our own, keyed by all that shapes them, because pip's cache forgets the flags a wheel came from.
 #
-# * No AMX: GCC before 12.4 and 13.3 drops the stores that set up the tiles, and the kernels crash.
+# * AMX: GCC before 12.4 and 13.3 takes the stores that set up the tiles for dead, and the kernels
+#   crash; so on such a CPU GCC is told to keep them. AMX reads a prompt 1.6 times as fast.
 # * No LLAVA, no common: LocalSpec uses neither, and they are most of the compile time. The package
 #   forces `common` on in CMake's cache; a plain variable of that name goes before the cache.
 # * CUDA where there are both a compiler for it and a card; Metal is on by default.
@@ -95,17 +96,17 @@ if ! command -v $(CXX) >/dev/null; then
     exit 1
 fi
 PATH="$$PATH:/usr/local/cuda/bin"
-no_amx="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
-case $$(uname -m) in
-    x86_64 | amd64) $(CXX) $$no_amx -E -x c++ /dev/null >/dev/null 2>&1 || no_amx= ;;
-    *) no_amx= ;;
-esac
+keep_stores=
+if grep -q amx_int8 /proc/cpuinfo 2>/dev/null &&
+    ! $(CXX) -dM -E -x c++ /dev/null 2>/dev/null | grep -q __clang__; then
+    keep_stores="-fno-dse -fno-tree-dse"
+fi
 cuda=
 if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then cuda=-DGGML_CUDA=on; fi
-export CFLAGS="$${CFLAGS:-} $$no_amx" CXXFLAGS="$${CXXFLAGS:-} $$no_amx"
+export CXXFLAGS="$${CXXFLAGS:-} $$keep_stores"
 export CMAKE_ARGS="-DLLAVA_BUILD=OFF $$cuda $${CMAKE_ARGS:-}"
 key=$$({
-    echo "$(LLAMA) $$CMAKE_ARGS $$CFLAGS $$CXXFLAGS"
+    echo "$(LLAMA) $$CMAKE_ARGS $$CXXFLAGS"
     $(CXX) --version
     $(BIN)/python -c 'import sysconfig; print(sysconfig.get_platform())'
     grep -m 1 -E '^(flags|Features)' /proc/cpuinfo || sysctl -n machdep.cpu.brand_string
