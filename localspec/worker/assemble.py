@@ -111,6 +111,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         )
         if profile.shape is None:
             profile.shape = loader.probe(target)
+            profile.save()  # probing takes long; a worker killed early must not do it again
         shape = profile.shape
         sources, off = loader.drafters(target, shape)
         engine = Engine(

@@ -26,6 +26,7 @@ from localspec.protocol import (
     Heartbeat,
     Load,
     Message,
+    Progress,
     Quit,
     Refused,
 )
@@ -151,6 +152,19 @@ def test_quit_is_answered_by_goodbye_and_exit_code_0(fresh: Worker, files: Files
     assert isinstance(fresh.until(is_last)[-1], Goodbye)
     assert fresh.receive() is None
     assert fresh.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_worker_killed_early_has_probed_for_good(files: Files, tmp_path: Path) -> None:
+    """What the first load found out about exactness is on disk before the model is ready."""
+    stages = []
+    for _ in range(2):
+        worker = Worker(tmp_path)
+        worker.send(load(files))
+        events = worker.until_ready()
+        worker.process.kill()
+        worker.close()
+        stages.append({event.stage for event in events if isinstance(event, Progress)})
+    assert stages[0] - stages[1] == {"probe"}
 
 
 def test_it_leaves_when_the_supervisor_is_gone(fresh: Worker, files: Files) -> None:
