@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from time import monotonic
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 import click
@@ -17,6 +18,10 @@ from localspec.client import End, Piece
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
+
+REDRAW_SECONDS = 1 / 15
+DRAWING_SHARE = 0.1
+"""At most this share of time goes into drawing: the processor is the model's, too."""
 
 PALETTE = ("green", "cyan", "magenta", "yellow")
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -122,7 +127,7 @@ class MarkdownSink:
     change its meaning later.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
         from markdown_it import MarkdownIt  # noqa: PLC0415  slow, and the model is computing
         from rich.live import Live  # noqa: PLC0415  as above
 
@@ -130,6 +135,8 @@ class MarkdownSink:
         self._parse = MarkdownIt().enable("table").parse
         self._open = ""
         self._begun = False
+        self._clock = clock
+        self._redraw_at = clock()
         self._live: Live = Live(
             console=console,
             auto_refresh=False,
@@ -144,13 +151,20 @@ class MarkdownSink:
         self._open += printable(piece.text)
         if "\n" in piece.text:
             self._print_finished()
-        self._live.update(_tail(self._open, self._console), refresh=True)
+        if self._clock() >= self._redraw_at:
+            self._redraw()
 
     def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
         """Print what is still open, whole or not."""
         self._live.stop()
         self._print(self._open)
         self._open = ""
+
+    def _redraw(self) -> None:
+        start = self._clock()
+        self._live.update(_tail(self._open, self._console), refresh=True)
+        spent_seconds = self._clock() - start
+        self._redraw_at = start + max(REDRAW_SECONDS, spent_seconds / DRAWING_SHARE)
 
     def _print_finished(self) -> None:
         complete = self._open[: self._open.rfind("\n") + 1]

@@ -77,7 +77,7 @@ def test_speculation_changes_the_speed_and_not_the_text(user: User) -> None:
     assert plain["content"] == drafted["content"]
     assert plain["timings"]["draft_n"] == 0
     assert drafted["timings"]["draft_n_accepted"] > 0
-    assert plain["usage"] == drafted["usage"]
+    assert plain["usage"]["completion_tokens"] == drafted["usage"]["completion_tokens"]
 
 
 def test_a_pipe_is_answered_in_pieces_that_add_up(user: User) -> None:

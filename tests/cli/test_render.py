@@ -1,0 +1,162 @@
+"""How answers look while they grow: the law of the Markdown sink, and what may reach a terminal."""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.markdown import Markdown
+
+from localspec.cli.render import MarkdownSink, Notice, OriginSink, PlainSink, printable
+from localspec.client import End, Piece
+
+DOCUMENT = """\
+Title
+=====
+
+A paragraph with `code`
+that goes on, and *ends*.
+
+```python
+def f(x):
+
+    return x  # a blank line above
+
+# not a title
+```
+1. first
+
+   its paragraph
+
+2. second
+   - nested
+3. third
+
+> quoted
+continued
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+    indented code
+
+- - -
+Last words without an end"""
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Yes."""
+        return True
+
+
+def shown(pieces: list[str]) -> list[str]:
+    """The lines on the screen after an answer in `pieces`, blank ones left out."""
+    console = Console(file=io.StringIO(), width=60, force_terminal=False, highlight=False)
+    sink = MarkdownSink(console)
+    for piece in pieces:
+        sink.write(Piece(piece))
+    sink.close(End("stop"))
+    return lines(console)
+
+
+def lines(console: Console) -> list[str]:
+    """What was printed, without blank lines and padding."""
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    """`text` in pieces."""
+    edges = [0, *sorted(places), len(text)]
+    return [text[start:end] for start, end in pairwise(edges)]
+
+
+@given(st.lists(st.integers(0, len(DOCUMENT)), max_size=40))
+@settings(deadline=None, max_examples=40)
+def test_an_answer_in_pieces_ends_as_the_whole_text_would(places: list[int]) -> None:
+    """However tokens cut the text, every block is printed once, in order, as one parse has it."""
+    whole = Console(file=io.StringIO(), width=60, force_terminal=False, highlight=False)
+    whole.print(Markdown(DOCUMENT))
+    assert shown(cut(DOCUMENT, places)) == lines(whole)
+
+
+@given(st.text(alphabet="ab `*#>-1.\n|\t", max_size=200), st.lists(st.integers(0, 200)))
+@settings(deadline=None, max_examples=100)
+def test_no_text_is_lost_or_doubled(text: str, places: list[int]) -> None:
+    """Letters on the screen are the letters of the answer, whatever half-written Markdown it is."""
+    places = [min(place, len(text)) for place in places]
+    letters = [c for line in shown(cut(text, places)) for c in line if c in "ab"]
+    expected = [c for line in shown([text]) for c in line if c in "ab"]
+    assert letters == expected
+
+
+def test_only_the_open_block_is_redrawn_and_never_more_than_the_screen() -> None:
+    """What is finished is never written again; of a long list the last lines are shown."""
+    screen = Terminal()
+    console = Console(file=screen, width=60, height=10, force_terminal=True, highlight=False)
+    seconds = [0.0]
+    sink = MarkdownSink(console, clock=lambda: seconds[0])
+    sink.write(Piece("Finished block.\n\n- item 0\n"))
+    for number in range(1, 30):
+        start, seconds[0] = screen.tell(), number
+        sink.write(Piece(f"- item {number}\n"))
+        frame = screen.getvalue()[start:]
+        assert "Finished" not in frame
+        assert f"item {number}" in frame
+        assert frame.count("\x1b[1A") < 10  # lines that the cursor goes up to draw over
+    sink.close(None)
+    assert screen.getvalue().count("item 0") > 1
+
+
+def test_drawing_takes_a_small_share_of_the_time() -> None:
+    """A drawing that took a second is not followed by another for ten; nothing is lost by it."""
+    screen = Terminal()
+    console = Console(file=screen, width=60, force_terminal=True, highlight=False)
+    seconds = iter([0.0, 0.0, 0.0, 1.0, 9.9, 10.0, 10.0, 10.0])
+    sink = MarkdownSink(console, clock=lambda: next(seconds))
+    frames = []
+    for word in ("one", "two", "three"):
+        start = screen.tell()
+        sink.write(Piece(f"{word} "))
+        frames.append("".join(w for w in ("one", "two", "three") if w in screen.getvalue()[start:]))
+    assert frames == ["one", "", "onetwothree"]
+    sink.close(None)
+
+
+def test_a_pipe_gets_bytes_as_they_are_and_a_terminal_gets_text() -> None:
+    """Escape sequences stop at the terminal, newlines and tabs do not."""
+    evil = "a\x1b[2J\tb\x9b\x07\n"
+    pipe, terminal = io.StringIO(), Terminal()
+    for stream in (pipe, terminal):
+        sink = PlainSink(stream)
+        sink.write(Piece(evil))
+        sink.close(None)
+    assert pipe.getvalue() == evil
+    assert terminal.getvalue() == printable(evil) == "a[2J\tb\n"
+
+
+def test_origins_that_do_not_cover_the_text_lose_nothing() -> None:
+    """A newer daemon may say less than we expect; the text comes first."""
+    console = Console(file=io.StringIO(), width=60)
+    sink = OriginSink(console)
+    sink.write(Piece("abc", ((1, "lookup"),)))
+    sink.write(Piece("d", ((0, "model"), (9, "target"))))
+    sink.close(None)
+    assert lines(console)[0] == "abcd"
+
+
+def test_a_notice_is_replaced_on_a_terminal_and_gone_before_the_answer() -> None:
+    """The last thing written is the code that clears the line."""
+    terminal = Terminal()
+    notice = Notice(terminal)
+    notice.show("loading target 1%")
+    notice.show("loading target 2%")
+    notice.clear()
+    assert terminal.getvalue().endswith("loading target 2%\r\x1b[K")
