@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from localspec.catalog.registry import Model as Entry
 from localspec.protocol import DeviceMemory
 from localspec_daemon.model import Model
 
@@ -77,8 +79,27 @@ class Status(msgspec.Struct, frozen=True):
     models: list[ModelStatus]
 
 
-def of_model(model: Model, *, default: bool, size_bytes: int | None = None) -> ModelStatus:
-    """A model that the pool knows, as it is now."""
+def of_models(
+    known: Mapping[str, Model], entries: Sequence[Entry], default: str
+) -> list[ModelStatus]:
+    """The models on this machine that can be asked, and whatever else the pool still knows."""
+    statuses = {name: _of_model(model, default=name == default) for name, model in known.items()}
+    for entry in entries:
+        if entry.name in statuses:
+            status = statuses[entry.name]
+            statuses[entry.name] = msgspec.structs.replace(status, size_bytes=entry.size_bytes)
+        elif entry.role == "target":
+            statuses[entry.name] = ModelStatus(
+                name=entry.name,
+                state="unloaded",
+                default=entry.name == default,
+                target_path=str(entry.path),
+                size_bytes=entry.size_bytes,
+            )
+    return sorted(statuses.values(), key=lambda status: (not status.default, status.name))
+
+
+def _of_model(model: Model, *, default: bool) -> ModelStatus:
     now = asyncio.get_running_loop().time()
     status = ModelStatus(
         name=model.name,
@@ -86,7 +107,6 @@ def of_model(model: Model, *, default: bool, size_bytes: int | None = None) -> M
         default=default,
         target_path=model.load.target_path,
         draft_path=model.load.draft_path,
-        size_bytes=size_bytes,
         loading=stage(model),
         error=model.error.message if model.error else None,
         last_crash=model.last_crash or None,

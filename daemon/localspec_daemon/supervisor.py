@@ -20,7 +20,7 @@ from localspec.protocol import Generate, Load, Progress
 from localspec_daemon.journal import Record, Tally
 from localspec_daemon.model import FileIdentity, Model
 from localspec_daemon.pool import Pool
-from localspec_daemon.status import ModelStatus, Status, of_model, stage
+from localspec_daemon.status import Status, of_models, stage
 from localspec_daemon.worker import COMMAND, StreamEvent
 
 _log = logging.getLogger("localspec.supervisor")
@@ -137,27 +137,14 @@ class Supervisor:
         found = await asyncio.to_thread(self.registry.resolve, name)
         return await asyncio.to_thread(self.registry.find, found.name)
 
-    async def model_statuses(self) -> list[ModelStatus]:
-        """The state of every model on this machine, loaded or not."""
-        default = self.config.models.default
-        entries = await self.entries()
-        return [
-            of_model(known, default=entry.name == default, size_bytes=entry.size_bytes)
-            if (known := self.pool.models.get(entry.name))
-            else ModelStatus(
-                name=entry.name,
-                state="unloaded",
-                default=entry.name == default,
-                target_path=str(entry.path),
-                size_bytes=entry.size_bytes,
-            )
-            for entry in entries
-            if entry.role == "target" or entry.name in self.pool.models
-        ]
-
     async def status(self) -> Status:
-        """Everything that `localspec status` shows."""
-        config = self.config
+        """Everything that `localspec status` shows; it answers whatever else is broken."""
+        config, problem = self.config, self.config_error
+        entries: list[Entry] = []
+        try:
+            entries = await self.entries()
+        except LocalSpecError as error:
+            problem = problem or str(error)
         return Status(
             version=VERSION,
             pid=os.getpid(),
@@ -166,13 +153,13 @@ class Supervisor:
             socket=self.socket,
             tcp=self.tcp or None,
             config_path=str(self.config_path),
-            config_error=self.config_error,
+            config_error=problem,
             restart_needed=self.restart_needed(),
             models_directory=str(self.models_directory),
             default_model=config.models.default,
             max_loaded=config.server.max_loaded,
             loading=next(filter(None, map(stage, self.pool.models.values())), None),
-            models=await self.model_statuses(),
+            models=of_models(self.pool.models, entries, config.models.default),
         )
 
     def ailment(self) -> str | None:

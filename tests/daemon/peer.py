@@ -103,7 +103,7 @@ class Peer:
     def wait_at(self, fifo: str) -> None:
         """Until somebody has opened and closed the FIFO, or the supervisor says something."""
         gate = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-        select.select([gate, self.connection], [], [])
+        select.select([gate, self.connection.fileno()], [], [])
         os.close(gate)
 
     def answer(self, request: Generate) -> None:

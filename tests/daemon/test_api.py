@@ -151,6 +151,23 @@ def test_the_status_tells_what_each_model_is_and_does(house: Any, daemon: Any) -
     asyncio.run(scene())
 
 
+def test_the_status_answers_when_the_models_directory_is_broken(house: Any, daemon: Any) -> None:
+    """Whoever wants to know what is wrong is told, not refused."""
+    (house.models / "drafts.json").write_text("{")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            report = await it.get("/v1/status")
+            assert "drafts.json cannot be read" in report["config_error"]
+            assert report["models"] == []
+            assert (await it.ask("say hi"))[0] == 400
+            (house.models / "drafts.json").unlink()
+            assert (await it.ask("say hi"))[0] == 200
+            assert (await it.get("/v1/status"))["config_error"] is None
+
+    asyncio.run(scene())
+
+
 def test_metrics_use_the_names_that_dashboards_know(house: Any, daemon: Any) -> None:
     """llama-server's counters, sums over all finished requests, that survive the worker."""
 

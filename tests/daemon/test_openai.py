@@ -14,6 +14,7 @@ from localspec.errors import ContextOverflow, RequestError
 from localspec.protocol import Delta, Finished, Message, SpeculationReport, Timings, Usage
 from localspec.types import SamplingParams, SourceCount
 from localspec_daemon.dialects import openai
+from localspec_daemon.dialects.openai_types import ChatRequest, CompletionRequest
 
 HELLO = [{"role": "user", "content": "hello"}]
 SOURCES = {"lookup": SourceCount(7, 3, [1], [1])}
@@ -233,9 +234,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner),
     max_leaves=6,
 )  # fmt: skip
-fields = st.sampled_from(
-    [*openai.ChatRequest.__struct_fields__, *openai.CompletionRequest.__struct_fields__]
-)
+fields = st.sampled_from([*ChatRequest.__struct_fields__, *CompletionRequest.__struct_fields__])
 
 
 @given(st.dictionaries(fields, json_values, max_size=5))

@@ -1,0 +1,273 @@
+"""The whole way: a client's library, the socket, the supervisor, the real worker, llama.cpp."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import gguf
+import httpx2
+import msgspec
+import numpy as np
+import openai
+import pytest
+import tiny
+
+from localspec_daemon.worker import COMMAND
+
+TEXT = "def add(a, b):\n    return a + b\n" * 4
+
+
+@pytest.fixture
+def real(house: Any, daemon: Any) -> Any:
+    """A house with a small real pair; enter `daemon(house)` to serve it with the real worker."""
+    (house.models / "alpha.gguf").unlink()
+    tiny.build(house.models / "alpha.gguf")
+    tiny.build(house.models / "little.gguf", like=0, noise=0.02)
+    (house.models / "drafts.json").write_text('{"alpha":"little"}')
+    house.configure(engine={"context": 512, "slots": 2, "exactness": "strict"})
+    return lambda: daemon(house, COMMAND)
+
+
+async def in_thread(function: Any, *arguments: Any) -> Any:
+    """A blocking client beside the daemon's loop."""
+    return await asyncio.to_thread(function, *arguments)
+
+
+def openai_client(house: Any) -> openai.OpenAI:
+    """OpenAI's own client on the Unix socket."""
+    transport = httpx2.HTTPTransport(uds=str(house.socket))
+    return openai.OpenAI(
+        base_url="http://localspec/v1",
+        api_key="none",
+        max_retries=0,
+        http_client=openai.DefaultHttpxClient(transport=transport),
+    )
+
+
+def test_the_openai_client_streams_and_asks_from_the_socket(house: Any, real: Any) -> None:
+    """Stream and whole answer are the same text for the same seed; models are listed."""
+
+    def scene() -> None:
+        with openai_client(house) as client:
+            common: Any = {
+                "model": "alpha",
+                "messages": [{"role": "user", "content": TEXT}],
+                "max_tokens": 24,
+                "seed": 7,
+                "temperature": 0.8,
+            }
+            chunks = list(
+                client.chat.completions.create(
+                    **common, stream=True, stream_options={"include_usage": True}
+                )
+            )
+            text = "".join(
+                chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices
+            )
+            whole = client.chat.completions.create(**common)
+            assert text
+            assert whole.choices[0].message.content == text
+            assert chunks[-1].usage is not None
+            assert chunks[-1].usage.completion_tokens == 24
+            assert chunks[-2].choices[0].finish_reason == "length"
+            assert [model.id for model in client.models.list()] == ["alpha", "little"]
+            with pytest.raises(openai.NotFoundError):
+                client.chat.completions.create(**common | {"model": "nobody"})
+            with pytest.raises(openai.BadRequestError):
+                client.chat.completions.create(**common | {"messages": []})
+            completion = client.completions.create(model="alpha", prompt="def add", max_tokens=4)
+            assert completion.usage is not None
+            assert completion.usage.completion_tokens == 4
+
+    async def served() -> None:
+        async with real():
+            await in_thread(scene)
+
+    asyncio.run(served())
+
+
+def test_speculation_is_reported_and_changes_nothing(real: Any) -> None:
+    """Strict mode, a seed: with both drafters and without, the same text; drafts were accepted."""
+
+    async def scene() -> None:
+        async with real() as it:
+            fields = {"max_tokens": 48, "seed": 3, "temperature": 0.7, "ignore_eos": True}
+            _, on = await it.ask(TEXT, speculation={"mode": "always"}, **fields)
+            _, off = await it.ask(TEXT, speculation={"mode": "off"}, **fields)
+            assert on["choices"] == off["choices"]
+            report = on["speculation"]
+            assert 0 < report["accepted"] <= report["drafted"]
+            assert on["timings"]["draft_n_accepted"] == report["accepted"]
+            assert off["speculation"]["drafted"] == 0
+            assert report["seed"] == off["speculation"]["seed"] == 3
+
+    asyncio.run(scene())
+
+
+def test_a_follow_up_turn_prefills_only_what_is_new(real: Any) -> None:
+    """The second turn of a conversation finds its prefix in the slot."""
+
+    async def scene() -> None:
+        async with real() as it:
+            _, first = await it.ask(TEXT, max_tokens=4)
+            messages = [
+                {"role": "user", "content": TEXT},
+                {"role": "assistant", "content": first["choices"][0]["message"]["content"]},
+                {"role": "user", "content": "more"},
+            ]
+            body = {"messages": messages, "max_tokens": 4}
+            _, second = await it.post("/v1/chat/completions", body)
+            assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+            assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 100
+
+    asyncio.run(scene())
+
+
+def test_the_origins_of_a_stream_add_up_to_its_text(real: Any) -> None:
+    """Each chunk says of each token how long it is and who proposed it."""
+
+    async def scene() -> None:
+        async with real() as it:
+            fields = {"return_origins": True, "max_tokens": 40, "speculation": {"mode": "always"}}
+            async with it.streaming(TEXT, **fields) as stream:
+                lines = await stream.rest()
+            chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+            sources = set()
+            for chunk in chunks:
+                if text := chunk["choices"][0]["delta"].get("content"):
+                    assert sum(length for length, _ in chunk["origins"]) == len(text)
+                    sources |= {source for _, source in chunk["origins"]}
+            assert "target" in sources
+            assert sources <= {"target", "lookup", "model"}
+
+    asyncio.run(scene())
+
+
+def test_kill_9_of_the_worker_leaves_the_daemon_answering(real: Any) -> None:
+    """The stream that it cut ends with an error event, and the next request with an answer."""
+
+    async def scene() -> None:
+        async with real() as it:
+            async with it.streaming("tell me", max_tokens=400, ignore_eos=True) as stream:
+                await stream.next('data: {"id"')
+                os.kill(it.model().worker.pid, signal.SIGKILL)
+                lines = await stream.rest()
+            assert json.loads(lines[-1][6:])["error"]["code"] == "worker_crashed"
+            assert (await it.ask("again", max_tokens=4))[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_leaves_frees_its_slot_while_reading_and_while_answering(real: Any) -> None:
+    """Long prompts and long answers are abandoned; the worker becomes idle, others are served."""
+
+    async def scene() -> None:
+        async with real() as it:
+            await it.ask("hello", max_tokens=1)
+            for prompt, fields in (("x " * 180, {}), ("hello", {"max_tokens": 400})):
+                asking = [
+                    asyncio.create_task(it.ask(prompt, ignore_eos=True, **fields)) for _ in range(6)
+                ]
+                await it.until(lambda: it.model().requests == 6)
+                for task in asking:
+                    task.cancel()
+                await it.until(lambda: it.model().requests == 0)
+                assert (await it.ask("hello", max_tokens=2))[0] == 200
+
+    asyncio.run(scene())
+
+
+def chat(**fields: Any) -> bytes:
+    """A chat of one word, with these fields."""
+    return msgspec.json.encode({"messages": [{"role": "user", "content": "x"}], **fields})
+
+
+NO_SCHEMA = {"type": "json_schema", "json_schema": {"schema": 3}}
+LONG = [{"role": "user", "content": "word " * 2000}]
+
+BAD_BODIES: dict[str, tuple[bytes, int]] = {
+    "no json": (b"{", 400),
+    "invalid utf-8": (b'{"messages":[{"role":"user","content":"\xff"}]}', 400),
+    "a lone surrogate": (b'{"messages":[{"role":"user","content":"\\ud800"}]}', 400),
+    "deep nesting": (b"[" * 100_000, 400),
+    "empty messages": (chat(messages=[]), 400),
+    "an unknown model": (chat(model="../x"), 404),
+    "a token out of the vocabulary": (chat(logit_bias={"100000": 1}), 400),
+    "an unknown drafter": (chat(speculation={"drafters": ["oracle"]}), 400),
+    "a prompt longer than the context": (chat(messages=LONG), 400),
+    "variables that the template owns": (chat(chat_template_kwargs={"messages": 1}), 400),
+    "a schema that is none": (chat(response_format=NO_SCHEMA), 400),
+}
+
+
+def test_bad_bodies_are_refused_by_the_worker_that_stays(real: Any) -> None:
+    """The right status each, as a stream or not, and the same process answers afterwards."""
+
+    async def scene() -> None:
+        async with real() as it:
+            await it.ask("hello", max_tokens=1)
+            pid = it.model().worker.pid
+            for what, (body, status) in BAD_BODIES.items():
+                streamed = body.replace(b"{", b'{"stream":true,', 1)
+                for data in (body, streamed):
+                    async with it.http.post(
+                        "/v1/chat/completions",
+                        data=data,
+                        headers={"Content-Type": "application/json"},
+                    ) as response:
+                        answer = await response.read()
+                        assert response.status == status, (what, answer)
+                        assert answer.startswith(b'{"error":{"message":"'), what
+            tokens = {"prompt": [1, 2, 99_999]}
+            assert (await it.post("/v1/completions", tokens))[0] == 400
+            assert (await it.ask("hello", max_tokens=1))[0] == 200
+            assert it.model().worker.pid == pid
+
+    asyncio.run(scene())
+
+
+def broken_models(house: Any) -> Iterator[str]:
+    """Names of models whose files are no models, each broken in another way."""
+    whole = (house.models / "alpha.gguf").read_bytes()
+    for name, data in {
+        "empty": b"",
+        "magic": b"FUGG" + whole[4:],
+        "cut": whole[: len(whole) // 2],
+        "header-cut": whole[:100],
+        "counts": whole[:8] + b"\xff" * 16 + whole[24:],
+        "noise": np.random.default_rng(0).bytes(4096),
+    }.items():
+        (house.models / f"{name}.gguf").write_bytes(data)
+        yield name
+    writer = gguf.GGUFWriter(house.models / "strange.gguf", "no-such-architecture")
+    writer.add_block_count(1)
+    writer.add_tensor("a", np.zeros(32, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    yield "strange"
+
+
+def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
+    house: Any, real: Any
+) -> None:
+    """422 with a sentence, and the model that was there answers as before."""
+    house.configure(server={"max_loaded": 2})
+
+    async def scene() -> None:
+        async with real() as it:
+            await it.ask("hello", max_tokens=1)
+            pid = it.model().worker.pid
+            for name in broken_models(house):
+                status, answer = await it.ask("hello", model=name)
+                assert (status, answer["error"]["code"]) == (422, "bad_gguf"), (name, answer)
+            assert (await it.ask("hello", max_tokens=1))[0] == 200
+            assert it.model().worker.pid == pid
+
+    asyncio.run(scene())
