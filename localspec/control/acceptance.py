@@ -21,6 +21,9 @@ _MEMORY = 0.997
 _SURE = 0.999
 """No estimate is surer, so that a session's correction can still move it."""
 
+_FADING = 0.97
+"""Per session: a source that once disappointed is tried again some fifty sessions later."""
+
 _LOCAL_RATE = 0.12
 _LOCAL_MEMORY = 0.99
 _LOCAL_LIMIT = 3.0
@@ -56,6 +59,12 @@ class Yield:
             alone += now / before if before > 0 else 0.0
             before = now
         self.survived = self.memory * self.survived + alone
+
+    def fade(self) -> None:
+        """Count all that was seen for less, the averages unchanged."""
+        faded = Yield(self.memory).plus(self, _FADING * self.rounds)
+        self.rounds, self.gain, self.drafted = faded.rounds, faded.gain, faded.drafted
+        self.survived, self.verified = faded.survived, faded.verified
 
     def plus(self, other: Yield, weight: float) -> Yield:
         """This one with `weight` rounds of the other's average added."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from operator import attrgetter
 
 from localspec.control.acceptance import Acceptance, Local, Yield
 from localspec.control.costs import Costs
@@ -21,6 +20,7 @@ from localspec.control.options import (
     Decode,
     Option,
     Options,
+    yield_key,
 )
 from localspec.control.round import Drafted, Judged, Memory, Neural, Plan, Round, View
 from localspec.types import Draft, Signal, Token
@@ -32,9 +32,6 @@ ADVANTAGE = 1.03
 
 _BEARABLE = 0.1
 """A neural draft may run at this loss for a while; one that loses more is only probed."""
-
-
-_rate = attrgetter("rate")
 
 
 class Controller:
@@ -53,6 +50,8 @@ class Controller:
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
+        for drafts in self.acceptance.yields.values():
+            drafts.fade()
         return Memory()
 
     # --- before drafting --------------------------------------------------------------------------
@@ -64,7 +63,7 @@ class Controller:
         that those before it are expected to take.
         """
         rows = len(views) * self._options.multiple + other_rows
-        decode = Decode(rows, len(views), self.costs.host_seconds)
+        decode = Decode(rows, len(views), self.costs.host_seconds, self._pace(views))
         plans = []
         for view in views:
             memory = view.memory or Memory()
@@ -74,11 +73,12 @@ class Controller:
                 decode.rows + self._options.extra_rows(round(option.nodes)),
                 decode.expected + option.gain,
                 decode.seconds + option.drafting,
+                decode.pace,
             )
         return plans
 
     def _choose(self, view: View, memory: Memory, decode: Decode) -> tuple[Option, float]:
-        """The option to take, and the best rate that any option promised.
+        """The option to take, and the tokens per second at which time is charged.
 
         1. The best neural option, if it beats the best free one and plain decoding, and the rest
            of the session will repay what the source has to read first.
@@ -88,24 +88,36 @@ class Controller:
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
+
+        def score(option: Option) -> float:
+            return decode.score(option.tokens, option.seconds)
+
         plain = self._options.plain(decode)
         copies = (self._options.copy(chain, survival, decode) for chain, survival in chains)
-        free = max(copies, key=_rate, default=plain)
-        bar = max(free.rate, plain.rate)
-        neural = max(self._options.neural(view, memory, chains, decode), key=_rate, default=None)
+        free = max(copies, key=score, default=plain)
+        neural = max(self._options.neural(view, memory, chains, decode), key=score, default=None)
+        rate = max(decode.pace, plain.rate, free.rate, neural.rate if neural else 0.0)
         if neural is None:
-            return free, bar
-        to_beat = max(free.rate, ADVANTAGE * plain.rate)
-        lasts = view.remaining / bar
-        memory.begin(lasts, saving=max(0.0, 1 - to_beat / neural.rate))
-        loss = neural.loss(bar)
-        wins = neural.rate > to_beat and neural.backlog <= memory.saving * lasts
+            return free, rate
+        alone = max(free.worth(rate), plain.worth(rate))
+        margin = (ADVANTAGE - 1) * plain.tokens
+        leads = neural.worth(rate) > max(free.worth(rate), plain.worth(rate) + margin)
+        to_beat = max(free.rate, plain.rate)
+        lasts = view.remaining / rate
+        memory.begin(lasts, saving=max(0.0, 1 - to_beat / neural.rate) if leads else 0.0)
+        wins = leads and neural.backlog <= memory.saving * lasts
         if wins or (view.always and not free.base.tokens):
-            memory.earn(-loss)
-            return neural, max(neural.rate, bar)
+            memory.earn(neural.tokens / to_beat - neural.seconds - neural.backlog)
+            return neural, rate
+        loss = (alone - neural.worth(rate)) / rate + neural.backlog
         if memory.affords(loss, _BEARABLE * neural.seconds):
-            return neural, bar
-        return free, bar
+            return neural, rate
+        return free, rate
+
+    def _pace(self, views: Sequence[View]) -> float:
+        """Tokens per second that these sessions have lately made together; 0 if one is new."""
+        paces = [view.memory.pace if view.memory is not None else 0.0 for view in views]
+        return sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
 
     def _as_plan(
         self, view: View, memory: Memory, option: Option, decode: Decode, rate: float
@@ -115,7 +127,7 @@ class Controller:
             return Plan(option.base, None, 0, _never)
         prefix = len(option.base)
         budget = view.budget - prefix
-        agreement = self._options.expected_yield(memory, neural, decode).agreement
+        agreement = self._options.expected_yield(view, memory, neural, decode).agreement
         step = self.costs.draft(neural.name, 1, 1)
 
         def worth(signals: Sequence[Signal]) -> bool:
@@ -143,8 +155,8 @@ class Controller:
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft to verify.
 
-        Rows go to the likeliest nodes over all sessions; their number is the one with the most
-        expected tokens per second. What drafting cost is spent, so it is in every alternative.
+        Rows go to the likeliest nodes over all sessions, and their number is the one of most worth.
+        What drafting cost is spent: it changes nothing any more.
         """
         survivals = [
             _falling(self.acceptance.survival(draft.signals, _local(view)))
@@ -155,10 +167,9 @@ class Controller:
         rows = other_rows + sum(self._options.multiple + extra(count) for count in counts)
         expected = float(len(views))
         expected += sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
-        spent = self.costs.host_seconds
-        spent += sum(map(self._options.sunk, views, drafts))
-        best = ADVANTAGE * expected / (self.costs.target(rows) + spent) if views else 0.0
-        chosen = list(counts)
+        host = self.costs.host_seconds
+        pace = self._pace(views)
+        steps = [(expected, self.costs.target(max(rows, 1)) + host, list(counts))]
         heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
         heapq.heapify(heap)
         while heap:
@@ -169,9 +180,12 @@ class Controller:
             counts[index] = count + 1
             if count + 1 < len(survivals[index]):
                 heapq.heappush(heap, (-survivals[index][count + 1], index))
-            rate = expected / (self.costs.target(rows) + spent)
-            if rate > best:
-                best, chosen = rate, list(counts)
+            steps.append((expected, self.costs.target(rows) + host, list(counts)))
+        rate = max(pace, *(tokens / seconds for tokens, seconds, _ in steps))
+        margin = (ADVANTAGE - 1) * steps[0][0]
+        worths = [tokens - rate * seconds for tokens, seconds, _ in steps]
+        worths[0] += margin
+        chosen = steps[worths.index(max(worths))][2]
         for view, draft in zip(views, drafts, strict=True):
             if view.memory is not None:
                 view.memory.proposed = draft
@@ -188,6 +202,10 @@ class Controller:
         for view, judged, committed in zip(
             round_.views, round_.judged, round_.committed, strict=True
         ):
+            if view.memory is not None:
+                seconds = round_.target_seconds + round_.host_seconds
+                seconds += sum(drafted.seconds for drafted in round_.drafted)
+                view.memory.advance(len(committed), seconds / self.costs.target(1))
             self._learn_yields(view, judged)
             self._learn_acceptance(view, judged, committed)
 
@@ -202,11 +220,11 @@ class Controller:
                 continue
             survival = self.acceptance.survival(signals, memory.local)
             verified = sum(signal.source == neural.name for signal in judged.draft.signals)
-            for yields, forgetting in (
-                (memory.yields, SESSION_MEMORY),
-                (self.acceptance.yields, MODEL_MEMORY),
-            ):
-                yields.setdefault(neural.name, Yield(forgetting)).add(survival, verified)
+            own = memory.yields.setdefault(neural.name, Yield(SESSION_MEMORY))
+            own.add(survival, verified)
+            key = yield_key(neural, view)
+            model = self.acceptance.yields.setdefault(key, Yield(MODEL_MEMORY))
+            model.add(survival, verified)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
         """Every free chain against the text, then what only the verified draft shows."""

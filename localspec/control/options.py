@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,14 +12,17 @@ from localspec.control.costs import Costs
 from localspec.control.round import Memory, Neural, View
 from localspec.types import Draft
 
-LOOK_AHEAD = 8
+LOOK_AHEAD = 15
 """Nodes that may be needed to reach the end of a stair that one node alone does not repay."""
 
 MODEL_MEMORY, SESSION_MEMORY = 0.98, 0.95
 """Forgetting per round of what drafts gave: the last 50 of the model, the last 20 of a session."""
-_GUESSED_AGREEMENT, _GUESSED_ROUNDS = 0.85, 4.0
+_GUESSED_AGREEMENT, _GUESSED_ROUNDS = 0.96, 4.0
+"""A source never tried is taken for a good one for a few rounds, or it would never be tried."""
 _MODEL_ROUNDS = 4.0
-"""A source never tried is taken for a middling one for a few rounds, a session for its model."""
+"""What the model has seen counts for this many rounds of a session."""
+_EASE_EDGES = (0.5, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96)
+"""Texts told apart by how sure the target is of them: where it is, a draft model mostly agrees."""
 
 _RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
@@ -25,11 +30,26 @@ _RECURRING_READS = 3
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """The decode as planned so far: its rows, its expected tokens, the seconds around it."""
+    """The decode as planned so far: its rows, its expected tokens, the seconds around it.
+
+    `pace` is what the sessions have lately made together, in tokens per second; 0 is not known yet.
+    """
 
     rows: int
     expected: float
     seconds: float
+    pace: float = 0.0
+
+    def score(self, tokens: float, seconds: float) -> float:
+        """What `tokens` in `seconds` are worth, for comparison: tokens per second above the pace.
+
+        Below it, the tokens lost. A token saves the time that it would have taken otherwise, and in
+        a text that is mostly copied that is little: a draft that beats plain decoding there may
+        still be slower than waiting for the next copy. Charging seconds at the present pace is
+        Dinkelbach's rule, which maximises tokens per second over many rounds.
+        """
+        rate = tokens / seconds
+        return rate if rate >= self.pace else tokens - self.pace * seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +77,9 @@ class Option:
         """Tokens per second."""
         return self.tokens / self.seconds
 
-    def loss(self, rate: float) -> float:
-        """Seconds lost against making the same tokens at `rate`, the backlog paid at once."""
-        return self.seconds + self.backlog - self.tokens / rate
+    def worth(self, rate: float) -> float:
+        """Tokens won against spending the same seconds at `rate`."""
+        return self.tokens - rate * self.seconds
 
 
 class Options:
@@ -90,13 +110,15 @@ class Options:
 
     def copy(self, chain: Draft, survival: Sequence[float], decode: Decode) -> Option:
         """A free chain cut where it promises most, at least one node; `base` is all of it."""
-        gain = best_gain = best_rate = 0.0
+        gain = best_gain = 0.0
+        best_score = -math.inf
         best_nodes = 0
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            rate = (decode.expected + gain) / (self.target(decode, nodes) + decode.seconds)
-            if rate > best_rate:
-                best_rate, best_gain, best_nodes = rate, gain, nodes
+            seconds = self.target(decode, nodes) + decode.seconds
+            score = decode.score(decode.expected + gain, seconds)
+            if score > best_score:
+                best_score, best_gain, best_nodes = score, gain, nodes
         seconds = self.target(decode, best_nodes) + decode.seconds
         return Option(chain, decode.expected + best_gain, seconds, nodes=best_nodes, gain=best_gain)
 
@@ -115,7 +137,7 @@ class Options:
         if view.budget < 1:
             return
         for neural in view.neural:
-            given = self.expected_yield(memory, neural, decode)
+            given = self.expected_yield(view, memory, neural, decode)
             steady = self._steady(neural, given.agreement, decode)
             root = Option(Draft(), decode.expected, 0.0)
             for expected in (given, steady):
@@ -132,22 +154,16 @@ class Options:
                         )
                         yield self._extended(base, neural, given, view.budget, decode)
 
-    def expected_yield(self, memory: Memory, neural: Neural, decode: Decode) -> Yield:
-        """What a draft of this source gives: guessed, then the model's average, then its own."""
+    def expected_yield(self, view: View, memory: Memory, neural: Neural, decode: Decode) -> Yield:
+        """What a draft of this source gives.
+
+        A guess, then what the model has seen in texts as easy as this, then what the session has:
+        each counts for a few rounds of the next.
+        """
         guess = self._steady(neural, _GUESSED_AGREEMENT, decode)
-        model = self.acceptance.yields.get(neural.name, Yield(MODEL_MEMORY))
+        model = self.acceptance.yields.get(yield_key(neural, view), Yield(MODEL_MEMORY))
         own = memory.yields.get(neural.name, Yield(SESSION_MEMORY))
         return own.plus(model.plus(guess, _GUESSED_ROUNDS), _MODEL_ROUNDS)
-
-    def sunk(self, view: View, draft: Draft) -> float:
-        """Seconds that this draft has cost its neural sources."""
-        seconds = 0.0
-        for neural in view.neural:
-            depth = sum(signal.source == neural.name for signal in draft.signals)
-            if depth:
-                reads = min(neural.pending, _RECURRING_READS)
-                seconds += self.costs.draft(neural.name, reads, depth)
-        return seconds
 
     def _extended(
         self, base: Option, neural: Neural, given: Yield, budget: int, decode: Decode
@@ -179,18 +195,25 @@ class Options:
 
     def _steady(self, neural: Neural, agreement: float, decode: Decode) -> Yield:
         """One round of the best fixed depth, were every drafted token as good as `agreement`."""
-        best_depth, best_gain, best_rate = 1, agreement, 0.0
+        best_depth, best_gain, best_score = 1, agreement, -math.inf
         gain, alive = 0.0, 1.0
         step = self.costs.draft(neural.name, 1, 1)
         for depth in range(1, LOOK_AHEAD + 1):
             alive *= agreement
             gain += alive
             seconds = self.target(decode, depth) + decode.seconds + depth * step
-            rate = (decode.expected + gain) / seconds
-            if rate > best_rate:
-                best_depth, best_gain, best_rate = depth, gain, rate
+            score = decode.score(decode.expected + gain, seconds)
+            if score > best_score:
+                best_depth, best_gain, best_score = depth, gain, score
         verified = {best_depth: 1.0}
         return Yield(1.0, 1.0, best_gain, best_depth, agreement * best_depth, verified)
+
+
+def yield_key(neural: Neural, view: View) -> str:
+    """Under what the model remembers this source's drafts in such text."""
+    if view.ease is None:
+        return neural.name
+    return f"{neural.name} ease {bisect_right(_EASE_EDGES, view.ease)}"
 
 
 def _joints(survival: Sequence[float], agreement: float) -> Iterator[int]:

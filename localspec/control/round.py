@@ -15,6 +15,8 @@ _ALLOWANCE = 0.005
 """Share of its time that a session may lose on keeping a source it may need again."""
 _SAVING_RATE = 0.05
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
+_PACE_MEMORY = 0.93
+"""The pace of the last 15 rounds: longer, a copy's pace would forbid drafting in the text after."""
 _SAVINGS = 0.1
 """Share of what neural drafts have won that may be lost on keeping them going."""
 
@@ -37,6 +39,7 @@ class Memory:
     of what such drafts have won. It buys long stretches at a small loss, or single probes, `wait`
     rounds apart and twice as far each time.
 
+    `tokens` and `time` are decaying sums that make its pace.
     `saving` is the share of its time that a neural source would save, on average over the rounds;
     over the rest of the session that has to repay what it must read. `proposed` is the last draft
     before it was cut.
@@ -44,11 +47,23 @@ class Memory:
 
     local: Local = field(default_factory=Local)
     yields: dict[str, Yield] = field(default_factory=dict)
+    tokens: float = 0.0
+    time: float = 0.0
     purse: float | None = None
     saving: float = 0.0
     idle: int = 0
     wait: int = _FIRST_WAIT_ROUNDS
     proposed: Draft = field(default_factory=Draft)
+
+    @property
+    def pace(self) -> float:
+        """Tokens in the time of one row, lately; 0 before anything was committed."""
+        return self.tokens / self.time if self.time > 0 else 0.0
+
+    def advance(self, tokens: int, time: float) -> None:
+        """A round committed `tokens` in `time`, which is in rows of the target."""
+        self.tokens = _PACE_MEMORY * self.tokens + tokens
+        self.time = _PACE_MEMORY * self.time + time
 
     def begin(self, seconds: float, saving: float) -> None:
         """A round with a neural source at hand; `seconds` is how long the session may last.

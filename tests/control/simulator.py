@@ -202,6 +202,7 @@ class Controlled:
         sources: Sequence[str] = ("lookup", "neural"),
         unread: int = 1,
         budget: int = 24,
+        ease: float | None = None,
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine
@@ -209,6 +210,7 @@ class Controlled:
         self.controller = controller or Controller(profiled(machine, self.rng), Acceptance())
         self.sources = sources
         self.budget = budget
+        self.ease = ease
         self.memory = self.controller.open_session()
         self.read = -unread + 1
         self.outcome = Outcome()
@@ -231,6 +233,7 @@ class Controlled:
             budget=self.budget,
             remaining=float(self.text.length - position),
             memory=self.memory,
+            ease=self.ease,
         )
 
     def _round(self) -> None:

@@ -127,7 +127,7 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
 
 def test_a_copy_is_continued_by_the_neural_source_where_that_is_worth_most() -> None:
     """On a flat curve a short sure copy is not the end of the draft."""
-    control = controller(FLAT, step=0.02)
+    control = controller(FLAT, step=0.1)
     copy = chain([0.99, 0.99, 0.99])
     view = View(free=(copy,), neural=(Neural("neural", 1),), budget=12)
     (plan,) = control.plan([view])
@@ -150,14 +150,44 @@ def test_drafting_goes_on_while_the_next_node_is_worth_its_cost() -> None:
 def test_a_free_source_is_scored_on_text_that_it_did_not_draft() -> None:
     """Chains never verified win trust by having been right, and lose it by being wrong."""
     control = controller(Q4_0)
-    view = View(free=(chain([0.3, 0.3, 0.3]),), budget=8, memory=control.open_session())
+    view = View(free=(chain([0.3, 0.3, 0.3]),), budget=8)
     assert decide(control, view)[1] == 0
     for _ in range(60):
         control.observe(lived(view, Draft(), (1, 1, 1, 1)))
     assert decide(control, view)[1] == 3
-    for _ in range(60):
+    for _ in range(300):
         control.observe(lived(view, Draft(), (2,)))
     assert decide(control, view)[1] == 0
+
+
+def test_in_a_text_that_is_mostly_copied_a_poor_draft_is_not_worth_its_time() -> None:
+    """What beats plain decoding may lose against waiting one token for the next copy."""
+    control = controller(Q4_0)
+    draft = chain([0.75])
+    slow, fast = control.open_session(), control.open_session()
+    for _ in range(20):
+        slow.advance(1, 1.0)
+        fast.advance(6, 2.0)
+    assert control.cut([View(budget=8, memory=slow)], [draft]) == [1]
+    assert control.cut([View(budget=8, memory=fast)], [draft]) == [0]
+
+
+def test_what_was_learned_in_easy_text_is_not_believed_of_hard_text() -> None:
+    """A source that disappoints where the target is unsure stays in use where it is sure."""
+    control = controller(Q4_0, step=0.2)
+
+    def view(ease: float) -> View:
+        neural = (Neural("neural", 1),)
+        return View(neural=neural, budget=8, memory=control.open_session(), ease=ease)
+
+    for _ in range(80):
+        hard = view(0.4)
+        poor = chain([0.2, 0.2, 0.2], "neural")
+        control.cut([hard], [poor])
+        control.observe(lived(hard, poor, (2,), rows=4))
+    hard_plan, easy_plan = control.plan([view(0.4)]) + control.plan([view(0.95)])
+    assert hard_plan.extend is None
+    assert easy_plan.extend == "neural"
 
 
 def test_evidence_counts_once_whether_drafted_or_not() -> None:
