@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -14,8 +15,9 @@ import msgspec
 from localspec.catalog import header
 from localspec.errors import Busy, Loading, LocalSpecError, WorkerCrashed
 from localspec.protocol import Generate, Load, Progress
+from localspec_daemon.bell import Bell
 from localspec_daemon.policy import CrashHistory
-from localspec_daemon.worker import COMMAND, Exit, StreamEvent, Worker
+from localspec_daemon.worker import Exit, StreamEvent, Worker
 
 _log = logging.getLogger("localspec.model")
 
@@ -25,23 +27,33 @@ FileIdentity: TypeAlias = tuple[int, int, int, int]
 State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all models of a pool share.
+
+    `make_room` returns when the model may take memory; `changed` rings whenever a state, a number
+    of requests or a loading progress changes; `command` starts a worker.
+    """
+
+    make_room: Callable[[Model], Awaitable[None]]
+    changed: Bell
+    command: Sequence[str]
+
+
 class Model:
     """Answers requests for one model, loading it when the first one comes.
 
     Lives on the event loop's thread. `load` never changes: after a change of settings or files the
-    pool retires this object, which then finishes what it has, and makes a new one. `make_room`
-    returns when this model may take memory; `changed` is set and cleared at once whenever the state
-    or the loading progress changes.
+    pool retires this object, which then finishes what it has, and makes a new one.
     """
 
     def __init__(
         self,
         load: Load,
-        files: tuple[FileIdentity, ...] = (),
+        files: tuple[FileIdentity, ...],
+        surroundings: Surroundings,
         *,
-        make_room: Callable[[Model], Awaitable[None]],
-        changed: asyncio.Event,
-        command: Sequence[str] = COMMAND,
+        safe_kernels: bool = False,
     ) -> None:
         self.load = load
         self.files = files
@@ -51,15 +63,15 @@ class Model:
         self.progress: Progress | None = None
         self.worker: Worker | None = None
         self.resident = False
-        self.safe_kernels = False
+        self.safe_kernels = safe_kernels
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
         self._turns = asyncio.Semaphore(load.config.engine.slots)
         self._loading: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._make_room = make_room
-        self._changed = changed
-        self._command = command
+        self._make_room = surroundings.make_room
+        self._changed = surroundings.changed
+        self._command = surroundings.command
 
     @property
     def name(self) -> str:
@@ -92,8 +104,9 @@ class Model:
         """
         with self._admitted(max_queue):
             async with self._turns:
-                async for progress in self.loading():
-                    yield progress
+                async with aclosing(self.loading()) as loading:
+                    async for progress in loading:
+                        yield progress
                 if not (worker := self.worker):
                     raise WorkerCrashed(f"{self.name} went away.", fix="Send the request again.")
                 async with aclosing(worker.generate(request)) as events:
@@ -120,7 +133,7 @@ class Model:
         if not self._loading:
             self._loading = asyncio.create_task(self._settle())
             self._loading.add_done_callback(_seen)
-            self._notify()
+            self._changed.ring()
         return self._loading
 
     def unload(self) -> asyncio.Task[None]:
@@ -152,13 +165,13 @@ class Model:
                 fix="Try again in a moment, or raise server.max_queue.",
             )
         self.requests += 1
-        self._notify()
+        self._changed.ring()
         try:
             yield
         finally:
             self.requests -= 1
             self.used_at = self._now()
-            self._notify()
+            self._changed.ring()
 
     async def _settle(self) -> None:
         """Load, and keep what came of it before anybody who waits can look."""
@@ -181,7 +194,7 @@ class Model:
             if self._loading is this:
                 self._loading, self.progress = None, None
             self.used_at = self._now()
-            self._notify()
+            self._changed.ring()
 
     async def _load(self) -> Worker:
         if self._leaving:
@@ -222,7 +235,7 @@ class Model:
             _log.info("unloaded model=%s goodbye=%s", self.name, exit_.goodbye)
         self.resident = False
         self._leaving = None
-        self._notify()
+        self._changed.ring()
 
     def _check_files(self) -> None:
         """A look at the headers in Python before native code sees a file. Raises BadGGUF."""
@@ -262,7 +275,7 @@ class Model:
             self._crashed(exited.result(), lived_seconds)
             if self.crashes.streak == 1:
                 self.start_loading()
-        self._notify()
+        self._changed.ring()
 
     def _crashed(self, exit_: Exit, lived_seconds: float) -> None:
         self.crashes.record(self._now(), lived_seconds)
@@ -273,11 +286,7 @@ class Model:
 
     def _progressed(self, progress: Progress) -> None:
         self.progress = progress
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed.clear()
+        self._changed.ring()
 
     @staticmethod
     def _now() -> float:

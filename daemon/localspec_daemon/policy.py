@@ -14,6 +14,8 @@ MAX_RESTART_DELAY_SECONDS = 60.0
 PATIENCE_SECONDS = 30.0
 LOADING_PATIENCE_SECONDS = 600.0
 """Between two signs of life of a loading worker: a slow disk sends none for minutes."""
+UNMEASURED_PATIENCE_SECONDS = 300.0
+"""Before the first costs are known: on a slow machine one prefill chunk takes minutes."""
 SLOW_STEPS = 20
 """A step may take this many times the usual one: a prefill chunk among single tokens does."""
 SLOW_PREFILL = 4
@@ -65,7 +67,7 @@ class Watchdog:
     silent_seconds: float = 0.0
     stuck_seconds: float = 0.0
     step_seconds: float = 0.0
-    prefill_seconds: float = 0.0
+    prefill_seconds: float | None = None
     steps: int = 0
     busy: bool = False
     ticked_at: float | None = None
@@ -100,6 +102,8 @@ class Watchdog:
         """How long no progress is still believable."""
         if not self.ready:
             return LOADING_PATIENCE_SECONDS
+        if self.prefill_seconds is None:
+            return UNMEASURED_PATIENCE_SECONDS
         return max(
             PATIENCE_SECONDS, SLOW_STEPS * self.step_seconds, SLOW_PREFILL * self.prefill_seconds
         )

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from localspec import config as settings
 from localspec.config import Config
 from localspec.protocol import Load
-from localspec_daemon.model import FileIdentity, Model
+from localspec_daemon.bell import Bell
+from localspec_daemon.model import FileIdentity, Model, Surroundings
 from localspec_daemon.policy import Resident, first_to_leave
 from localspec_daemon.worker import COMMAND
 
@@ -26,11 +27,12 @@ class Pool:
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         self.config = config
         self.models: dict[str, Model] = {}
-        self.changed = asyncio.Event()
+        self.changed = Bell()
+        self._safe_kernels: set[str] = set()
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
-        self._command = command
+        self._surroundings = Surroundings(self._make_room, self.changed, command)
 
     def model(self, load: Load, files: tuple[FileIdentity, ...]) -> Model:
         """The model that was loaded, or will be, just as `load` says and from these very files."""
@@ -40,7 +42,10 @@ class Pool:
             model = None
         if not model:
             model = self.models[load.model] = Model(
-                load, files, make_room=self._make_room, changed=self.changed, command=self._command
+                load,
+                files,
+                self._surroundings,
+                safe_kernels=load.target_path in self._safe_kernels,
             )
         return model
 
@@ -51,15 +56,12 @@ class Pool:
         if model not in self._retired:
             _log.info("retire model=%s requests=%d", model.name, model.requests)
             self._retired.add(model)
+            if model.safe_kernels:
+                self._safe_kernels.add(model.load.target_path)
             task = asyncio.create_task(self._see_off(model))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
-            self.notify()
-
-    def notify(self) -> None:
-        """Wake everybody who waits for a change."""
-        self.changed.set()
-        self.changed.clear()
+            self.changed.ring()
 
     def tick(self, now: float) -> None:
         """Time has passed: look after hung workers, unload what was idle for long enough."""

@@ -34,7 +34,7 @@ Places: TypeAlias = tuple[Path, Path]
 
 
 class Watcher(FileSystemEventHandler):
-    """Calls `reload` after the configuration file or the models directory has changed.
+    """Calls `reload` after each hint and rescan, with whether something looks changed.
 
     Use in `with`; `run` is a task on the event loop, events come from watchdog's thread.
     """
@@ -42,7 +42,7 @@ class Watcher(FileSystemEventHandler):
     def __init__(
         self,
         places: Callable[[], Places],
-        reload: Callable[[], Awaitable[None]],
+        reload: Callable[[bool], Awaitable[None]],
         rescan_seconds: float = RESCAN_SECONDS,
     ) -> None:
         self._places = places
@@ -72,9 +72,12 @@ class Watcher(FileSystemEventHandler):
         while True:
             await self._hint_or_rescan()
             seen = await asyncio.to_thread(_snapshot, *self._places())
-            if seen != self._seen or self._forced:
-                self._forced, self._seen = False, seen
-                await self._reload()
+            changed = self._forced or seen != self._seen
+            self._forced, self._seen = False, seen
+            try:
+                await self._reload(changed)
+            except Exception:  # noqa: BLE001 - a reload that fails must not end the watching
+                _log.exception("reload_failed")
             self._watch()
 
     def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - watchdog's signature
@@ -102,16 +105,16 @@ class Watcher(FileSystemEventHandler):
         kinds: list[type[FileSystemEvent]] = [
             FileClosedEvent, FileCreatedEvent, FileDeletedEvent, FileModifiedEvent, FileMovedEvent
         ]  # fmt: skip
+        wanted = {config_path.parent, models}
         try:
-            for directory in {config_path.parent, models}:
-                if directory.is_dir():
-                    observer.schedule(self, str(directory), event_filter=kinds)
+            there = [directory for directory in wanted if directory.is_dir()]
+            for directory in there:
+                observer.schedule(self, str(directory), event_filter=kinds)
             observer.start()
         except OSError as error:  # no inotify instances left: the rescan remains
             _log.warning("not_watching reason=%s", error)
             return
-        everything = config_path.parent.is_dir() and models.is_dir()
-        self._observer, self._watched = observer, places if everything else None
+        self._observer, self._watched = observer, places if len(there) == len(wanted) else None
 
     def _unwatch(self) -> None:
         if self._observer:
@@ -123,7 +126,10 @@ class Watcher(FileSystemEventHandler):
 def _snapshot(config_path: Path, models: Path) -> tuple[object, ...]:
     """What changes when one of the files does. Runs in a thread: directories can be slow."""
     found: list[tuple[str, int, int, int]] = []
-    for path in (config_path, *(models.iterdir() if models.is_dir() else ())):
+    files = [config_path]
+    with contextlib.suppress(OSError):
+        files += models.iterdir()
+    for path in files:
         with contextlib.suppress(OSError):
             status = path.stat()
             found.append((str(path), status.st_ino, status.st_size, status.st_mtime_ns))

@@ -6,17 +6,19 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypeVar
 
 from localspec import config as settings
 from localspec import paths
 from localspec.catalog.registry import Model as Entry
-from localspec.catalog.registry import Registry
+from localspec.catalog.registry import Registry, Resolved
 from localspec.errors import ConfigError, LocalSpecError, ShuttingDown, UnknownModel
 from localspec.protocol import Generate, Load, Progress
+from localspec_daemon.bell import Bell
 from localspec_daemon.journal import Record, Tally
 from localspec_daemon.model import FileIdentity, Model
 from localspec_daemon.pool import Pool
@@ -26,6 +28,8 @@ from localspec_daemon.worker import COMMAND, StreamEvent
 _log = logging.getLogger("localspec.supervisor")
 
 TICK_SECONDS = 1.0
+
+_Answer = TypeVar("_Answer")
 
 try:
     VERSION = version("localspec")
@@ -57,7 +61,7 @@ class Supervisor:
         self.pool = Pool(self.config, command)
         self._started_at = asyncio.get_running_loop().time()
         self._open: set[asyncio.Timeout] = set()
-        self._one_closed = asyncio.Event()
+        self._one_closed = Bell()
         self._tick_seconds = tick_seconds
 
     @property
@@ -66,19 +70,13 @@ class Supervisor:
         chosen = self.config.models.directory
         return Path(chosen).expanduser() if chosen else paths.models_dir()
 
-    @property
-    def registry(self) -> Registry:
-        """The models that are there; it looks at the directory at each question."""
-        return Registry(self.models_directory)
-
     async def model(self, name: str | None) -> Model:
         """The model of that name, the default for none. Raises UnknownModel.
 
         Generate on it before the next `await`: until it has a request, it may be retired.
         """
         wanted = name or self.config.models.default
-        load, files = await asyncio.to_thread(self._resolve, wanted)
-        return self.pool.model(load, files)
+        return self.pool.model(*await self._resolve(wanted))
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
@@ -99,8 +97,7 @@ class Supervisor:
             raise
         finally:
             self._open.discard(limit)
-            self._one_closed.set()
-            self._one_closed.clear()
+            self._one_closed.ring()
 
     async def generate(
         self, model: Model, request: Generate
@@ -129,13 +126,12 @@ class Supervisor:
 
     async def entries(self) -> list[Entry]:
         """Every model that is on this machine."""
-        models = await asyncio.to_thread(self.registry.models)
+        models = await self._look(Registry.models)
         return [entry for entry in models if entry.installed]
 
     async def entry(self, name: str) -> Entry:
         """One of them, by name or alias. Raises UnknownModel."""
-        found = await asyncio.to_thread(self.registry.resolve, name)
-        return await asyncio.to_thread(self.registry.find, found.name)
+        return await self._look(lambda registry: registry.find(registry.resolve(name).name))
 
     async def status(self) -> Status:
         """Everything that `localspec status` shows; it answers whatever else is broken."""
@@ -185,12 +181,22 @@ class Supervisor:
             if getattr(now, name) != getattr(then, name)
         ]
 
-    async def reload(self) -> None:
-        """Read the configuration and the models again; keep the last good configuration.
+    async def reload(self, changed: bool) -> None:  # noqa: FBT001 - what a watcher says
+        """Look at the models again, and if something has changed at the configuration too.
 
-        Failed models may be tried again. What a running worker was told differently takes effect
-        when its requests are finished.
+        Then failed models may be tried again. The last good configuration is kept on errors. What
+        a worker was told differently takes effect when its requests are finished.
         """
+        if changed:
+            await self._reconfigure()
+        for model in list(self.pool.models.values()):
+            if changed and model.state == "failed":
+                self.pool.retire(model)
+            else:
+                await self._refresh(model)
+        self.pool.changed.ring()
+
+    async def _reconfigure(self) -> None:
         try:
             config = await asyncio.to_thread(settings.load, self.config_path)
         except ConfigError as error:
@@ -202,9 +208,6 @@ class Supervisor:
             self.config = self.pool.config = config
             self.config_error = None
             logging.getLogger("localspec").setLevel(config.server.log_level.upper())
-        for model in list(self.pool.models.values()):
-            await self._refresh(model)
-        self.pool.notify()
 
     async def tick(self) -> None:
         """Look after the workers for ever."""
@@ -232,32 +235,44 @@ class Supervisor:
         """End all workers."""
         await self.pool.close()
 
-    def _resolve(self, name: str) -> tuple[Load, tuple[FileIdentity, ...]]:
-        found = self.registry.resolve(name)
+    async def _look(self, question: Callable[[Registry], _Answer]) -> _Answer:
+        """Ask the registry, in a thread because a directory can be slow. Raises ConfigError."""
+        try:
+            return await asyncio.to_thread(question, Registry(self.models_directory))
+        except OSError as error:
+            raise ConfigError(
+                f"The models directory {self.models_directory} cannot be read: {error.strerror}.",
+                fix="Check models.directory.",
+            ) from error
+
+    async def _resolve(self, name: str) -> tuple[Load, tuple[FileIdentity, ...]]:
+        """What a worker is told for that name, and which files that means."""
+        found, files = await self._look(lambda registry: _found(registry, name))
         load = Load(
             model=found.name,
             target_path=str(found.target_path),
             draft_path=str(found.draft_path) if found.draft_path else None,
             config=self.config,
         )
-        return load, tuple(map(_identity, filter(None, (found.target_path, found.draft_path))))
+        return load, files
 
     async def _refresh(self, model: Model) -> None:
-        """Let go of a model whose files or settings changed, and of one that had failed."""
+        """Let go of a model whose files or settings are not what they were."""
         try:
-            load, files = await asyncio.to_thread(self._resolve, model.name)
-        except LocalSpecError:
+            load, files = await self._resolve(model.name)
+        except UnknownModel:
             self.pool.retire(model)
-            return
-        if model.state == "failed":
-            self.pool.retire(model)
+        except ConfigError as error:
+            _log.warning("models_kept reason=%s", error)
         else:
-            self.pool.model(load, files)
+            if self.pool.models.get(model.name) is model:
+                self.pool.model(load, files)
 
 
-def _identity(path: Path) -> FileIdentity:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UnknownModel(f"{path.name} cannot be read: {error.strerror}.") from error
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+def _found(registry: Registry, name: str) -> tuple[Resolved, tuple[FileIdentity, ...]]:
+    """Runs in a thread. Raises UnknownModel, OSError."""
+    found = registry.resolve(name)
+    files = map(Path.stat, filter(None, (found.target_path, found.draft_path)))
+    return found, tuple(
+        (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files
+    )

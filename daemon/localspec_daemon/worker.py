@@ -100,24 +100,25 @@ class Worker:
     async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
         """A new process that has been told what to load. Raises EngineError."""
         ours, theirs = socket.socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                "--fd",
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=2,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            ours.close()
-            raise EngineError(f"A worker cannot be started: {error}.") from error
-        finally:
-            theirs.close()
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return cls(load, process, Channel(reader, writer))
+        with theirs:
+            channel = Channel(*await asyncio.open_unix_connection(sock=ours))
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    "--fd",
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=2,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+            except BaseException as error:
+                await channel.close()
+                if isinstance(error, OSError):
+                    raise EngineError(f"A worker cannot be started: {error}.") from error
+                raise
+        return cls(load, process, channel)
 
     async def generate(self, request: Generate) -> AsyncGenerator[StreamEvent]:
         """The events of one request, Finished last. Closing the iterator cancels the request.

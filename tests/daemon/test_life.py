@@ -113,7 +113,7 @@ def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: An
     os.mkfifo(house.models / "gated.gguf.fifo")
     daemon = start()
     events = daemon.client.chat(HELLO)
-    assert next(events) == Waiting("loading target 0%")
+    assert isinstance(next(events), Waiting)
     daemon.signal(signal.SIGTERM)
     assert "STOPPING=1" in daemon.hear()
     with pytest.raises(NotRunning):

@@ -13,6 +13,7 @@ from localspec_daemon.policy import (
     CRASH_WINDOW_SECONDS,
     LOADING_PATIENCE_SECONDS,
     PATIENCE_SECONDS,
+    UNMEASURED_PATIENCE_SECONDS,
     CrashHistory,
     Resident,
     Watchdog,
@@ -26,9 +27,10 @@ def beat(steps: int, active: int = 0, cost_ms_by_rows: dict[int, float] | None =
 
 
 def ready_watchdog() -> Watchdog:
-    """A watchdog of a worker that has just become ready, at time 0."""
+    """A watchdog of a fast worker that has become ready and has told its costs, at time 0."""
     watchdog = Watchdog(prefill_rows=512)
     watchdog.loading(ready=True)
+    watchdog.heard(beat(0, cost_ms_by_rows={1: 10.0}))
     watchdog.tick(0.0)
     return watchdog
 
@@ -131,6 +133,19 @@ def test_the_patience_grows_with_what_steps_cost_here() -> None:
     slow_prefill = ready_watchdog()
     slow_prefill.heard(beat(0, cost_ms_by_rows={1: 500.0, 8: 800.0}))
     assert slow_prefill.patience_seconds == pytest.approx(4 * 0.1 * 512)
+
+
+def test_a_worker_that_has_not_measured_anything_yet_may_be_slow() -> None:
+    """The first prompt of a large model on a small machine is no hang; silence for ever is."""
+    watchdog = Watchdog(prefill_rows=512)
+    watchdog.loading(ready=True)
+    watchdog.heard(beat(0, active=1))
+    for now in range(int(UNMEASURED_PATIENCE_SECONDS)):
+        watchdog.tick(float(now))
+    assert watchdog.verdict() is None
+    watchdog.tick(UNMEASURED_PATIENCE_SECONDS)
+    watchdog.tick(UNMEASURED_PATIENCE_SECONDS + 1)
+    assert watchdog.verdict() is not None
 
 
 def test_a_suspended_machine_condemns_nobody_at_wake_up() -> None:

@@ -134,3 +134,24 @@ def test_what_events_lost_the_rescan_finds(house: Any, daemon: Any) -> None:
             await it.until(lambda: not it.server.supervisor.pool.models)
 
     asyncio.run(scene())
+
+
+def test_a_models_directory_that_cannot_be_read_is_said_and_survived(
+    house: Any, daemon: Any
+) -> None:
+    """A loop of links in its place: an error with the reason, and recovery by itself."""
+    away = house.root / "away"
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            house.models.rename(away)
+            house.models.symlink_to(house.models)
+            status, answer = await it.ask("say hi")
+            assert (status, answer["error"]["code"]) == (400, "config_error")
+            assert str(house.models) in (await it.get("/v1/status"))["config_error"]
+            os.kill(os.getpid(), signal.SIGHUP)
+            house.models.unlink()
+            away.rename(house.models)
+            assert (await it.ask("say hi"))[0] == 200
+
+    asyncio.run(scene())

@@ -249,6 +249,35 @@ def test_a_hung_worker_is_killed_and_replaced(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
+def test_a_worker_that_cannot_be_started_is_an_error_of_the_request(
+    house: Any, daemon: Any
+) -> None:
+    """Not even a process: 500 with the reason, and the daemon goes on."""
+
+    async def scene() -> None:
+        async with daemon(house, ["/nowhere/python"]) as it:
+            status, answer = await it.ask("say hello")
+            assert (status, answer["error"]["code"]) == (500, "engine_error")
+            assert "/nowhere/python" in answer["error"]["message"]
+            assert not it.model().resident
+            assert (await it.get("/v1/status"))["models"][0]["state"] == "failed"
+
+    asyncio.run(scene())
+
+
+def test_a_daemon_may_end_at_any_moment_of_a_load(house: Any, daemon: Any) -> None:
+    """However far the loading has come, its process and its sockets are gone afterwards."""
+
+    async def scene(turns: int) -> None:
+        async with daemon(house) as it:
+            await it.post("/v1/models/load", {})
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    for turns in range(0, 60, 4):
+        asyncio.run(scene(turns))
+
+
 def test_the_least_recently_used_model_makes_room(house: Any, daemon: Any) -> None:
     """With one place, an idle model leaves at once and a busy one after its last request."""
     house.add("beta")
