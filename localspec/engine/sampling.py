@@ -53,6 +53,17 @@ def uniforms(
     return (np.asarray(state >> np.uint64(11), dtype=np.float64) + 0.5) * 2.0**-53
 
 
+def _block_maxima(logits: Floats) -> tuple[Floats, int]:
+    """The largest logit of each block, and how many logits the blocks cover.
+
+    Block b holds every len(maxima)-th logit from b on: numpy takes maxima over the first axis at
+    the speed of memory.
+    """
+    blocks = logits.size // _BLOCK
+    covered = blocks * _BLOCK
+    return logits[:covered].reshape(_BLOCK, blocks).max(axis=0), covered
+
+
 def top_k(logits: Floats, count: int) -> NDArray[np.int32]:
     """The `count` largest logits' token ids, largest first, ties to the smaller id. Exact.
 
@@ -67,15 +78,25 @@ def top_k(logits: Floats, count: int) -> NDArray[np.int32]:
         bound = np.partition(logits, size - count)[size - count]
         found = np.flatnonzero(logits >= bound)
     else:
-        body = logits[: blocks * _BLOCK].reshape(blocks, _BLOCK)
-        maxima = body.max(axis=1)
+        maxima, covered = _block_maxima(logits)
         bound = np.partition(maxima, blocks - count)[blocks - count]
-        rows = np.flatnonzero(maxima >= bound)
-        which, offset = np.nonzero(body[rows] >= bound)
-        tail = np.flatnonzero(logits[blocks * _BLOCK :] >= bound) + blocks * _BLOCK
-        found = np.concatenate([rows[which] * _BLOCK + offset, tail])
+        high = np.flatnonzero(maxima >= bound)
+        offset, which = np.nonzero(logits[:covered].reshape(_BLOCK, blocks)[:, high] >= bound)
+        tail = np.flatnonzero(logits[covered:] >= bound) + covered
+        found = np.concatenate([offset * blocks + high[which], tail])
     order = np.lexsort((found, -logits[found]))
     return found[order[:count]].astype(np.int32)
+
+
+def certainty(logits: Floats) -> float:
+    """About the probability of the likeliest token, in one pass over the row (n_vocab,).
+
+    Each block stands for its largest logit only, so it is somewhat too high; that is good enough to
+    tell easy text from hard, and several times as fast as a softmax over 152k tokens.
+    """
+    maxima, covered = _block_maxima(logits)
+    maxima = np.concatenate([maxima, logits[covered:]])
+    return 1.0 / float(np.exp(maxima - maxima.max()).sum())
 
 
 class Sampler:
@@ -155,26 +176,35 @@ class Sampler:
         if self.greedy:
             best = int(adjusted.argmax())
             return Law(np.array([best], dtype=np.int32), np.zeros(1))
-        tokens = self._candidates(adjusted)
-        scores = adjusted[tokens].astype(np.float64) / params.temperature
-        _require_finite(float(scores[0]) if scores.size else np.nan)
-        logp = scores - _log_sum_exp(scores)
+        tokens, logp = self._support(adjusted)
+        _require_finite(float(logp.max(initial=-np.inf)))
         if params.top_p < 1.0:
             before = np.cumsum(np.exp(logp)) - np.exp(logp)
             keep = max(1, int(np.count_nonzero(before < params.top_p)))
             tokens, logp = tokens[:keep], logp[:keep]
-        if params.min_p > 0.0:
-            keep = int(np.count_nonzero(logp >= logp[0] + np.log(params.min_p)))
-            tokens, logp = tokens[:keep], logp[:keep]
-        allowed = logp > -np.inf
-        if not allowed.all():
-            tokens, logp = tokens[allowed], logp[allowed]
+        floor = logp.max() + np.log(params.min_p) if params.min_p > 0.0 else -np.inf
+        allowed = (logp >= floor) & (logp > -np.inf)
+        tokens, logp = tokens[allowed], logp[allowed]
         return Law(tokens, logp - _log_sum_exp(logp))
 
-    def _candidates(self, logits: Floats) -> NDArray[np.int32]:
-        """Token ids that can survive top_k, best first; all of them when it is off."""
-        count = self.params.top_k if 0 < self.params.top_k < logits.size else logits.size
-        return top_k(logits, count)
+    def _support(self, logits: Floats) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Tokens and their log probabilities after temperature and top_k.
+
+        Best first where top_p has to cut; then no more of them than it can need.
+        """
+        params, size = self.params, logits.size
+        if 0 < params.top_k < size:
+            tokens = top_k(logits, params.top_k)
+            scores = logits[tokens].astype(np.float64) / params.temperature
+            return tokens, scores - (_log_sum_exp(scores) if scores.size else 0.0)
+        scores = logits.astype(np.float64) / params.temperature
+        logp = scores - _log_sum_exp(scores)
+        tokens = np.arange(size, dtype=np.int32)
+        for count in (256, 4096, size) if params.top_p < 1.0 else ():
+            tokens = top_k(logits, count)
+            if np.exp(logp[tokens]).sum() >= params.top_p:
+                break
+        return tokens, logp[tokens]
 
     def _adjusted(self, logits: Floats, recent: Sequence[Token], path: Sequence[Token]) -> Floats:
         """Bias, penalties and mask; `logits` itself, not a copy, when none applies."""

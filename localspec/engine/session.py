@@ -22,6 +22,9 @@ from localspec.types import (
 TARGET = "target"
 """The source of tokens that no draft proposed."""
 
+EASE_TOKENS = 24
+"""How many tokens the moving average of `Session.ease` remembers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -87,6 +90,7 @@ class Session:
 
     `tokens` is prompt and output; `cached` counts the positions whose keys and values the target
     holds. The tail `tokens[cached:]` is still to be decoded: many tokens during prefill, one after.
+    `ease` is how certain the target was of its latest tokens, as a moving average.
     """
 
     request: Request
@@ -98,6 +102,7 @@ class Session:
     meter: Meter
     drafters: dict[str, DraftSession] = field(default_factory=dict)
     memory: Memory | None = None
+    ease: float | None = None
     finish: FinishReason | None = None
 
     @property
@@ -135,6 +140,11 @@ class Session:
             len(self.tokens),
             frozenset() if self.request.ignore_eos else ends,
         )
+
+    def saw(self, certainty: float) -> None:
+        """How certain the target was of one token that was committed."""
+        known = certainty if self.ease is None else self.ease
+        self.ease = known + (certainty - known) / EASE_TOKENS
 
     def commit(self, draft: Draft, verdict: Verdict) -> list[Token]:
         """Append what the target kept; returns it. The new last token is not decoded yet."""

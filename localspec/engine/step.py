@@ -14,7 +14,7 @@ from localspec.control import scheduler
 from localspec.control.round import Drafted, Judged, Neural, Policy, Round, View
 from localspec.control.scheduler import Need, Share
 from localspec.engine.exactness import Shape
-from localspec.engine.sampling import Sampler
+from localspec.engine.sampling import Sampler, certainty
 from localspec.engine.session import TARGET, Meter, Request, Session
 from localspec.engine.slots import Slot, choose
 from localspec.engine.verify import VERIFIERS
@@ -289,6 +289,7 @@ class Engine:
             remaining=min(float(session.remaining), max(expected, _TAIL_TOKENS)),
             always=wish.mode == "always",
             memory=session.memory,
+            ease=session.ease,
         )
 
     def _propose(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:
@@ -333,10 +334,17 @@ class Engine:
                 row += 1 + share.nodes
                 verify = VERIFIERS[session.request.speculation.verify]
                 verdict = verify(draft, mine, session.frontier(self._ends))
+                self._look(session, mine, verdict)
                 verdicts[session] = (self._commit(session, draft, verdict), draft)
             if session.cached < held:
                 self.target.truncate(session.slot, session.cached)
         return verdicts
+
+    def _look(self, session: Session, logits: Floats, verdict: Verdict) -> None:
+        """Note how easy the text is, where a neural drafter may be judged by it."""
+        if any(not self.drafters[name].free for name in session.drafters):
+            for node in (-1, *verdict.accepted):
+                session.saw(certainty(logits[node + 1]))
 
     def _commit(self, session: Session, draft: Draft, verdict: Verdict) -> Advance:
         tokens = session.commit(draft, verdict)

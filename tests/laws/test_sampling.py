@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from localspec.engine.sampling import Purpose, Sampler, top_k, uniforms
+from localspec.engine.sampling import Purpose, Sampler, certainty, top_k, uniforms
 from localspec.engine.verify import Frontier, coupled
 from localspec.errors import EngineError
 from localspec.types import Draft, Floats, SamplingParams, Signal
@@ -26,6 +26,14 @@ def test_block_wise_top_k_equals_a_full_sort(logits: Floats, count: int) -> None
     expected = np.lexsort((np.arange(logits.size), -logits))[:count]
 
     assert top_k(logits, count).tolist() == expected.tolist()
+
+
+@given(LOGITS)
+def test_certainty_is_never_below_the_likeliest_tokens_probability(logits: Floats) -> None:
+    """It sums fewer terms than a softmax does, and it is a probability."""
+    mass = np.exp(logits.astype(np.float64) - float(logits.max()))
+
+    assert mass.max() / mass.sum() - 1e-4 <= certainty(logits) <= 1.0
 
 
 @given(

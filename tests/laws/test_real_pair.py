@@ -1,0 +1,101 @@
+"""The laws on the real pair: the default target and the INT4 draft that LocalSpec built for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from laws.house import House, finish, output
+from laws.policies import FixedDepth
+
+from localspec.catalog.registry import Resolved
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import Costs
+from localspec.control.round import Policy
+from localspec.engine import exactness
+from localspec.engine.llama import Context, Model
+from localspec.types import SamplingParams, Token
+
+pytestmark = pytest.mark.real
+
+EDIT = """Rename the variable x to total and give the whole function:
+
+def price(items):
+    x = 0
+    for item in items:
+        x += item.price * item.count
+    if x > 100:
+        x = x - x * 0.1
+    return x
+"""
+PROMPTS = {
+    "edit": EDIT,
+    "code": "Write a Python function that merges two sorted lists.",
+    "chat": "Tell me a story about a fox in winter.",
+}
+CHAINS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "seeded": SamplingParams(temperature=0.8, seed=42),
+}
+
+
+@pytest.fixture(scope="module")
+def pair(real_pair: Resolved) -> Iterator[House]:
+    """The real pair in the strict shape, two slots."""
+    assert real_pair.draft_path is not None
+    target, draft = Model.load(real_pair.target_path), Model.load(real_pair.draft_path)
+    memory, draft_memory = (
+        Context.open(model, slots=2, context=1024, rows=64, streams=True)
+        for model in (target, draft)
+    )
+    shape = exactness.strict(memory, can_roll_back=memory.can_roll_back())
+    yield House(target, draft, memory, draft_memory, shape)
+    for context in (memory, draft_memory):
+        context.close()
+    for model in (target, draft):
+        model.close()
+
+
+def _prompt(pair: House, text: str) -> list[Token]:
+    chat = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    return pair.target.tokenize(chat, add_special=True, parse_special=True)
+
+
+def test_a_class_of_row_counts_agrees_bit_for_bit(pair: House) -> None:
+    """Strict exactness can be had on this machine's kernels, and room for two sessions with it."""
+    assert pair.shape.bitwise, pair.shape.detail
+    assert 2 * pair.shape.multiple <= pair.shape.max_rows
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_the_text_is_the_same_with_and_without_speculation(
+    pair: House, kind: str, chain: str
+) -> None:
+    """Both drafters at a fixed depth, and the controller: the tokens of plain decoding."""
+    request = pair.request(_prompt(pair, PROMPTS[kind]), CHAINS[chain], ignore_eos=False)
+    (plain,) = finish(pair.engine({}, FixedDepth(0)), [request])
+    policies: list[Policy] = [
+        FixedDepth(6, "model"),
+        Controller(Costs(), Acceptance(), multiple=pair.shape.multiple),
+    ]
+    for policy in policies:
+        engine = pair.engine(pair.drafters("lookup", "model"), policy)
+
+        (session,) = finish(engine, [request])
+
+        assert output(session) == output(plain)
+
+
+def test_an_edit_accepts_tokens_from_both_sources(pair: House) -> None:
+    """Where code is copied with changes, lookup and the draft model both have tokens accepted."""
+    request = pair.request(_prompt(pair, EDIT), CHAINS["greedy"], tokens=64)
+    engine = pair.engine(pair.drafters("lookup", "model"), FixedDepth(6, "model"))
+
+    (session,) = finish(engine, [request])
+
+    accepted = {name: count.accepted for name, count in session.meter.sources.items()}
+    assert accepted["lookup"] > 0
+    assert accepted["model"] > 0
+    assert session.meter.accepted < session.meter.drafted
