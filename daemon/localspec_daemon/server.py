@@ -25,9 +25,6 @@ from localspec_daemon.worker import COMMAND
 
 _log = logging.getLogger("localspec.server")
 
-IDLE_SECONDS = 20.0
-"""For a connection without a complete request head: slow senders and idle keep-alives alike."""
-MAX_CONNECTIONS = 512
 BACKLOG = 1024
 """A Unix socket with a full backlog refuses at once, and clients misread that refusal."""
 MAX_HEADER_LINE_BYTES = 4096
@@ -37,12 +34,18 @@ CLEANUP_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line decides; everything else is in the configuration file."""
+    """What the command line decides, and limits that nobody has to configure.
+
+    `idle_seconds` is for a connection without a complete request head: slow senders and idle
+    keep-alives alike.
+    """
 
     config_path: Path
     socket_path: Path | None = None
     worker_command: Sequence[str] = COMMAND
     tick_seconds: float = 1.0
+    idle_seconds: float = 20.0
+    max_connections: int = 512
 
 
 class Server:
@@ -60,6 +63,7 @@ class Server:
         default = Path(chosen).expanduser() if chosen else paths.socket_path()
         self.socket_path = options.socket_path or default
         self.supervisor.socket = str(self.socket_path)
+        self._options = options
         self.ready = asyncio.Event()
         """Set once the socket answers."""
         self._stop = asyncio.Event()
@@ -102,7 +106,7 @@ class Server:
             create_app(self.supervisor, token_hash),
             access_log=None,
             handler_cancellation=True,
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=self._options.idle_seconds,
             shutdown_timeout=CLEANUP_SECONDS,
             max_line_size=MAX_HEADER_LINE_BYTES,
             max_field_size=MAX_HEADER_LINE_BYTES,
@@ -115,10 +119,13 @@ class Server:
         if tcp:
             doors.append(stack.enter_context(listen.tcp(settings.tcp_address(tcp))))
             self.supervisor.tcp = "{}:{}".format(*doors[-1].getsockname())
+
+        def full() -> bool:
+            taken = len(runner.server.connections) if runner.server else 0
+            return taken >= self._options.max_connections
+
         for each in doors:
-            each.full = lambda: (
-                runner.server is None or (len(runner.server.connections) >= MAX_CONNECTIONS)
-            )
+            each.full = full
             await web.SockSite(runner, each, backlog=BACKLOG).start()
         return runner
 

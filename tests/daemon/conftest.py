@@ -149,10 +149,10 @@ def house(tmp_path: Path, gguf: Path) -> House:
 
 @asynccontextmanager
 async def run_daemon(
-    house: House, command: Sequence[str] = SCRIPTED, tick_seconds: float = 1.0
+    house: House, command: Sequence[str] = SCRIPTED, **options: Any
 ) -> AsyncIterator[Daemon]:
     """A daemon for the length of a `with`."""
-    server = Server(Options(house.config_path, house.socket, command, tick_seconds))
+    server = Server(Options(house.config_path, house.socket, command, **options))
     running = asyncio.create_task(server.run())
     ready = asyncio.create_task(server.ready.wait())
     await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)

@@ -218,3 +218,40 @@ def test_a_client_that_closes_half_of_its_connection_disturbs_nobody(
                 assert (await stream.rest())[-1] == "data: [DONE]"
 
     asyncio.run(scene())
+
+
+def test_a_head_that_never_ends_is_not_waited_for(house: Any, daemon: Any) -> None:
+    """The server closes, whether some bytes came or none."""
+
+    async def scene() -> None:
+        async with daemon(house, idle_seconds=0.1):
+            for sent in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "):
+                reader, writer = await asyncio.open_unix_connection(house.socket)
+                writer.write(sent)
+                assert await reader.read() == b""
+                writer.close()
+
+    asyncio.run(scene())
+
+
+def test_connections_over_the_limit_are_told_so_and_places_become_free(
+    house: Any, daemon: Any
+) -> None:
+    """503 for the one too many, an answer as soon as another has left."""
+
+    async def scene() -> None:
+        async with daemon(house, max_connections=2) as it:
+            idle = [await asyncio.open_unix_connection(house.socket) for _ in range(2)]
+            for reader, writer in idle:  # an answer proves that the connection was taken
+                writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                await reader.readuntil(b"}")
+            reader, writer = await asyncio.open_unix_connection(house.socket)
+            assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+            writer.close()
+            idle[0][1].write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            await idle[0][0].read()
+            assert await it.get("/health") == {"status": "ok"}
+            for _, writer in idle:
+                writer.close()
+
+    asyncio.run(scene())
