@@ -117,8 +117,8 @@ class Engine:
 
     @property
     def context(self) -> int:
-        """Tokens that one session may hold; padding rows need the last few positions."""
-        return self.target.context - self._shape.multiple
+        """Tokens that one session may hold; padding rows may need the last few positions."""
+        return self.target.context - self._shape.multiple + 1
 
     def admit(self, request: Request) -> Session:
         """Give a request a slot, reusing the longest prefix that one already holds.
