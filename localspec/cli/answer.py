@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import termios
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, cast
@@ -39,7 +42,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
     asked_at, waited_seconds = monotonic(), 0.0
     end: End | None = None
     error: LocalSpecError | None = None
-    with closing(cast("Generator[Event]", events)):
+    with closing(cast("Generator[Event]", events)), unechoed():
         try:
             for event in events:
                 if isinstance(event, Waiting):
@@ -60,3 +63,32 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
             notice.clear()
             sink.close(end)
     return Answer("".join(pieces), end, error, waited_seconds)
+
+
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """The terminal does not echo meanwhile: typing would tear the answer that is being drawn.
+
+    What is typed waits for the next prompt; Ctrl-C still interrupts.
+    """
+    terminal = 0
+    if not _in_foreground(terminal):
+        yield
+        return
+    before = termios.tcgetattr(terminal)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _in_foreground(terminal: int) -> bool:
+    """Whether this is the terminal's foreground job: another would be stopped for touching it."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # not a terminal, or not ours
+        return False

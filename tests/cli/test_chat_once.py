@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,31 @@ def test_ctrl_c_keeps_the_text_and_frees_the_daemon(peer: Peer) -> None:
     assert first + rest == b"one two\n"
     assert process.returncode == 130
     assert peer.left.wait(PATIENCE_SECONDS)
+
+
+def test_typing_does_not_tear_the_answer(peer: Peer) -> None:
+    """While an answer streams the terminal echoes nothing; afterwards it is as it was."""
+    peer.streams = [[chunk("one "), chunk("two")]]
+    ours, theirs = pty.openpty()
+    take_terminal = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "os.execv(sys.executable, [sys.executable, '-m', 'localspec.cli.main', 'chat', 'hi'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", take_terminal],
+        stdin=theirs, stdout=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        said = b""
+        while b"two" not in said:
+            said += os.read(process.stdout.fileno(), 100)
+        during = termios.tcgetattr(theirs)[3]
+        interrupt(process)
+    after = termios.tcgetattr(theirs)[3]
+    os.close(theirs)
+    os.close(ours)
+    assert not during & termios.ECHO
+    assert after & termios.ECHO
 
 
 def test_a_model_cannot_command_the_terminal(peer: Peer) -> None:
