@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +15,9 @@ from localspec.config import Models
 from localspec.errors import UnknownModel
 
 os.environ["GGML_CPU_TILED_MM"] = "0"  # read once by llama.cpp; strict exactness needs it
+
+# A shell that starts the tests in the background has Ctrl-C ignored by all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("unhurried", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("unhurried")
