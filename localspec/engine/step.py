@@ -11,24 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.control import scheduler
-from localspec.control.round import Drafted, Judged, Neural, Policy, Round, View
+from localspec.control.round import Judged, Policy, Round
 from localspec.control.scheduler import Need, Share
+from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.sampling import Sampler, certainty
 from localspec.engine.session import TARGET, Meter, Request, Session
 from localspec.engine.slots import Slot, choose
 from localspec.engine.verify import VERIFIERS
-from localspec.errors import Busy, EngineError
+from localspec.errors import Busy
 from localspec.types import (
-    Ask,
     Backend,
     Draft,
     Drafter,
-    DraftSession,
     FinishReason,
     Floats,
     Row,
-    Signal,
     Token,
     Verdict,
 )
@@ -36,6 +34,7 @@ from localspec.types import (
 _log = logging.getLogger("localspec.engine")
 
 SPECULATING = "speculating"
+_NONE = Draft()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +53,6 @@ class Limits:
 
     prefill_rows: int = 512
     max_draft: int = 24
-
-
-@dataclass(slots=True)
-class _Drafting:
-    """The drafts of one round and what making them cost, aligned with its decoding sessions."""
-
-    sessions: list[Session]
-    views: list[View]
-    drafts: list[Draft]
-    drafted: list[Drafted]
 
 
 class Engine:
@@ -91,17 +80,24 @@ class Engine:
         clock: Callable[[], float],
     ) -> None:
         self.target = target
-        self.drafters = dict(drafters)
-        self.controller = controller
         self.steps = 0
+        self._drafting = Drafting(
+            drafters,
+            controller,
+            n_vocab=target.n_vocab,
+            max_draft=limits.max_draft,
+            clock=clock,
+        )
         self._ends = ends
         self._shape = shape
         self._limits = limits
         self._clock = clock
-        self._slots = [Slot() for _ in range(target.n_slots)]
         self._sessions: list[Session] = []
         self._prefill_row_seconds = 0.0
         self.max_rows = min(target.max_rows, shape.max_rows)
+        # Every session needs its padded row in every decode, however few rows a class allows.
+        n_slots = min(target.n_slots, self.max_rows // shape.multiple)
+        self._slots = [Slot() for _ in range(n_slots)]
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -109,6 +105,11 @@ class Engine:
     def free_slots(self) -> int:
         """Requests that could be admitted now."""
         return sum(not slot.busy for slot in self._slots)
+
+    @property
+    def drafters(self) -> Mapping[str, Drafter]:
+        """Sources of drafts by name."""
+        return self._drafting.drafters
 
     @property
     def sessions(self) -> Sequence[Session]:
@@ -145,13 +146,7 @@ class Engine:
             meter=Meter(admitted_at=self._clock()),
         )
         if request.route == SPECULATING:
-            allowed = request.speculation.drafters
-            session.memory = self.controller.open_session()
-            session.drafters = {
-                name: drafter.open(index, request.prompt, sampler)
-                for name, drafter in self.drafters.items()
-                if allowed is None or name in allowed
-            }
+            self._drafting.open(session)
         self._sessions.append(session)
         return session
 
@@ -180,7 +175,8 @@ class Engine:
 
     def remembers(self, slot: int) -> bool:
         """Whether the slot holds anything: a session, or a prefix for a later prompt."""
-        return self._slots[slot].busy or bool(self._slots[slot].tokens)
+        used = slot < len(self._slots)
+        return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -194,33 +190,39 @@ class Engine:
             return []
         self.steps += 1
         began = self._clock()
-        round_ = self._draft([session for session in self._sessions if session.decoding])
-        drafts = dict(zip(round_.sessions, round_.drafts, strict=True))
-        shares = self._share(drafts)
+        chunk = self._chunk_rows()
+        waiting = sum(session.tail for session in self._sessions if not session.decoding)
+        proposals = self._drafting.propose(
+            [session for session in self._sessions if session.decoding],
+            self.context,
+            min(chunk, waiting),
+        )
+        drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
+        shares = scheduler.share(
+            [Need(session.tail, len(drafts.get(session, _NONE))) for session in self._sessions],
+            max_rows=self.max_rows,
+            chunk=chunk,
+            multiple=self._shape.multiple,
+        )
         rows = [
             row
             for session, share in zip(self._sessions, shares, strict=True)
-            for row in self._rows(session, share, drafts.get(session, Draft()))
+            for row in self._rows(session, share, drafts.get(session, _NONE))
         ]
         before = self._clock()
         logits = self.target.decode(rows)
         after = self._clock()
         verdicts = self._judge(shares, drafts, logits)
         ended = self._clock()
-        self._account(round_, shares, verdicts, (began, before, after, ended))
+        self._account(proposals, shares, verdicts, (began, before, after, ended))
         return [advance for advance, _ in verdicts.values()]
 
-    def _share(self, drafts: Mapping[Session, Draft]) -> list[Share]:
-        needs = [
-            Need(session.tail, len(drafts.get(session, Draft()))) for session in self._sessions
-        ]
-        chunk = scheduler.chunk_rows(
+    def _chunk_rows(self) -> int:
+        """Rows of prefill that this step may take."""
+        return scheduler.chunk_rows(
             self._prefill_row_seconds,
             alone=not any(session.decoding for session in self._sessions),
             most=self._limits.prefill_rows,
-        )
-        return scheduler.share(
-            needs, max_rows=self.max_rows, chunk=chunk, multiple=self._shape.multiple
         )
 
     def _rows(self, session: Session, share: Share, draft: Draft) -> list[Row]:
@@ -236,86 +238,6 @@ class Engine:
             for index, token in enumerate(tokens)
         ]
 
-    # --- draft ------------------------------------------------------------------------------------
-
-    def _draft(self, sessions: list[Session]) -> _Drafting:
-        views = [self._view(session) for session in sessions]
-        plans = self.controller.plan(views)
-        drafts = [plan.base for plan in plans]
-        drafted: list[Drafted] = []
-        for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
-            asking = [index for index, plan in enumerate(plans) if plan.extend == name]
-            asks = [
-                Ask(
-                    sessions[index].drafters[name],
-                    plans[index].base,
-                    plans[index].budget,
-                    plans[index].worth,
-                )
-                for index in asking
-            ]
-            pending = sum(ask.session.pending for ask in asks)
-            began = self._clock()
-            tails = self._propose(name, asks, [sessions[index] for index in asking])
-            seconds = self._clock() - began
-            read = pending - sum(ask.session.pending for ask in asks)
-            depth = max((len(tail) for tail in tails), default=0)
-            drafted.append(Drafted(name, read, depth, seconds))
-            for index, tail in zip(asking, tails, strict=True):
-                drafts[index] = drafts[index].then(tail)
-        drafts = [draft.trunk() for draft in drafts]
-        cuts = self.controller.cut(views, drafts)
-        heads = [draft.head(cut) for draft, cut in zip(drafts, cuts, strict=True)]
-        return _Drafting(sessions, views, heads, drafted)
-
-    def _view(self, session: Session) -> View:
-        wish = session.request.speculation
-        most = self._limits.max_draft if wish.max_draft is None else wish.max_draft
-        room = self.context - len(session.tokens) - 1  # the bonus needs a place too
-        budget = max(0, min(most, self._limits.max_draft, session.remaining - 1, room))
-        free: list[Draft] = []
-        neural: list[Neural] = []
-        for name, opened in list(session.drafters.items()):
-            if not self.drafters[name].free:
-                neural.append(Neural(name, opened.pending))
-            elif budget:
-                ask = Ask(opened, Draft(), budget, _always)
-                free += [draft for draft in self._propose(name, [ask], [session]) if draft.tokens]
-        expected = session.request.expected_tokens - session.n_output
-        return View(
-            free=tuple(free),
-            neural=tuple(neural),
-            budget=budget,
-            remaining=min(float(session.remaining), max(expected, _TAIL_TOKENS)),
-            always=wish.mode == "always",
-            memory=session.memory,
-            ease=session.ease,
-        )
-
-    def _propose(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:
-        """Ask a drafter; one that fails or lies costs its sessions that drafter, nothing else."""
-        try:
-            drafts = self.drafters[name].propose(asks)
-            for ask, draft in zip(asks, drafts, strict=True):
-                self._check(ask, draft)
-        except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
-            _log.exception("drafter %s failed and is left out of these requests", name)
-            for session in sessions:
-                _close_quietly(session.drafters.pop(name))
-            return [Draft() for _ in asks]
-        return drafts
-
-    def _check(self, ask: Ask, draft: Draft) -> None:
-        """A draft is foreign input: it must not reach native code unchecked."""
-        sane = (
-            len(draft) <= ask.budget
-            and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
-            and all(0 <= token < self.target.n_vocab for token in draft.tokens)
-            and all(-1 <= parent < node for node, parent in enumerate(draft.parents))
-        )
-        if not sane:
-            raise EngineError(f"A draft of {len(draft)} nodes is malformed.")
-
     # --- verify, commit, truncate -----------------------------------------------------------------
 
     def _judge(
@@ -329,7 +251,7 @@ class Engine:
             if share.tail < session.tail:
                 session.cached += share.tail
             else:
-                draft = drafts.get(session, Draft()).head(share.nodes)
+                draft = drafts.get(session, _NONE).head(share.nodes)
                 mine = logits[row : row + 1 + share.nodes]
                 row += 1 + share.nodes
                 verify = VERIFIERS[session.request.speculation.verify]
@@ -342,7 +264,7 @@ class Engine:
 
     def _look(self, session: Session, logits: Floats, verdict: Verdict) -> None:
         """Note how easy the text is, where a neural drafter may be judged by it."""
-        if any(not self.drafters[name].free for name in session.drafters):
+        if self._drafting.wants_ease(session):
             for node in (-1, *verdict.accepted):
                 session.saw(certainty(logits[node + 1]))
 
@@ -365,15 +287,14 @@ class Engine:
 
     def _account(
         self,
-        round_: _Drafting,
+        proposals: Proposals,
         shares: Sequence[Share],
         verdicts: Mapping[Session, tuple[Advance, Draft]],
         times: tuple[float, float, float, float],
     ) -> None:
         """Charge the round to its sessions and let the controller learn from it."""
         began, before, after, ended = times
-        draft_seconds = sum(drafted.seconds for drafted in round_.drafted)
-        host_seconds = (ended - began) - (after - before) - draft_seconds
+        host_seconds = (ended - began) - (after - before) - proposals.seconds
         for session, (advance, draft) in verdicts.items():
             meter = session.meter
             meter.last_token_at = ended
@@ -381,7 +302,7 @@ class Engine:
                 meter.first_token_at = ended
                 continue
             meter.rounds += 1
-            meter.draft_seconds += draft_seconds
+            meter.draft_seconds += proposals.seconds
             meter.verify_seconds += after - before
             meter.host_seconds += host_seconds
             meter.count(draft, agreement(draft, advance.tokens))
@@ -389,29 +310,21 @@ class Engine:
         prefill = sum(share.tail for share in shares if share.tail > 1)
         if prefill >= scheduler.MIN_CHUNK_ROWS:
             self._prefill_row_seconds = (after - before) / rows
-        elif prefill == 0 and round_.views:
-            seen = [verdicts[session] for session in round_.sessions]
-            self.controller.observe(
+        elif prefill == 0 and proposals.views:
+            seen = [verdicts[session] for session in proposals.sessions]
+            self._drafting.policy.observe(
                 Round(
                     rows=rows,
                     target_seconds=after - before,
                     host_seconds=host_seconds,
-                    drafted=tuple(round_.drafted),
-                    views=tuple(round_.views),
+                    drafted=tuple(proposals.drafted),
+                    views=tuple(proposals.views),
                     judged=tuple(
                         Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen
                     ),
                     committed=tuple(tuple(advance.tokens) for advance, _ in seen),
                 )
             )
-
-
-_TAIL_TOKENS = 16.0
-"""A request that outlives its prediction is expected to go on for about this long."""
-
-
-def _always(_signals: Sequence[Signal]) -> bool:
-    return True
 
 
 def agreement(draft: Draft, committed: Sequence[Token]) -> int:
@@ -421,10 +334,3 @@ def agreement(draft: Draft, committed: Sequence[Token]) -> int:
         (index for index, (node, token) in enumerate(pairs) if node != token),
         min(len(draft), len(committed)),
     )
-
-
-def _close_quietly(opened: DraftSession) -> None:
-    try:
-        opened.close()
-    except Exception:  # noqa: BLE001 — it is being thrown away
-        _log.exception("a drafter failed while it was closed")

@@ -1,0 +1,173 @@
+"""The first part of a step: asking drafters, by the policy's plans. Drafters are not trusted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localspec.control.round import Drafted, Neural, Plan, Policy, View
+from localspec.engine.session import Session
+from localspec.errors import EngineError
+from localspec.types import Ask, Draft, Drafter, DraftSession, Signal
+
+_log = logging.getLogger("localspec.engine")
+
+_TAIL_TOKENS = 16.0
+"""A request that outlives its prediction is expected to go on for about this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """The drafts of one round and what making them cost, aligned with its decoding sessions."""
+
+    sessions: list[Session]
+    views: list[View]
+    drafts: list[Draft]
+    drafted: list[Drafted]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in drafters that are not free."""
+        return sum(drafted.seconds for drafted in self.drafted)
+
+
+class Drafting:
+    """Opens drafters for sessions and turns plans into drafts.
+
+    Args:
+        drafters: Sources of drafts by name.
+        policy: Decides source and depth.
+        n_vocab: The target's vocabulary; no draft may leave it.
+        max_draft: Most nodes of one session's draft.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        policy: Policy,
+        *,
+        n_vocab: int,
+        max_draft: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.drafters = dict(drafters)
+        self.policy = policy
+        self._n_vocab = n_vocab
+        self._max_draft = max_draft
+        self._clock = clock
+
+    def open(self, session: Session) -> None:
+        """Open the drafters that the session's request allows; nothing is decoded yet."""
+        request = session.request
+        allowed = request.speculation.drafters
+        session.memory = self.policy.open_session()
+        session.drafters = {
+            name: drafter.open(session.slot, request.prompt, session.sampler)
+            for name, drafter in self.drafters.items()
+            if allowed is None or name in allowed
+        }
+
+    def wants_ease(self, session: Session) -> bool:
+        """Whether a neural drafter may be judged by how easy the session's text is."""
+        return any(not self.drafters[name].free for name in session.drafters)
+
+    def propose(self, sessions: list[Session], context: int, other_rows: int) -> Proposals:
+        """One draft per session, cut to what is worth verifying.
+
+        Args:
+            sessions: Those that decode in this step.
+            context: Tokens that one session may hold.
+            other_rows: Rows of prefill that share the decode.
+        """
+        views = [self._view(session, context) for session in sessions]
+        plans = self.policy.plan(views, other_rows)
+        drafts = [plan.base for plan in plans]
+        drafted = []
+        for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
+            asking = [index for index, plan in enumerate(plans) if plan.extend == name]
+            tails, cost = self._extend(
+                name, [sessions[index] for index in asking], [plans[index] for index in asking]
+            )
+            drafted.append(cost)
+            for index, tail in zip(asking, tails, strict=True):
+                drafts[index] = drafts[index].then(tail)
+        drafts = [draft.trunk() for draft in drafts]
+        cuts = self.policy.cut(views, drafts, other_rows)
+        heads = [draft.head(cut) for draft, cut in zip(drafts, cuts, strict=True)]
+        return Proposals(sessions, views, heads, drafted)
+
+    def _extend(
+        self, name: str, sessions: list[Session], plans: list[Plan]
+    ) -> tuple[list[Draft], Drafted]:
+        """What one source adds to the plans' bases, all sessions together, and what that cost."""
+        asks = [
+            Ask(session.drafters[name], plan.base, plan.budget, plan.worth)
+            for session, plan in zip(sessions, plans, strict=True)
+        ]
+        pending = sum(ask.session.pending for ask in asks)
+        began = self._clock()
+        tails = self._ask(name, asks, sessions)
+        seconds = self._clock() - began
+        read = pending - sum(ask.session.pending for ask in asks)
+        return tails, Drafted(name, read, max(map(len, tails)), seconds)
+
+    def _view(self, session: Session, context: int) -> View:
+        wish = session.request.speculation
+        most = self._max_draft if wish.max_draft is None else wish.max_draft
+        room = context - len(session.tokens) - 1  # the bonus needs a place too
+        budget = max(0, min(most, self._max_draft, session.remaining - 1, room))
+        free: list[Draft] = []
+        neural: list[Neural] = []
+        for name, opened in list(session.drafters.items()):
+            if not self.drafters[name].free:
+                neural.append(Neural(name, opened.pending))
+            elif budget:
+                ask = Ask(opened, Draft(), budget, _always)
+                free += [draft for draft in self._ask(name, [ask], [session]) if draft.tokens]
+        expected = session.request.expected_tokens - session.n_output
+        return View(
+            free=tuple(free),
+            neural=tuple(neural),
+            budget=budget,
+            remaining=min(float(session.remaining), max(expected, _TAIL_TOKENS)),
+            always=wish.mode == "always",
+            memory=session.memory,
+            ease=session.ease,
+        )
+
+    def _ask(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:
+        """Ask a drafter; one that fails or lies costs its sessions that drafter, nothing else."""
+        try:
+            drafts = self.drafters[name].propose(asks)
+            for ask, draft in zip(asks, drafts, strict=True):
+                self._check(ask, draft)
+        except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
+            _log.exception("drafter %s failed and is left out of these requests", name)
+            for session in sessions:
+                _close_quietly(session.drafters.pop(name))
+            return [Draft() for _ in asks]
+        return drafts
+
+    def _check(self, ask: Ask, draft: Draft) -> None:
+        """A draft is foreign input: it must not reach native code unchecked."""
+        sane = (
+            len(draft) <= ask.budget
+            and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
+            and all(0 <= token < self._n_vocab for token in draft.tokens)
+            and all(-1 <= parent < node for node, parent in enumerate(draft.parents))
+        )
+        if not sane:
+            raise EngineError(f"A draft of {len(draft)} nodes is malformed.")
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True
+
+
+def _close_quietly(opened: DraftSession) -> None:
+    try:
+        opened.close()
+    except Exception:  # noqa: BLE001 — it is being thrown away
+        _log.exception("a drafter failed while it was closed")
