@@ -26,6 +26,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "socket": ("localspec.cli.daemon:socket", "Print where the daemon listens."),
     "config": ("localspec.cli.settings:config", "Show and check the configuration."),
     "service": ("localspec.cli.service:service", "Let systemd or launchd keep the daemon running."),
+    "bench": (
+        "localspec.cli.bench:bench",
+        "Measure speculation against plain decoding and other servers.",
+    ),
+    "verify": (
+        "localspec.cli.bench:verify",
+        "Replay prompts with drafts and without, and compare the texts.",
+    ),
+    "tune": (
+        "localspec.cli.bench:tune",
+        "Show what was learned about this machine, and what to change.",
+    ),
     "completion": (
         "localspec.cli.completion:completion",
         "Print the completion script of a shell.",

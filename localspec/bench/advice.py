@@ -1,0 +1,159 @@
+"""What the daemon has learned about this machine, and what to change: `localspec tune`. Pure.
+
+Every sentence follows from a figure that is shown with it; nothing measured, nothing said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from localspec.bench.results import staircase
+from localspec.client import Json
+
+SAME_TREAD = 1.05
+"""Rows that cost less than 5 % more than fewer ones are on the same tread of the staircase."""
+STEEP_ROWS, STEEP_COST = 4, 2.5
+"""On CPUs K-quants verify 4 rows at about 3 times one row; the kernels of Q4_0 at about 1.8."""
+GPU_DEVICES = ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal")
+"""How llama.cpp's names of GPU memory begin; "..._Host" is memory of the CPU."""
+SHORT_SHARE = 0.5
+MANY_REQUESTS = 20
+
+
+class Stair(msgspec.Struct, frozen=True):
+    """One row count: its cost, relative to one row too.
+
+    A round of so many rows is faster than plain decoding when it commits more than `relative`
+    tokens, drafting left aside. `edge`: each of these rows is cheaper than of any fewer, and one
+    more row costs more, so a draft that stops here wastes nothing.
+    """
+
+    rows: int
+    ms: float
+    relative: float
+    edge: bool
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """What the daemon knows of one model; None and empty where it has not measured yet."""
+
+    model: str
+    stairs: list[Stair]
+    acceptance: dict[str, tuple[int, int]]
+    tokens_per_second: float | None
+    routing: dict[str, int]
+    exactness: str | None
+    advice: list[str]
+
+
+def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learned:
+    """Everything that `tune` says.
+
+    Args:
+        model: The model's entry in the daemon's status.
+        weight_types: Element types of the target's weights, the one with most bytes first.
+        has_gpu: A GPU of this machine is known to its system.
+    """
+    stairs = treads(staircase(model))
+    drafted, accepted = model.get("drafted") or {}, model.get("accepted") or {}
+    return Learned(
+        model=model["name"],
+        stairs=stairs,
+        acceptance={name: (accepted.get(name, 0), count) for name, count in drafted.items()},
+        tokens_per_second=model.get("tokens_per_second") or None,
+        routing=model.get("routing") or {},
+        exactness=model.get("exactness"),
+        advice=[
+            sentence
+            for sentence in (
+                _unmeasured(stairs),
+                _steep(stairs, weight_types),
+                _idle_gpu(model, has_gpu=has_gpu),
+                _safe_kernels(model),
+                _off(model),
+                _no_draft(model),
+                _short(model),
+            )
+            if sentence
+        ],
+    )
+
+
+def treads(costs: Sequence[tuple[int, float]]) -> list[Stair]:
+    """The staircase with its edges; empty unless one row was measured, which all is relative to."""
+    if not costs or costs[0][0] != 1:
+        return []
+    one = costs[0][1]
+    stairs = []
+    cheapest = float("inf")
+    for place, (rows, ms) in enumerate(costs):
+        following = costs[place + 1][1] if place + 1 < len(costs) else float("inf")
+        edge = ms / rows < cheapest and following >= SAME_TREAD * ms
+        cheapest = min(cheapest, ms / rows)
+        stairs.append(Stair(rows, ms, ms / one, edge))
+    return stairs
+
+
+def _unmeasured(stairs: Sequence[Stair]) -> str:
+    if stairs:
+        return ""
+    return "No costs are measured yet; the daemon measures while it has nothing else to do."
+
+
+def _steep(stairs: Sequence[Stair], weight_types: Sequence[str]) -> str:
+    cost = next((stair.relative for stair in stairs if stair.rows == STEEP_ROWS), None)
+    main = weight_types[0] if weight_types else ""
+    if cost is None or cost <= STEEP_COST or not main.endswith("_K"):
+        return ""
+    return (
+        f"{STEEP_ROWS} rows cost {cost:.1f} times one row with {main} weights. Q4_0 may verify "
+        "cheaper on this processor: `localspec models quantize` makes such a model and measures "
+        "both. It is another model, whose answers differ."
+    )
+
+
+def _idle_gpu(model: Json, *, has_gpu: bool) -> str:
+    devices = {held["device"] for held in model.get("devices") or []}
+    on_gpu = any(name.startswith(GPU_DEVICES) and "_Host" not in name for name in devices)
+    if not has_gpu or not devices or on_gpu:
+        return ""
+    return (
+        "This machine has a GPU, and the model is in the memory of the CPU alone: either "
+        "engine.target.gpu_layers is 0, or llama.cpp was built without it (`make` builds it again)."
+    )
+
+
+def _safe_kernels(model: Json) -> str:
+    if not model.get("safe_kernels"):
+        return ""
+    return (
+        "The fast kernels crashed while loading, so slower ones are in use. A newer llama.cpp may "
+        "mend it; `localspec logs` has the crash."
+    )
+
+
+def _off(model: Json) -> str:
+    reason = model.get("speculation_off")
+    return f"Speculation is off for this model: {reason}." if reason else ""
+
+
+def _no_draft(model: Json) -> str:
+    if model.get("draft_path") or model.get("speculation_off"):
+        return ""
+    return (
+        "There is no draft model, so drafts come from earlier text alone: "
+        f"`localspec models pull {model['name']}` fetches one, if the catalog has one."
+    )
+
+
+def _short(model: Json) -> str:
+    routing = model.get("routing") or {}
+    total, short = sum(routing.values()), routing.get("short-request", 0)
+    if total < MANY_REQUESTS or short < SHORT_SHARE * total:
+        return ""
+    return (
+        f"{short} of {total} requests were expected to be so short that drafting could not pay. "
+        "That is as it should be; speculation changes nothing for them."
+    )

@@ -1,0 +1,87 @@
+"""What is compared: ways of asking this daemon, and other servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from localspec.client import Client, Json
+from localspec.errors import RequestError
+
+PLAIN = "plain"
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to be answered; `fields` join every request of it. `foreign`: not our daemon."""
+
+    name: str
+    client: Client
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    foreign: bool = False
+
+
+def own(client: Client, model: Json) -> dict[str, Arm]:
+    """The arms of this daemon by name: plain, auto, and auto restricted to each one drafter.
+
+    `model` is the model's entry in the daemon's status. A drafter alone still decides each round
+    whether it drafts: it differs from auto in nothing but its sources.
+    """
+    speculation: dict[str, Json] = {PLAIN: {"mode": "off"}, AUTO: {"mode": "auto"}}
+    for drafter in model.get("drafters") or []:
+        speculation[drafter] = {"mode": "auto", "drafters": [drafter]}
+    return {
+        name: Arm(name, client, {"model": model["name"], "speculation": wish})
+        for name, wish in speculation.items()
+    }
+
+
+def forced(client: Client, model: Json) -> dict[str, Arm]:
+    """The arms that verify replays: plain, auto, and each drafter made to draft every round."""
+    arms = own(client, model)
+    for drafter in model.get("drafters") or []:
+        wish = {"mode": "always", "drafters": [drafter]}
+        arms[drafter] = Arm(drafter, client, {"model": model["name"], "speculation": wish})
+    return arms
+
+
+def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
+    """The named arms in the order of `arms`; plain is always among them, as what is compared to.
+
+    Without names: all, less a single drafter, which would be auto once more. Raises RequestError.
+    """
+    for name in names:
+        if name not in arms:
+            raise RequestError(
+                f"This model has no arm {name!r}.", fix=f"Arms here: {', '.join(arms)}."
+            )
+    if not names:
+        single = len(arms) == len((PLAIN, AUTO)) + 1
+        return list(arms.values())[: 2 if single else None]
+    return [arm for name, arm in arms.items() if name == PLAIN or name in names]
+
+
+def against(url: str) -> Arm:
+    """Another server of OpenAI's API at http://host[:port][/v1] or unix:///path.
+
+    Raises RequestError for anything else.
+    """
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 80
+    except ValueError as error:
+        raise RequestError(f"{url!r} has no valid port.", param="against") from error
+    if parts.scheme == "unix" and parts.path and not parts.netloc:
+        return Arm(url, Client(Path(parts.path)), foreign=True)
+    usual_path = parts.path.rstrip("/") in ("", "/v1")
+    if parts.scheme == "http" and parts.hostname and usual_path and not parts.query:
+        return Arm(url, Client(tcp=(parts.hostname, port)), foreign=True)
+    raise RequestError(
+        f"{url!r} is no address of a server to compare with.",
+        fix="Write http://host:port or unix:///path; it must serve /v1/chat/completions.",
+        param="against",
+    )

@@ -1,0 +1,196 @@
+"""Running a measurement: every arm answers every prompt, arms interleaved prompt by prompt.
+
+A machine gets slower and faster by itself within minutes. Arms are therefore compared only over the
+same prompt asked within the same minute, and which arm begins rotates, so that neither a drift nor
+a cache that an earlier arm has filled is always to the good of the same arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any, TypeAlias, cast
+
+from localspec.bench import results
+from localspec.bench.arms import Arm
+from localspec.bench.results import Answer, Batch, Settings, Source
+from localspec.bench.suite import Prompt
+from localspec.client import End, Event, Json, Piece
+from localspec.errors import DaemonError, Forbidden, LocalSpecError, NotRunning, RequestError
+
+REPLAY_SHARE = 0.5
+"""A chat template's own words are always cached; half of a prompt is not by chance."""
+
+Told: TypeAlias = Callable[[int, str], None]
+"""Hears how many more answers there are and what is asked now."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """One stream as it arrived. Times are of `perf_counter`; `end` is None until it has ended."""
+
+    text: str = ""
+    pieces: int = 0
+    began: float = field(default_factory=perf_counter)
+    first: float | None = None
+    last: float | None = None
+    ended: float = 0.0
+    end: End | None = None
+
+
+def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
+    """Ask one question and listen until the answer ends. Raises what `Client.chat` raises."""
+    fields: dict[str, Any] = {
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+        **arm.fields,
+    }
+    heard = Heard()
+    texts: list[str] = []
+    try:
+        # Closed also when interrupted, so that the server stops answering at once.
+        stream = cast("Generator[Event]", arm.client.chat(messages, **fields))
+        with closing(stream) as events:
+            for event in events:
+                if isinstance(event, Piece):
+                    heard.last = perf_counter()
+                    heard.first = heard.first or heard.last
+                    heard.pieces += 1
+                    texts.append(event.text)
+                elif isinstance(event, End):
+                    heard.end = event
+    except LocalSpecError as error:
+        raise _told_apart(arm, error) from error
+    heard.ended = perf_counter()
+    heard.text = "".join(texts)
+    return heard
+
+
+def _told_apart(arm: Arm, error: LocalSpecError) -> LocalSpecError:
+    """The error, with the server's name where it is not the daemon, which the client believes."""
+    if not arm.foreign or isinstance(error, RequestError):
+        return error
+    kind = type(error) if isinstance(error, NotRunning | Forbidden) else DaemonError
+    return kind(
+        f"The server at {arm.name} failed: {error.message}",
+        fix="Look at that server's own log, or leave it out of --against.",
+    )
+
+
+def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[Answer]:
+    """Replay one conversation; the history of a later turn holds this arm's own answers."""
+    messages: list[Json] = []
+    answers = []
+    for turn, question in enumerate(prompt.turns):
+        messages.append({"role": "user", "content": question})
+        heard = ask(arm, messages, settings)
+        messages.append({"role": "assistant", "content": heard.text})
+        answers.append(_answer(arm, prompt, turn, repeat, heard))
+    return answers
+
+
+def _answer(arm: Arm, prompt: Prompt, turn: int, repeat: int, heard: Heard) -> Answer:
+    end = heard.end or End("")
+    timings, report = end.timings, end.speculation
+    counted = timings.get("predicted_n", end.usage.get("completion_tokens"))
+    if "predicted_ms" in timings:
+        decode_seconds = timings["predicted_ms"] / 1000
+    else:
+        decode_seconds = (heard.last or 0.0) - (heard.first or 0.0)
+    cached = (end.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    cached = timings.get("cache_n", cached or 0)
+    prompt_tokens = end.usage.get("prompt_tokens", cached + timings.get("prompt_n", 0))
+    return Answer(
+        prompt=prompt.name,
+        slice=prompt.slice,
+        turn=turn,
+        repeat=repeat,
+        arm=arm.name,
+        kind=_kind(turn, cached, prompt_tokens),
+        text=heard.text,
+        finish=end.reason,
+        tokens=heard.pieces if counted is None else counted,
+        prompt_tokens=prompt_tokens,
+        cached_tokens=cached,
+        decode_seconds=decode_seconds,
+        ttft_seconds=heard.first - heard.began if heard.first else None,
+        seconds=heard.ended - heard.began,
+        rounds=report.get("rounds"),
+        reason=report.get("reason"),
+        sources={name: _source(count) for name, count in report.get("sources", {}).items()},
+    )
+
+
+def _kind(turn: int, cached_tokens: int, prompt_tokens: int) -> str:
+    if turn:
+        return results.CONVERSATION
+    return results.REPLAY if cached_tokens > REPLAY_SHARE * prompt_tokens else results.COLD
+
+
+def _source(count: Json) -> Source:
+    return Source(
+        count["drafted"],
+        count["accepted"],
+        count["drafted_by_position"],
+        count["accepted_by_position"],
+    )
+
+
+def schedule(
+    arms: Sequence[Arm], prompts: Sequence[Prompt], repeats: int, concurrency: int
+) -> Iterator[tuple[int, Sequence[Prompt], Arm]]:
+    """(repeat, prompts asked at the same time, arm) in the order in which they are asked."""
+    groups = [prompts[at : at + concurrency] for at in range(0, len(prompts), concurrency)]
+    for repeat in range(repeats):
+        for number, group in enumerate(groups):
+            first = (repeat + number) % len(arms)
+            for arm in (*arms[first:], *arms[:first]):
+                yield repeat, group, arm
+
+
+def measure(
+    arms: Sequence[Arm], prompts: Sequence[Prompt], settings: Settings, tell: Told
+) -> tuple[list[Batch], dict[str, str]]:
+    """Ask everything; the batches, and the prompts that a server refused with their reasons.
+
+    A refused prompt is not asked again. Every other error ends the measurement.
+    """
+    batches: list[Batch] = []
+    skipped: dict[str, str] = {}
+    for repeat, group, arm in schedule(arms, prompts, settings.repeats, settings.concurrency):
+        tell(len(group), f"{arm.name}: {group[0].name}")
+        asked = [prompt for prompt in group if prompt.name not in skipped]
+        began = perf_counter()
+        talk = partial(converse, arm, repeat=repeat, settings=settings)
+        told = together(talk, asked)
+        seconds = perf_counter() - began
+        answers = [answer for found in told if isinstance(found, list) for answer in found]
+        skipped |= {
+            prompt.name: f"{arm.name}: {found.message}"
+            for prompt, found in zip(asked, told, strict=True)
+            if isinstance(found, RequestError)
+        }
+        batches.append(Batch(arm.name, repeat, seconds, answers))
+    return batches, skipped
+
+
+def together(
+    talk: Callable[[Prompt], list[Answer]], prompts: Sequence[Prompt]
+) -> list[list[Answer] | RequestError]:
+    """What `talk` says of each prompt, all at the same time; a refusal takes its answer's place."""
+
+    def said(prompt: Prompt) -> list[Answer] | RequestError:
+        try:
+            return talk(prompt)
+        except RequestError as error:
+            return error
+
+    if len(prompts) <= 1:  # in this thread, where Ctrl-C arrives
+        return [said(prompt) for prompt in prompts]
+    with ThreadPoolExecutor(len(prompts)) as threads:
+        return list(threads.map(said, prompts))

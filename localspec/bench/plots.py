@@ -1,0 +1,186 @@
+"""Plots as SVG, drawn with the page's own colours so that they follow its light and dark. Pure.
+
+Colours are classes `c0`, `c1` ... of the page; text and lines take the page's text colour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from localspec.bench.arms import PLAIN
+from localspec.bench.report import by_position
+from localspec.bench.summary import ALL, Ratio, Summary
+
+COLOURS = 6
+WIDTH = 760
+LEFT, RIGHT, TOP, BOTTOM = 120, 70, 12, 40
+BAR, GAP = 14, 12
+MAX_POSITIONS = 16
+MIN_DRAFTED = 10
+"""A share of fewer tokens is noise that a line would show as a finding."""
+TICKS = 6
+
+
+class Axis(NamedTuple):
+    """A linear map from values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Where on the page a value is."""
+        share = (value - self.low) / ((self.high - self.low) or 1)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Round values inside the axis, at most about TICKS."""
+        rough = (self.high - self.low or 1) / TICKS
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * by for by in (1, 2, 5, 10) if power * by >= rough * (1 - 1e-9))
+        first = math.ceil(self.low / step - 1e-9)
+        return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+class Line(NamedTuple):
+    """One labelled curve."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def legend(labels: Sequence[str]) -> str:
+    """The names of the colours, as HTML."""
+    items = (
+        f'<span><i class="c{i % COLOURS}"></i>{escape(label)}</span>'
+        for i, label in enumerate(labels)
+    )
+    return f'<p class="legend">{"".join(items)}</p>'
+
+
+def speedups(summary: Summary) -> str:
+    """Bars of the ratio to plain, one per arm and slice, with their intervals; "" without any."""
+    arms = [arm for arm in summary.arms if arm != PLAIN]
+    bars = {
+        name: [(i, ratio) for i, arm in enumerate(arms) if (ratio := cells[arm].ratio)]
+        for name, cells in summary.cells.items()
+    }
+    ratios = [ratio for slice_bars in bars.values() for _, ratio in slice_bars]
+    if not ratios:
+        return ""
+    x = Axis(0, max(1.1, *(ratio.high for ratio in ratios)), LEFT, WIDTH - RIGHT)
+    parts, y = [], float(TOP)
+    for name, slice_bars in bars.items():
+        height = BAR * len(slice_bars)
+        parts.append(_text(LEFT - 8, y + height / 2 + 4, name, "end"))
+        for row, (colour, ratio) in enumerate(slice_bars):
+            parts.append(_bar(x, y + row * BAR, colour, ratio))
+        y += height + GAP
+    frame = [_tick_below(x, value, y, f"{value:g}") for value in x.ticks()]
+    one = f'<line class="one" x1="{x(1):.1f}" x2="{x(1):.1f}" y1="{TOP}" y2="{y:.1f}"/>'
+    label = _text((x.start + x.end) / 2, y + 36, "decode speed, plain = 1", "middle")
+    return legend(arms) + _svg([*frame, *parts, one, label], y + BOTTOM, "Speed-up per slice")
+
+
+def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
+    middle = y + BAR / 2
+    width = x(ratio.mean) - x.start
+    return (
+        f'<rect class="c{colour % COLOURS}" x="{x.start:.1f}" y="{y + 1:.1f}" '
+        f'width="{width:.1f}" height="{BAR - 2}"/>'
+        f'<path class="interval" d="M{x(ratio.low):.1f} {middle:.1f}H{x(ratio.high):.1f}'
+        f'M{x(ratio.low):.1f} {middle - 3:.1f}v6M{x(ratio.high):.1f} {middle - 3:.1f}v6"/>'
+        + _text(max(x(ratio.high), x(ratio.mean)) + 6, middle + 4, f"{ratio.mean:.2f}", "start")
+    )
+
+
+def cost_staircase(stairs: Sequence[tuple[int, float]]) -> str:
+    """Milliseconds of a forward by its rows; "" with fewer than two measured."""
+    if len(stairs) < 2:  # noqa: PLR2004  a point is no curve
+        return ""
+    line = Line("one forward of the target", [(float(rows), ms) for rows, ms in stairs])
+    return _curves([line], "rows in one forward", "milliseconds", lambda value: f"{value:g}")
+
+
+def acceptance(summary: Summary) -> str:
+    """The accepted share by position in the draft, one line per arm and source; "" without any."""
+    lines = []
+    for arm, cell in summary.cells[ALL].items():
+        for source, count in cell.sources.items():
+            drafted = count.drafted_by_position
+            points = [
+                (float(place), share)
+                for place, share in enumerate(by_position(count)[:MAX_POSITIONS], 1)
+                if share is not None and drafted[place - 1] >= MIN_DRAFTED
+            ]
+            if points:
+                lines.append(Line(f"{arm}: {source}", points))
+    if not lines:
+        return ""
+    return _curves(
+        lines, "position in the draft", "accepted", lambda value: f"{value:.0%}", high=1.0
+    )
+
+
+def _curves(
+    lines: Sequence[Line],
+    across: str,
+    upward: str,
+    show: Callable[[float], str],
+    high: float | None = None,
+) -> str:
+    """Lines through their points; the vertical axis begins at 0 and ends at `high` or the data."""
+    bottom = 280.0
+    places = [place for line in lines for place, _ in line.points]
+    top = high or max(value for line in lines for _, value in line.points)
+    x = Axis(min(places), max(places), LEFT, WIDTH - RIGHT)
+    y = Axis(0, top, bottom, TOP + 16)
+    parts = [_text(LEFT - 8, TOP + 2, upward, "end")]
+    for value in y.ticks():
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
+            f'y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        )
+        parts.append(_text(LEFT - 8, y(value) + 4, show(value), "end"))
+    parts += [
+        _text(x(place), bottom + 18, f"{place:g}", "middle")
+        for place in sorted(set(places))
+        if _roomy(place, places, x)
+    ]
+    for colour, line in enumerate(lines):
+        dots = [(x(place), y(value)) for place, value in line.points]
+        path = "L".join(f"{px:.1f} {py:.1f}" for px, py in dots)
+        parts.append(f'<path class="curve s{colour % COLOURS}" d="M{path}"/>')
+        for px, py in dots:
+            parts.append(f'<circle class="c{colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>')
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, across, "middle"))
+    labels = legend([line.label for line in lines])
+    return labels + _svg(parts, bottom + BOTTOM, f"{upward} by {across}")
+
+
+def _roomy(place: float, places: Sequence[float], x: Axis) -> bool:
+    """False for a label that would stand on the one to its left; the first always has room."""
+    left = [other for other in places if other < place]
+    return not left or x(place) - x(max(left)) >= 16  # noqa: PLR2004  two digits and air
+
+
+def _tick_below(x: Axis, value: float, y: float, text: str) -> str:
+    return (
+        f'<line class="grid" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{TOP}" y2="{y:.1f}"/>'
+        + _text(x(value), y + 18, text, "middle")
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _svg(parts: Sequence[str], height: float, title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" xmlns="http://www.w3.org/2000/svg">'
+        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+    )

@@ -1,0 +1,78 @@
+"""Before anything is timed: the model loaded, every arm warm, the cost staircase measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from localspec.bench.arms import Arm
+from localspec.bench.measure import ask
+from localspec.bench.results import Settings, staircase
+from localspec.client import Client, Json
+from localspec.errors import DaemonError
+
+WARM_TOKENS = 48
+WARM = "List the whole numbers from 1 to 40 with a comma between them, then do it once more."
+
+SETTLED_SECONDS = 3.0
+"""The daemon measures its costs in pauses, a row count in well under a second; longer without a new
+one means that it is done."""
+PATIENCE_SECONDS = 60.0
+POLL_SECONDS = 0.25
+
+
+def loaded(client: Client, name: str | None) -> Json:
+    """Load a model (none named: the default one) and return its entry in the daemon's status."""
+    fields = {"model": name} if name else {}
+    question = [{"role": "user", "content": "Hello"}]
+    heard = ask(Arm("", client, fields), question, Settings(max_tokens=1))
+    return model_of(client, heard.end.model if heard.end else "")
+
+
+def model_of(client: Client, name: str) -> Json:
+    """The status of one model. Raises DaemonError if the daemon no longer knows it."""
+    for model in client.status().get("models", []):
+        if model["name"] == name:
+            found: Json = model
+            return found
+    raise DaemonError(f"The daemon answered as {name!r}, but its status has no such model.")
+
+
+def warm(arms: Sequence[Arm], settings: Settings) -> None:
+    """One untimed answer of every arm: weights in memory, acceptance no longer a mere prior."""
+    brief = Settings(max_tokens=WARM_TOKENS, seed=settings.seed)
+    for arm in arms:
+        ask(arm, [{"role": "user", "content": WARM}], brief)
+
+
+def settled(client: Client, name: str) -> Json:
+    """The model's status once its staircase stopped growing, or after PATIENCE_SECONDS."""
+    began = changed = time.monotonic()
+    model = model_of(client, name)
+    while time.monotonic() - changed < SETTLED_SECONDS:
+        time.sleep(POLL_SECONDS)
+        newer = model_of(client, name)
+        if len(staircase(newer)) != len(staircase(model)):
+            changed = time.monotonic()
+        model = newer
+        if time.monotonic() - began > PATIENCE_SECONDS:
+            break
+    return model
+
+
+def machine() -> str:
+    """This machine in words: processor, threads, system."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            name = value.strip()
+            break
+    return f"{name}, {os.cpu_count()} threads, {platform.system()}"

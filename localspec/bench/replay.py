@@ -1,0 +1,122 @@
+"""Verification by replay: with drafts and without, is it the same text?
+
+What a client can see is compared: texts. How near the two likeliest tokens were where texts part is
+known to the engine alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from localspec.bench.arms import PLAIN, Arm
+from localspec.bench.measure import Heard, ask
+from localspec.bench.results import Settings
+from localspec.bench.suite import Prompt
+from localspec.client import Json
+
+CONTEXT_CHARACTERS = 32
+
+WAYS: Mapping[str, float] = {"greedy": 0.0, "seeded": 0.8}
+"""How each turn is replayed, and at which temperature."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Where two texts part: `plain` and `found` are what each says from a little before it on.
+
+    `position` counts characters from the beginning; `before` is what both say just before it.
+    """
+
+    prompt: str
+    turn: int
+    way: str
+    arm: str
+    position: int
+    before: str
+    plain: str
+    found: str
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """One arm in one way: how many texts were compared and equal, and what it drafted for them."""
+
+    way: str
+    arm: str
+    compared: int
+    equal: int
+    drafted: int
+    accepted: int
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The whole replay; `exactness` is what the daemon promises for this model."""
+
+    model: str
+    exactness: str
+    max_tokens: int
+    seed: int
+    tallies: list[Tally]
+    differences: list[Difference]
+
+    @property
+    def broken(self) -> bool:
+        """True when strict exactness was promised and a text differs."""
+        return self.exactness == "strict" and bool(self.differences)
+
+
+def difference(plain: str, found: str) -> tuple[int, str, str, str] | None:
+    """(position, what both say before it, plain's text there, the other's); None if equal."""
+    if plain == found:
+        return None
+    pairs = zip(plain, found, strict=False)
+    position = next(
+        (at for at, (one, other) in enumerate(pairs) if one != other), min(len(plain), len(found))
+    )
+    end = position + CONTEXT_CHARACTERS
+    before = plain[max(0, position - CONTEXT_CHARACTERS) : position]
+    return position, before, plain[position:end], found[position:end]
+
+
+def verify(
+    arms: Sequence[Arm],
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    model: Json,
+    tell: Callable[[int, str], None],
+) -> Verification:
+    """Replay every turn of every prompt in every way by every arm; `arms` begin with plain.
+
+    Later turns go on from plain's answer, so that one difference does not become many.
+    """
+    drafting = [arm for arm in arms if arm.name != PLAIN]
+    plain = next(arm for arm in arms if arm.name == PLAIN)
+    counts = {(way, arm.name): [0, 0, 0, 0] for way in WAYS for arm in drafting}
+    differences: list[Difference] = []
+    for prompt in prompts:
+        for way, temperature in WAYS.items():
+            how = msgspec.structs.replace(settings, temperature=temperature)
+            messages: list[Json] = []
+            for turn, question in enumerate(prompt.turns):
+                messages.append({"role": "user", "content": question})
+                tell(int(turn == 0), f"{way}: {prompt.name}")
+                expected = ask(plain, messages, how)
+                for arm in drafting:
+                    heard = ask(arm, messages, how)
+                    _count(counts[way, arm.name], expected, heard)
+                    if parted := difference(expected.text, heard.text):
+                        differences.append(Difference(prompt.name, turn, way, arm.name, *parted))
+                messages.append({"role": "assistant", "content": expected.text})
+    tallies = [Tally(way, arm, *count) for (way, arm), count in counts.items()]
+    exactness = model.get("exactness") or "unknown"
+    return Verification(
+        model["name"], exactness, settings.max_tokens, settings.seed, tallies, differences
+    )
+
+
+def _count(count: list[int], expected: Heard, heard: Heard) -> None:
+    report = heard.end.speculation if heard.end else {}
+    count[0] += 1
+    count[1] += expected.text == heard.text
+    count[2] += report.get("drafted", 0)
+    count[3] += report.get("accepted", 0)

@@ -1,0 +1,118 @@
+"""What a measurement leaves: plain values, written to results.json and read by the reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from localspec.bench.statistics import median
+
+COLD, CONVERSATION, REPLAY = "cold", "conversation", "replay"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Tokens that one source drafted and the target accepted, in total and by position."""
+
+    drafted: int
+    accepted: int
+    drafted_by_position: list[int]
+    accepted_by_position: list[int]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One answer to one turn, as the client saw it and as the server reported it.
+
+    `kind` is "conversation" after the first turn, otherwise "replay" if the server still had most
+    of the prompt in its cache and "cold" if not. `seconds` and `ttft_seconds` are the client's wall
+    clock. `decode_seconds` is the time of all tokens but the first. What a server does not report
+    is None.
+    """
+
+    prompt: str
+    slice: str
+    turn: int
+    repeat: int
+    arm: str
+    kind: str
+    text: str
+    finish: str
+    tokens: int
+    prompt_tokens: int
+    cached_tokens: int
+    decode_seconds: float
+    ttft_seconds: float | None
+    seconds: float
+    rounds: int | None = None
+    reason: str | None = None
+    sources: dict[str, Source] = {}
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Answers of one arm that were asked for at the same time, and the time until all had ended."""
+
+    arm: str
+    repeat: int
+    seconds: float
+    answers: list[Answer]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How it was measured; `max_tokens` limits each answer."""
+
+    max_tokens: int = 128
+    repeats: int = 3
+    temperature: float = 0.0
+    seed: int = 0
+    concurrency: int = 1
+
+
+class Results(msgspec.Struct, frozen=True):
+    """One whole measurement.
+
+    `model` is the model's entry in the daemon's status when it had ended; `skipped` maps a prompt
+    that a server refused to its reason: such a prompt counts in no arm.
+    """
+
+    version: str
+    created: str
+    machine: str
+    settings: Settings
+    model: dict[str, Any]
+    arms: list[str]
+    batches: list[Batch]
+    skipped: dict[str, str] = {}
+
+    def answers(self, arm: str) -> list[Answer]:
+        """Every answer of an arm to a prompt that all servers took."""
+        return [
+            answer
+            for batch in self.batches
+            if batch.arm == arm
+            for answer in batch.answers
+            if answer.prompt not in self.skipped
+        ]
+
+
+def staircase(model: dict[str, Any]) -> list[tuple[int, float]]:
+    """(rows, milliseconds) of the target's forward, ascending, from a model's status."""
+    costs = model.get("cost_ms_by_rows") or {}
+    return sorted((int(rows), float(ms)) for rows, ms in costs.items())
+
+
+def rate(answers: list[Answer]) -> float | None:
+    """Decode tokens per second of several answers together; None if nothing was decoded.
+
+    The first token of an answer is the prompt's and counts in neither tokens nor time.
+    """
+    tokens = sum(max(0, answer.tokens - 1) for answer in answers)
+    seconds = sum(answer.decode_seconds for answer in answers)
+    return tokens / seconds if tokens and seconds > 0 else None
+
+
+def median_rate(answers: list[Answer]) -> float | None:
+    """The median over repeats of each repeat's rate."""
+    repeats = {answer.repeat for answer in answers}
+    rates = [rate([answer for answer in answers if answer.repeat == one]) for one in repeats]
+    known = [value for value in rates if value is not None]
+    return median(known) if known else None

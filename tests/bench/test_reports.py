@@ -1,0 +1,156 @@
+"""Markdown, page and plots, written from results."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from measured import MODEL, answer, results
+
+from localspec.bench import page, plots, report
+from localspec.bench.results import Results, staircase
+from localspec.bench.summary import summarize
+
+VOID = {"meta", "i"}
+
+
+def two_slices() -> Results:
+    """Plain and auto on two slices."""
+    return results(
+        *(answer(name, "plain", 2.0) for name in ("qa/1", "edit/1", "edit/2")),
+        answer("qa/1", "auto", 2.5),
+        *(answer(name, "auto", 1.0) for name in ("edit/1", "edit/2")),
+    )
+
+
+def svgs(html: str) -> list[ET.Element]:
+    """Every picture of a page, parsed strictly."""
+    found = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    return [ET.fromstring(svg) for svg in found]  # noqa: S314  written by ourselves
+
+
+def test_every_table_is_as_wide_as_its_head() -> None:
+    """And the first one is the main figure: the ratio with its interval, by slice."""
+    measured = two_slices()
+    tables = report.tables(measured, summarize(measured))
+    for table in tables:
+        assert {len(row) for row in table.rows} == {len(table.head)}, table.title
+    assert tables[0].rows == [
+        ["qa", "1", "0.80 [0.80, 0.80]"],
+        ["edit", "2", "2.00 [2.00, 2.00]"],
+        ["all", "3", "1.47 [0.80, 2.00]"],
+    ]
+
+
+def test_markdown_says_where_and_how_it_was_measured() -> None:
+    """A figure without its machine and settings is a rumour."""
+    measured = two_slices()
+    text = report.markdown(measured, summarize(measured))
+    for fact in ("a <fast> machine", "exactness strict", "3 prompts, 1 repeats", "greedy"):
+        assert fact in text
+    assert "| lookup | 80% | 33% |" in text
+    assert "| 4 | 60.0 | 3.00 | 15.0 |" in text
+
+
+def test_a_pipe_in_a_name_does_not_break_a_row() -> None:
+    """Prompt names come from files."""
+    measured = results(answer("qa/a|b", "plain", 2.0), answer("qa/a|b", "auto", 1.0))
+    (row,) = [
+        line
+        for line in report.markdown(measured, summarize(measured)).splitlines()
+        if "a\\|b" in line
+    ]
+    assert row.replace("\\|", "").count("|") == 8
+
+
+class Tags(HTMLParser):
+    """Collects what a page would load, and whether its tags are closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Remember it."""
+        self.loads += [name for name, _ in attrs if name in ("src", "href", "xlink:href")]
+        self.loads += [tag] * (tag in ("script", "link", "iframe", "img"))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Must close what was opened last."""
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_fetches_nothing() -> None:
+    """It can be sent by mail and opened without a network; colours are light and dark."""
+    measured = two_slices()
+    html = page.html(measured, summarize(measured))
+    tags = Tags()
+    tags.feed(html)
+    assert tags.loads == []
+    assert tags.open == []
+    assert "url(" not in html
+    assert "@import" not in html
+    assert html.count("--c5: #") == html.count("--paper: #") == 2
+    assert "prefers-color-scheme: dark" in html
+    assert len(svgs(html)) == 3
+
+
+def test_what_a_file_or_a_server_says_is_text_on_the_page() -> None:
+    """Names of prompts, servers and machines cannot become markup."""
+    evil = "</svg><script>alert(1)</script>"
+    measured = results(
+        answer(f"{evil}/1", "plain", 2.0),
+        answer(f"{evil}/1", evil, 1.0, sources={}),
+        model=MODEL | {"name": evil},
+        skipped={"x": evil},
+    )
+    assert "<script" not in page.html(measured, summarize(measured))
+
+
+def test_bars_are_as_long_as_the_ratios() -> None:
+    """Twice as fast is a bar twice as long as the way to the line at 1."""
+    measured = two_slices()
+    (svg,) = svgs(plots.speedups(summarize(measured)))
+    namespace = "{http://www.w3.org/2000/svg}"
+    widths = [float(bar.get("width", 0)) for bar in svg.iter(f"{namespace}rect")]
+    (one,) = [line for line in svg.iter(f"{namespace}line") if line.get("class") == "one"]
+    reach = float(one.get("x1", 0)) - plots.LEFT
+    assert widths == pytest.approx([reach * ratio for ratio in (0.8, 2.0, 3.2 ** (1 / 3))], abs=0.2)
+
+
+def test_nothing_measured_draws_nothing() -> None:
+    """No empty axes."""
+    measured = results(answer("qa/1", "plain", 2.0), model={"name": "tiny"})
+    summary = summarize(measured)
+    assert plots.speedups(summary) == ""
+    assert plots.acceptance(summary) == ""
+    assert plots.cost_staircase(staircase(measured.model)) == ""
+    assert "<svg" not in page.html(measured, summary)
+    assert "| qa | 1 |" in report.markdown(measured, summary)
+
+
+@given(st.floats(0, 1e4), st.floats(1e-3, 1e4))
+def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
+    """An axis is readable at any scale."""
+    ticks = plots.Axis(low, low + span, 0, 100).ticks()
+    assert len(ticks) <= plots.TICKS + 1
+    assert all(low - 1e-6 * span <= tick <= low + span * (1 + 1e-6) for tick in ticks)
+    assert ticks == sorted(ticks)
+
+
+@given(st.dictionaries(st.integers(1, 64), st.floats(0.01, 1e4), min_size=2))
+def test_any_staircase_is_drawn_with_all_of_its_points(costs: dict[int, float]) -> None:
+    """One dot per row count, each inside the picture."""
+    (svg,) = svgs(plots.cost_staircase(sorted(costs.items())))
+    dots = list(svg.iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(dots) == len(costs)
+    assert all(0 <= float(dot.get("cx", -1)) <= plots.WIDTH for dot in dots)
+    assert all(0 <= float(dot.get("cy", -1)) <= 320 for dot in dots)
