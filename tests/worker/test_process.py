@@ -58,7 +58,7 @@ def test_ready_tells_what_was_loaded(worker: Worker, files: Files) -> None:
     """Sizes, drafters, exactness and devices come from the model itself."""
     ready = worker.ready
     assert (ready.n_vocab, ready.context_train) == (262, 4096)
-    assert CONTEXT - 32 <= ready.context < CONTEXT
+    assert CONTEXT - 32 <= ready.context <= CONTEXT
     assert ready.drafters == ["lookup", "model"]
     assert ready.speculation_off is None
     assert ready.exactness == "strict"
