@@ -14,6 +14,8 @@ from localspec.client import Json
 
 SAME_TREAD = 1.05
 """Rows that cost less than 5 % more than fewer ones are on the same tread of the staircase."""
+UNEVEN = 1.25
+"""What an ordinary measurement is off by at most; fewer rows should never cost that much more."""
 STEEP_ROWS, STEEP_COST = 4, 2.5
 """On CPUs K-quants verify 4 rows at about 3 times one row; the kernels of Q4_0 at about 1.8."""
 GPU_DEVICES = ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal")
@@ -69,6 +71,7 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
             sentence
             for sentence in (
                 _unmeasured(stairs),
+                _uneven(stairs),
                 _steep(stairs, weight_types),
                 _idle_gpu(model, has_gpu=has_gpu),
                 _safe_kernels(model),
@@ -100,6 +103,19 @@ def _unmeasured(stairs: Sequence[Stair]) -> str:
     if stairs:
         return ""
     return "No costs are measured yet; the daemon measures while it has nothing else to do."
+
+
+def _uneven(stairs: Sequence[Stair]) -> str:
+    """More rows that cost clearly less than fewer: the pair that differs most."""
+    pairs = [(one, more) for at, one in enumerate(stairs) for more in stairs[at + 1 :]]
+    one, more = max(pairs, key=lambda pair: pair[0].ms / pair[1].ms, default=(None, None))
+    if one is None or more is None or one.ms < UNEVEN * more.ms:
+        return ""
+    return (
+        f"{one.rows} rows were measured at {one.relative:.1f} times one row and {more.rows} rows "
+        f"at {more.relative:.1f}. Either this build is slow with {one.rows} rows, or other "
+        "programs used the processor during the measurement."
+    )
 
 
 def _steep(stairs: Sequence[Stair], weight_types: Sequence[str]) -> str:

@@ -215,7 +215,11 @@ def _escaped(text: str) -> str:
 
 
 def _interval(ratio: Ratio | None) -> str:
-    return f"{ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio else NONE
+    if not ratio:
+        return NONE
+    if len(ratio.by_prompt) == 1:
+        return f"{ratio.mean:.2f}"  # how much one prompt says of others is not known
+    return f"{ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
 def _figure(value: float | None, form: str) -> str:

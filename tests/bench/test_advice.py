@@ -56,6 +56,15 @@ def test_steep_stairs_of_a_k_quant_suggest_q4_0() -> None:
     assert "models quantize" not in advice()
 
 
+def test_a_stair_that_leads_down_is_doubted() -> None:
+    """Both ends of the worst one are named; noise of a few per cent is not mentioned."""
+    said = advice("Q4_0", cost_ms_by_rows=K_QUANT | {"2": 70.0, "3": 64.0})
+    assert "2 rows were measured at 3.5 times one row and 4 rows at 3.0" not in said
+    said = advice("Q4_0", cost_ms_by_rows=K_QUANT | {"2": 90.0, "3": 64.0})
+    assert "2 rows were measured at 4.5 times one row and 4 rows at 3.0" in said
+    assert advice("Q4_0", cost_ms_by_rows={"1": 20.0}) == ""
+
+
 def test_a_gpu_that_is_not_used_is_mentioned() -> None:
     """Host memory of a GPU build is not the GPU."""
     pinned = [{"device": "CUDA_Host", "what": "x", "bytes": 1}]
