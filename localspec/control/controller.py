@@ -16,6 +16,7 @@ from localspec.control.costs import Costs
 from localspec.control.options import (
     LOOK_AHEAD,
     MODEL_MEMORY,
+    RECURRING_READS,
     SESSION_MEMORY,
     Decode,
     Option,
@@ -80,8 +81,8 @@ class Controller:
     def _choose(self, view: View, memory: Memory, decode: Decode) -> tuple[Option, float]:
         """The option to take, and the tokens per second at which time is charged.
 
-        1. The best neural option, if it beats the best free one and plain decoding, and the rest
-           of the session will repay what the source has to read first.
+        1. The best neural option, if it beats the best free one and plain decoding, the rest of the
+           session will repay what the source has to read first, and such promises were kept so far.
         2. The same at a loss, if the session can afford to keep it going or to probe it.
         3. The best free chain; how much of it, and whether any, is `cut`'s to say.
         """
@@ -106,11 +107,13 @@ class Controller:
         lasts = view.remaining / rate
         memory.begin(lasts, saving=max(0.0, 1 - to_beat / neural.rate) if leads else 0.0)
         wins = leads and neural.backlog <= memory.saving * lasts
-        if wins or (view.always and not free.base.tokens):
-            memory.earn(neural.tokens / to_beat - neural.seconds - neural.backlog)
-            return neural, rate
         loss = (alone - neural.worth(rate)) / rate + neural.backlog
-        if memory.affords(loss, _BEARABLE * neural.seconds):
+        if (
+            (wins and memory.trusts())
+            or (view.always and not free.base.tokens)
+            or memory.affords(0.0 if wins else loss, _BEARABLE * neural.seconds)
+        ):
+            memory.stake(to_beat)
             return neural, rate
         return free, rate
 
@@ -199,15 +202,37 @@ class Controller:
         self.costs.measured_host(round_.host_seconds)
         for drafted in round_.drafted:
             self.costs.measured_draft(drafted.name, drafted.pending, drafted.depth, drafted.seconds)
+        seconds = round_.target_seconds + round_.host_seconds
+        seconds += sum(drafted.seconds for drafted in round_.drafted)
         for view, judged, committed in zip(
             round_.views, round_.judged, round_.committed, strict=True
         ):
             if view.memory is not None:
-                seconds = round_.target_seconds + round_.host_seconds
-                seconds += sum(drafted.seconds for drafted in round_.drafted)
                 view.memory.advance(len(committed), seconds / self.costs.target(1))
+            self._settle(round_, view, judged)
             self._learn_yields(view, judged)
             self._learn_acceptance(view, judged, committed)
+
+    def _settle(self, round_: Round, view: View, judged: Judged) -> None:
+        """Charge a session that staked on a neural draft with what that draft cost.
+
+        Sessions that drafted together share its forwards evenly. What the source had to catch up
+        with is no cost of this draft: it was weighed against the rest of the session before.
+        """
+        if view.memory is None:
+            return
+        names = {neural.name for neural in view.neural}
+        mine = [signal.source in names for signal in judged.draft.signals]
+        memories = [other.memory for other in round_.views if other.memory is not None]
+        together = sum(memory.staked is not None for memory in memories)
+        seconds = sum(
+            self.costs.draft(each.name, min(each.pending, RECURRING_READS), each.depth)
+            for each in round_.drafted
+            if each.name in names
+        )
+        rows = max(1, round_.rows - sum(mine))
+        rise = self.costs.target(round_.rows) - self.costs.target(rows)
+        view.memory.settle(sum(mine[: judged.accepted]), seconds / max(together, 1) + rise)
 
     def _learn_yields(self, view: View, judged: Judged) -> None:
         memory = view.memory

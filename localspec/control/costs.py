@@ -145,7 +145,10 @@ class Costs:
     def target(self, rows: int) -> float:
         """Seconds of one target forward over `rows` >= 1 rows."""
         if self._table is None:
-            self._table = np.exp(self._staircase.log_seconds(_TABLE_ROWS)).tolist()
+            seconds = np.exp(self._staircase.log_seconds(_TABLE_ROWS))
+            # Fewer rows never cost more: a stair that leads down was measured in a bad moment, and
+            # would keep itself from being measured again.
+            self._table = np.minimum.accumulate(seconds[::-1])[::-1].tolist()
         if rows <= len(self._table):
             return self._table[rows - 1]
         return math.exp(float(self._staircase.log_seconds(np.array([rows]))[0]))

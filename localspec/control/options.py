@@ -24,7 +24,7 @@ _MODEL_ROUNDS = 4.0
 _EASE_EDGES = (0.5, 0.6, 0.7, 0.78, 0.84, 0.89, 0.93, 0.96)
 """Texts told apart by how sure the target is of them: where it is, a draft model mostly agrees."""
 
-_RECURRING_READS = 3
+RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 
 
@@ -173,7 +173,7 @@ class Options:
         room = budget - prefix
         drafted = given.drafted / given.rounds
         gain = base.gain + base.alive * min(1.0, room / drafted) * given.gain / given.rounds
-        backlog = max(0, neural.pending - _RECURRING_READS)
+        backlog = max(0, neural.pending - RECURRING_READS)
         reads = neural.pending - backlog + prefix
         drafting = self.costs.draft(neural.name, reads, min(drafted, room))
         target = verified = 0.0

@@ -11,8 +11,10 @@ from localspec.types import Draft, Signal, Token
 
 _FIRST_WAIT_ROUNDS = 8
 """Rounds without a neural draft before the first probe; sooner, nothing could have changed."""
-_ALLOWANCE = 0.005
-"""Share of its time that a session may lose on keeping a source it may need again."""
+_ALLOWANCE = 0.01
+"""Share of its time that a session may lose on neural drafts before they have won anything."""
+_BALANCE_MEMORY = 0.99
+"""What drafts won or lost fades over 100 rounds, because texts change in the middle."""
 _SAVING_RATE = 0.05
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
 _PACE_MEMORY = 0.93
@@ -34,10 +36,11 @@ class Memory:
     """What the controller remembers of one session. Opaque to its owner.
 
     A neural source that was left must read all that it missed before it can draft again, so that
-    leaving one for a paragraph may mean leaving it for good. Therefore a session has a `purse` of
-    seconds which it may lose on a source that does not pay just now: a small allowance, and a share
-    of what such drafts have won. It buys long stretches at a small loss, or single probes, `wait`
-    rounds apart and twice as far each time.
+    leaving one for a paragraph may mean leaving it for good. Therefore a session has a purse of
+    seconds which it may lose on a source that does not pay just now: a small `allowance`, and a
+    share of their `balance`: what they really won, not what they promised. It buys
+    long stretches at a small loss, or single probes, `wait` rounds apart and twice as far each
+    time. Once the losses have used up the allowance, promises count for nothing but a probe.
 
     `tokens` and `time` are decaying sums that make its pace.
     `saving` is the share of its time that a neural source would save, on average over the rounds;
@@ -49,7 +52,10 @@ class Memory:
     yields: dict[str, Yield] = field(default_factory=dict)
     tokens: float = 0.0
     time: float = 0.0
-    purse: float | None = None
+    allowance: float | None = None
+    balance: float = 0.0
+    spent: float = 0.0
+    staked: float | None = None
     saving: float = 0.0
     idle: int = 0
     wait: int = _FIRST_WAIT_ROUNDS
@@ -70,29 +76,47 @@ class Memory:
 
         `saving` is the share of the round's time that the source would save, were it up to date.
         """
-        if self.purse is None:
-            self.purse = _ALLOWANCE * seconds
+        if self.allowance is None:
+            self.allowance = _ALLOWANCE * seconds
         self.saving += _SAVING_RATE * (saving - self.saving)
+        self.balance *= _BALANCE_MEMORY
 
-    def earn(self, seconds: float) -> None:
-        """A neural draft is taken because it wins this much."""
-        self.purse = (self.purse or 0.0) + _SAVINGS * max(seconds, 0.0)
-        self.idle, self.wait = 0, _FIRST_WAIT_ROUNDS
+    @property
+    def purse(self) -> float:
+        """Seconds that may still be lost."""
+        earned = _SAVINGS * self.balance if self.balance > 0 else self.balance
+        return (self.allowance or 0.0) + earned - self.spent
+
+    def stake(self, rate: float) -> None:
+        """A neural draft is taken; without it the round would have made `rate` tokens a second."""
+        self.staked = rate
+        self.idle = 0
+
+    def settle(self, accepted: int, seconds: float) -> None:
+        """What that draft really gave: its nodes that were accepted, for `seconds` more."""
+        if self.staked is not None:
+            self.balance += accepted / self.staked - seconds
+            self.staked = None
+
+    def trusts(self) -> bool:
+        """Whether a promise to win is enough: what was lost so far is within the allowance."""
+        if self.balance > 0:
+            self.wait = _FIRST_WAIT_ROUNDS
+        return self.purse > 0
 
     def affords(self, loss: float, bearable: float) -> bool:
         """Whether to take a neural draft that loses `loss` seconds; if so, they are paid.
 
-        More than `bearable` is not paid round after round.
+        More than `bearable` is not paid round after round; a probe may cost half the allowance.
         """
-        purse = self.purse or 0.0
-        probing = self.idle >= self.wait
-        if loss > purse or (loss > bearable and not probing):
+        probing = self.idle >= self.wait and loss <= (self.allowance or 0.0) / 2
+        if not probing and loss > min(bearable, self.purse):
             self.idle += 1
             return False
-        self.purse = purse - max(loss, 0.0)
-        self.idle = 0
         if probing:
             self.wait *= 2
+        else:
+            self.spent += max(loss, 0.0)
         return True
 
 
