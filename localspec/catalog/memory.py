@@ -26,11 +26,6 @@ def kv_bytes(header: Header, context: int, kv_type: str = "f16") -> int:
     return int(cells * values_per_token * _BYTES_PER_VALUE[kv_type])
 
 
-def model_bytes(header: Header, context: int, kv_type: str = "f16") -> int:
-    """Weights and KV cache together."""
-    return header.weight_bytes + kv_bytes(header, context, kv_type)
-
-
 def show_bytes(num_bytes: int) -> str:
     """A size for people: "1.12 GB", "360.7 MB", "12 kB", "5 B"."""
     for limit, unit, digits in ((10**9, "GB", 2), (10**6, "MB", 1), (10**3, "kB", 0)):

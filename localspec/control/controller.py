@@ -263,8 +263,6 @@ class Controller:
             shown = max(shown, _common(chain, judged.draft))
         for node in range(shown, min(judged.accepted + 1, len(judged.draft))):
             self.acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
-        for signal, accepted in judged.evidence:
-            self.acceptance.observe(signal, accepted, local)
 
 
 def _local(view: View) -> Local | None:

@@ -38,9 +38,9 @@ class Memory:
     A neural source that was left must read all that it missed before it can draft again, so that
     leaving one for a paragraph may mean leaving it for good. Therefore a session has a purse of
     seconds which it may lose on a source that does not pay just now: a small `allowance`, and a
-    share of their `balance`: what they really won, not what they promised. It buys
-    long stretches at a small loss, or single probes, `wait` rounds apart and twice as far each
-    time. Once the losses have used up the allowance, promises count for nothing but a probe.
+    share of such drafts' `balance`, which is what they really won and not what they promised. It
+    buys long stretches at a small loss, or single probes, `wait` rounds apart and twice as far each
+    time. Once losses have used up the allowance, promises count for nothing but a probe.
 
     `tokens` and `time` are decaying sums that make its pace.
     `saving` is the share of its time that a neural source would save, on average over the rounds;
@@ -166,14 +166,10 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verified draft and how many of its leading nodes agreed with the target.
-
-    `evidence` adds outcomes of nodes that the draft and the view's free chains do not show.
-    """
+    """The verified draft and how many of its leading nodes agreed with the target."""
 
     draft: Draft
     accepted: int
-    evidence: tuple[tuple[Signal, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ Reason: TypeAlias = Literal[
     "speculating",
 ]
 
+SPECULATING: Literal["speculating"] = "speculating"
+
 SHORT_TOKENS = 32
 """Below this, reading the prompt into a draft model costs more than it can win."""
 
@@ -62,18 +64,9 @@ class Facts:
     acceptance: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The answer: whether to open drafters, and the reason that responses and logs carry."""
-
-    reason: Reason
-    speculate: bool
-
-
-def route(facts: Facts) -> Route:
-    """The first branch of the table above that applies."""
-    reason = _impossible(facts) or _unwise(facts) or "speculating"
-    return Route(reason, reason == "speculating")
+def route(facts: Facts) -> Reason:
+    """The first branch of the table above that applies; only SPECULATING opens drafters."""
+    return _impossible(facts) or _unwise(facts) or SPECULATING
 
 
 def _impossible(facts: Facts) -> Reason | None:

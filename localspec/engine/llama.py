@@ -26,7 +26,7 @@ from localspec.types import Floats, Row, Token
 _KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 _FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 _FTYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7}  # llama_ftype
-_SPLIT_NONE, _SPLIT_LAYER = 0, 1  # llama_split_mode
+_SPLIT_LAYER = 1  # llama_split_mode
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 _MIB = 1024 * 1024
 _ERROR_LEVEL = 4  # ggml_log_level
@@ -207,10 +207,6 @@ class Model:
                 return buffer.raw[:size]
             room = -size
 
-    def is_eog(self, token: Token) -> bool:
-        """Whether `token` ends generation (EOS, EOT and the like)."""
-        return token in self.eog
-
 
 class Context:
     """One llama_context with its KV cache: a `Backend`. Used by the thread that made it.
@@ -223,7 +219,6 @@ class Context:
         self._handle = handle
         self._memory = native.llama_get_memory(handle)
         self._batch = native.llama_batch_init(rows, 0, 1)
-        self._abort: Callable[[], bool] | None = None
         self.model = model
         self.buffers = _log.take_buffers()
         self.n_vocab = model.n_vocab

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from localspec.control.round import Memory
+from localspec.control.routing import SPECULATING
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
 from localspec.types import (
@@ -40,7 +41,7 @@ class Request:
     sampling: SamplingParams
     speculation: SpeculationParams
     max_tokens: int
-    route: str = "speculating"
+    route: str = SPECULATING
     expected_tokens: float = 256.0
     constraint: Constraint | None = None
     ignore_eos: bool = False

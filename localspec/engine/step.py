@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from localspec.control import scheduler
 from localspec.control.round import Judged, Policy, Round
+from localspec.control.routing import SPECULATING
 from localspec.control.scheduler import Need, Share
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
@@ -33,7 +34,6 @@ from localspec.types import (
 
 _log = logging.getLogger("localspec.engine")
 
-SPECULATING = "speculating"
 _NONE = Draft()
 
 

@@ -41,7 +41,7 @@ class Router:
             temperature=request.sampling.temperature,
             acceptance=self._heat.acceptance(request.sampling.temperature),
         )
-        return route(facts).reason, expected
+        return route(facts), expected
 
     def learn(self, order: Order, finished: Finished) -> None:
         """A request is over. A cancelled answer says nothing about how long it would have been."""

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
+from person import Person
 
-CONFIG = """
-[server]
-drain_seconds = 1.0
-[models]
-default = "tiny"
-[engine]
-exactness = "strict"
-slots = 2
-context = 1024
-"""
 QUESTION = "Repeat this: " + "one two three four five six seven eight nine ten " * 4
 
 
-class User:
-    """A user with a tiny model and nothing else; calls `localspec` as a process of its own."""
-
-    def __init__(self, home: Path) -> None:
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "LOCALSPEC_MODELS": str(home / "models"),
-            "LOCALSPEC_CONFIG": str(home / "config.toml"),
-            **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("STATE", "CACHE")},
-        }
-
-    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """`localspec ARGUMENTS`, which must succeed."""
-        return subprocess.run(
-            [sys.executable, "-m", "localspec.cli.main", *arguments],
-            env=self._environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+class User(Person):
+    """Asks questions and reads answers."""
 
     def ask(self, *arguments: str, stdin: str = "") -> dict[str, Any]:
         """The answer to one question as `--json` gives it."""
@@ -60,11 +27,8 @@ class User:
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """One user and one daemon for all tests of this file; the first question starts it."""
-    home = tmp_path_factory.mktemp("u")
-    (home / "models").mkdir()
-    tiny.build(home / "models" / "tiny.gguf")
-    (home / "config.toml").write_text(CONFIG)
-    found = User(home)
+    found = User(tmp_path_factory.mktemp("u"))
+    tiny.build(found.models / "tiny.gguf")
     yield found
     found.run("stop")
 
@@ -124,9 +88,7 @@ def test_a_request_that_cannot_be_served_is_explained(
     user: User, arguments: tuple[str, ...], exit_code: int, word: str
 ) -> None:
     """With the exit code of a wrong request, and the next request is answered."""
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        user.run("chat", *arguments)
-    assert caught.value.returncode == exit_code
-    assert caught.value.stderr.startswith("error: ")
-    assert word in caught.value.stderr
+    said = user.run("chat", *arguments, exit_code=exit_code).stderr
+    assert said.startswith("error: ")
+    assert word in said
     assert user.ask("still there?")["finish_reason"] in {"stop", "length"}

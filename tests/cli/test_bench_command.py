@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,20 +10,11 @@ from typing import Any
 import pytest
 import tiny
 from click.testing import CliRunner
+from person import Person
 from scripted import Peer, answer
 
 from localspec.cli.main import cli
 
-CONFIG = """
-[server]
-drain_seconds = 1.0
-[models]
-default = "tiny"
-[engine]
-exactness = "strict"
-slots = 2
-context = 1024
-"""
 QUESTIONS = [
     {"question_id": 1, "category": "copy", "turns": ["Say again: one two three four " * 6]},
     {"question_id": 2, "category": "copy", "turns": ["abc abc abc abc", "and once more"]},
@@ -35,28 +23,13 @@ QUESTIONS = [
 ]
 
 
-class User:
-    """A user with a tiny pair and a file of questions."""
+class User(Person):
+    """Measures with a file of questions."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.questions = home / "question.jsonl"
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "LOCALSPEC_MODELS": str(home / "models"),
-            "LOCALSPEC_CONFIG": str(home / "config.toml"),
-            **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("STATE", "CACHE")},
-        }
-
-    def run(self, *arguments: str, exit_code: int = 0) -> subprocess.CompletedProcess[str]:
-        """`localspec ARGUMENTS`, which must end with `exit_code`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "localspec.cli.main", *arguments],
-            env=self._environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == exit_code, done.stderr
-        return done
+    @property
+    def questions(self) -> Path:
+        """The file."""
+        return self.home / "question.jsonl"
 
     def measure(self, command: str, *arguments: str) -> Any:
         """The JSON of a short measurement with the file of questions."""
@@ -67,13 +40,10 @@ class User:
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """One user and one daemon for all tests of this file; the first command starts it."""
-    home = tmp_path_factory.mktemp("u")
-    (home / "models").mkdir()
-    tiny.build(home / "models" / "tiny.gguf")
-    tiny.build(home / "models" / "little.gguf", like=0, noise=0.02)
-    (home / "models" / "drafts.json").write_text('{"tiny":"little"}')
-    (home / "config.toml").write_text(CONFIG)
-    found = User(home)
+    found = User(tmp_path_factory.mktemp("u"))
+    tiny.build(found.models / "tiny.gguf")
+    tiny.build(found.models / "little.gguf", like=0, noise=0.02)
+    (found.models / "drafts.json").write_text('{"tiny":"little"}')
     found.questions.write_text("\n".join(map(json.dumps, QUESTIONS)))
     yield found
     found.run("stop")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from localspec.config import Placement
 from localspec.control.round import Policy
 from localspec.drafters import load
+from localspec.engine import exactness
 from localspec.engine.exactness import Shape
 from localspec.engine.llama import Context, Model
 from localspec.engine.session import Request, Session
@@ -87,6 +91,22 @@ class House:
             max_tokens=tokens,
             ignore_eos=ignore_eos,
         )
+
+
+@contextmanager
+def opened(
+    target_path: Path, draft_path: Path, placement: Placement, *, slots: int, context: int
+) -> Iterator[House]:
+    """Two models and their contexts, probed for strictness and closed again."""
+    target, draft = Model.load(target_path), Model.load(draft_path)
+    memory, draft_memory = (
+        Context.open(model, placement, slots=slots, context=context, rows=ROWS, streams=True)
+        for model in (target, draft)
+    )
+    shape = exactness.strict(memory, can_roll_back=memory.can_roll_back())
+    yield House(target, draft, memory, draft_memory, shape)
+    for each in (memory, draft_memory, target, draft):
+        each.close()
 
 
 def finish(engine: Engine, requests: Sequence[Request]) -> list[Session]:

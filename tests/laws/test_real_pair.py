@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from laws.house import House, finish, output
+from laws.house import House, finish, opened, output
 from laws.policies import FixedDepth
 
 from localspec.catalog.registry import Resolved
+from localspec.config import Placement
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Policy
-from localspec.engine import exactness
-from localspec.engine.llama import Context, Model
 from localspec.types import SamplingParams, Token
 
 pytestmark = pytest.mark.real
@@ -44,17 +43,9 @@ CHAINS = {
 def pair(real_pair: Resolved) -> Iterator[House]:
     """The real pair in the strict shape, two slots."""
     assert real_pair.draft_path is not None
-    target, draft = Model.load(real_pair.target_path), Model.load(real_pair.draft_path)
-    memory, draft_memory = (
-        Context.open(model, slots=2, context=1024, rows=64, streams=True)
-        for model in (target, draft)
-    )
-    shape = exactness.strict(memory, can_roll_back=memory.can_roll_back())
-    yield House(target, draft, memory, draft_memory, shape)
-    for context in (memory, draft_memory):
-        context.close()
-    for model in (target, draft):
-        model.close()
+    files = (real_pair.target_path, real_pair.draft_path)
+    with opened(*files, Placement(), slots=2, context=1024) as found:
+        yield found
 
 
 def _prompt(pair: House, text: str) -> list[Token]:
