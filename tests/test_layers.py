@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 PURE = (
     "localspec/control",
-    *(f"localspec/engine/{name}.py" for name in ("sampling", "verify", "slots")),
+    *(f"localspec/engine/{name}.py" for name in ("peaks", "sampling", "verify", "slots")),
 )
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
 MAX_LINES = 450

@@ -16,14 +16,13 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.engine.peaks import Logits, Peaks
 from localspec.errors import EngineError
 from localspec.types import Constraint, Floats, Law, SamplingParams, Token, Verification
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_BLOCK = 256
-"""Logits per block in the top-k search: 594 maxima for 152k tokens, few enough to partition."""
 
 
 class Purpose(IntEnum):
@@ -51,52 +50,6 @@ def uniforms(
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_MIX_2)
     state ^= state >> np.uint64(31)
     return (np.asarray(state >> np.uint64(11), dtype=np.float64) + 0.5) * 2.0**-53
-
-
-def _block_maxima(logits: Floats) -> tuple[Floats, int]:
-    """The largest logit of each block, and how many logits the blocks cover.
-
-    Block b holds every len(maxima)-th logit from b on: numpy takes maxima over the first axis at
-    the speed of memory.
-    """
-    blocks = logits.size // _BLOCK
-    covered = blocks * _BLOCK
-    return logits[:covered].reshape(_BLOCK, blocks).max(axis=0), covered
-
-
-def top_k(logits: Floats, count: int) -> NDArray[np.int32]:
-    """The `count` largest logits' token ids, largest first, ties to the smaller id. Exact.
-
-    The count-th largest block maximum is a lower bound of the count-th largest logit, so only the
-    blocks that reach it need a look.
-    """
-    size = logits.size
-    blocks = size // _BLOCK
-    if count >= size:
-        found = np.arange(size)
-    elif blocks <= count:
-        bound = np.partition(logits, size - count)[size - count]
-        found = np.flatnonzero(logits >= bound)
-    else:
-        maxima, covered = _block_maxima(logits)
-        bound = np.partition(maxima, blocks - count)[blocks - count]
-        high = np.flatnonzero(maxima >= bound)
-        offset, which = np.nonzero(logits[:covered].reshape(_BLOCK, blocks)[:, high] >= bound)
-        tail = np.flatnonzero(logits[covered:] >= bound) + covered
-        found = np.concatenate([offset * blocks + high[which], tail])
-    order = np.lexsort((found, -logits[found]))
-    return found[order[:count]].astype(np.int32)
-
-
-def certainty(logits: Floats) -> float:
-    """About the probability of the likeliest token, in one pass over the row (n_vocab,).
-
-    Each block stands for its largest logit only, so it is somewhat too high; that is good enough to
-    tell easy text from hard, and several times as fast as a softmax over 152k tokens.
-    """
-    maxima, covered = _block_maxima(logits)
-    maxima = np.concatenate([maxima, logits[covered:]])
-    return 1.0 / float(np.exp(maxima - maxima.max()).sum())
 
 
 class Sampler:
@@ -130,12 +83,12 @@ class Sampler:
         return self.params.penalty_last_n if self._penalized else 0
 
     def pick(
-        self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
+        self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
     ) -> Token:
         """The token of the law of `logits` at `position`: argmax(log p + g), argmax p when greedy.
 
         Args:
-            logits: One row (n_vocab,).
+            logits: One row (n_vocab,), or its peaks.
             recent: The committed tokens before the position, at least the last `looks_back`.
             path: Drafted tokens between `recent` and the position.
             position: Index of the token in its sequence.
@@ -148,7 +101,7 @@ class Sampler:
         return self.draw(self.law(logits, recent, path), position, Purpose.TOKEN)
 
     def propose(
-        self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
+        self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
     ) -> tuple[Token, Law | None]:
         """A draft model's token from its own logits, and the law it was drawn from.
 
@@ -162,6 +115,8 @@ class Sampler:
 
     def draw(self, law: Law, position: int, purpose: Purpose) -> Token:
         """A token with probability `law`, by the Gumbel-max trick."""
+        if law.tokens.size == 1:
+            return int(law.tokens[0])  # whatever the noise; of easy text, most laws
         noise = -np.log(-np.log(uniforms(self.params.seed, position, purpose, law.tokens)))
         return int(law.tokens[int((law.logp + noise).argmax())])
 
@@ -169,49 +124,53 @@ class Sampler:
         """One number in (0, 1) that belongs to this position."""
         return float(uniforms(self.params.seed, position, purpose, np.zeros(1, dtype=np.int32))[0])
 
-    def law(self, logits: Floats, recent: Sequence[Token], path: Sequence[Token]) -> Law:
+    def law(self, logits: Logits, recent: Sequence[Token], path: Sequence[Token]) -> Law:
         """The law after the whole chain, with all its mass on one token when greedy."""
         params = self.params
         adjusted = self._adjusted(logits, recent, path)
         if self.greedy:
             best = int(adjusted.argmax())
             return Law(np.array([best], dtype=np.int32), np.zeros(1))
-        tokens, logp = self._support(adjusted)
-        _require_finite(float(logp.max(initial=-np.inf)))
-        if params.top_p < 1.0:
-            before = np.cumsum(np.exp(logp)) - np.exp(logp)
-            keep = max(1, int(np.count_nonzero(before < params.top_p)))
-            tokens, logp = tokens[:keep], logp[:keep]
-        floor = logp.max() + np.log(params.min_p) if params.min_p > 0.0 else -np.inf
-        allowed = (logp >= floor) & (logp > -np.inf)
-        tokens, logp = tokens[allowed], logp[allowed]
-        return Law(tokens, logp - _log_sum_exp(logp))
+        peaks = adjusted if isinstance(adjusted, Peaks) else Peaks(adjusted)
+        _require_finite(float(peaks.maxima.max()))
+        tokens, scores, whole = self._support(peaks)
+        best = scores.max()
+        mass = np.exp(scores - best)
+        if params.top_p < 1.0:  # then they are sorted: keep those before which there is less
+            keep = 1 + int(np.searchsorted(mass.cumsum(), params.top_p * whole))
+            tokens, scores, mass = tokens[:keep], scores[:keep], mass[:keep]
+        allowed = mass >= params.min_p if params.min_p > 0.0 else mass > 0.0
+        if not allowed.all():
+            tokens, scores, mass = tokens[allowed], scores[allowed], mass[allowed]
+        return Law(tokens, scores - (best + np.log(mass.sum())))
 
-    def _support(self, logits: Floats) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Tokens and their log probabilities after temperature and top_k.
+    def _support(self, peaks: Peaks) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
+        """Tokens after top_k, their scores after temperature, and the mass of all of them.
 
-        Best first where top_p has to cut; then no more of them than it can need.
+        Masses are relative to the best token's. Best first where top_p has to cut; then no more
+        tokens than it can need.
         """
-        params, size = self.params, logits.size
-        if 0 < params.top_k < size:
-            tokens = top_k(logits, params.top_k)
+        params, logits = self.params, peaks.logits
+        if 0 < params.top_k < logits.size:
+            tokens = peaks.top_k(params.top_k)
             scores = logits[tokens].astype(np.float64) / params.temperature
-            return tokens, scores - (_log_sum_exp(scores) if scores.size else 0.0)
+            return tokens, scores, float(np.exp(scores - scores[0]).sum())
         scores = logits.astype(np.float64) / params.temperature
-        logp = scores - _log_sum_exp(scores)
-        tokens = np.arange(size, dtype=np.int32)
-        for count in (256, 4096, size) if params.top_p < 1.0 else ():
-            tokens = top_k(logits, count)
-            if np.exp(logp[tokens]).sum() >= params.top_p:
+        mass = np.exp(scores - scores.max())
+        whole = float(mass.sum())
+        tokens = np.arange(logits.size, dtype=np.int32)
+        for count in (256, 4096, logits.size) if params.top_p < 1.0 else ():
+            tokens = peaks.top_k(count)
+            if mass[tokens].sum() >= params.top_p * whole:
                 break
-        return tokens, logp[tokens]
+        return tokens, scores[tokens], whole
 
-    def _adjusted(self, logits: Floats, recent: Sequence[Token], path: Sequence[Token]) -> Floats:
+    def _adjusted(self, logits: Logits, recent: Sequence[Token], path: Sequence[Token]) -> Logits:
         """Bias, penalties and mask; `logits` itself, not a copy, when none applies."""
         params = self.params
         if not (params.logit_bias or self._penalized or self.constraint):
             return logits
-        adjusted: Floats = logits.copy()
+        adjusted = logits.logits.copy() if isinstance(logits, Peaks) else logits.copy()
         for token, bias in params.logit_bias.items():
             adjusted[token] += bias
         if self._penalized:
@@ -231,11 +190,6 @@ class Sampler:
                 else value * params.repetition_penalty
             )
             logits[token] = value - count * params.frequency_penalty - params.presence_penalty
-
-
-def _log_sum_exp(scores: NDArray[np.float64]) -> float:
-    peak = float(scores.max())
-    return peak + float(np.log(np.exp(scores - peak).sum()))
 
 
 def _require_finite(score: float) -> None:

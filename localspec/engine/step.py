@@ -16,7 +16,8 @@ from localspec.control.routing import SPECULATING
 from localspec.control.scheduler import Need, Share
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
-from localspec.engine.sampling import Sampler, certainty
+from localspec.engine.peaks import Peaks
+from localspec.engine.sampling import Sampler
 from localspec.engine.session import TARGET, Meter, Request, Session
 from localspec.engine.slots import Slot, choose
 from localspec.engine.verify import VERIFIERS
@@ -252,7 +253,7 @@ class Engine:
                 session.cached += share.tail
             else:
                 draft = drafts.get(session, _NONE).head(share.nodes)
-                mine = logits[row : row + 1 + share.nodes]
+                mine = [Peaks(one) for one in logits[row : row + 1 + share.nodes]]
                 row += 1 + share.nodes
                 verify = VERIFIERS[session.request.speculation.verify]
                 verdict = verify(draft, mine, session.frontier(self._ends))
@@ -262,11 +263,11 @@ class Engine:
                 self.target.truncate(session.slot, session.cached)
         return verdicts
 
-    def _look(self, session: Session, logits: Floats, verdict: Verdict) -> None:
+    def _look(self, session: Session, rows: Sequence[Peaks], verdict: Verdict) -> None:
         """Note how easy the text is, where a neural drafter may be judged by it."""
         if self._drafting.wants_ease(session):
             for node in (-1, *verdict.accepted):
-                session.saw(certainty(logits[node + 1]))
+                session.saw(rows[node + 1].certainty())
 
     def _commit(self, session: Session, draft: Draft, verdict: Verdict) -> Advance:
         tokens = session.commit(draft, verdict)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from localspec.engine.peaks import Peaks
 from localspec.engine.sampling import Purpose, Sampler
 from localspec.types import Draft, Floats, Law, Token, Verdict, Verification
 
@@ -32,17 +33,21 @@ class Frontier:
     ends: Collection[Token]
 
 
+Rows: TypeAlias = Floats | Sequence[Peaks]
+"""Logits of one session's rows: an array (rows, n_vocab), or each row's peaks."""
+
+
 class Verifier(Protocol):
     """What the target keeps of one session's draft."""
 
-    def __call__(self, draft: Draft, logits: Floats, frontier: Frontier) -> Verdict:
-        """Judge `draft` by `logits` (1 + len(draft), n_vocab).
+    def __call__(self, draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
+        """Judge `draft` by the 1 + len(draft) rows of `logits`.
 
         Row 0 follows the last committed token, row i + 1 follows node i.
         """
 
 
-def coupled(draft: Draft, logits: Floats, frontier: Frontier) -> Verdict:
+def coupled(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
     """Walk the draft along the target's own tokens; stop where no child agrees."""
     sampler, position = frontier.sampler, frontier.position
     accepted: list[int] = []
@@ -65,7 +70,7 @@ def _child(draft: Draft, node: int, token: Token) -> int | None:
     return None
 
 
-def rejection(draft: Draft, logits: Floats, frontier: Frontier) -> Verdict:
+def rejection(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
     """Accept each node with min(1, p/q); on rejection draw from norm(max(p - q, 0)).
 
     Follows first children only: a tree is judged along its first path. A node without a law is a

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from localspec.engine.sampling import Purpose, Sampler, certainty, top_k, uniforms
+from localspec.engine.peaks import Peaks
+from localspec.engine.sampling import Purpose, Sampler, uniforms
 from localspec.engine.verify import Frontier, coupled
 from localspec.errors import EngineError
 from localspec.types import Draft, Floats, SamplingParams, Signal
@@ -25,7 +26,13 @@ def test_block_wise_top_k_equals_a_full_sort(logits: Floats, count: int) -> None
     """Exact, also with ties (to the smaller id) and sizes that are no multiple of a block."""
     expected = np.lexsort((np.arange(logits.size), -logits))[:count]
 
-    assert top_k(logits, count).tolist() == expected.tolist()
+    assert Peaks(logits).top_k(count).tolist() == expected.tolist()
+
+
+@given(LOGITS)
+def test_the_peaks_know_the_likeliest_token(logits: Floats) -> None:
+    """As numpy's argmax, ties to the smaller id included."""
+    assert Peaks(logits).argmax() == logits.argmax()
 
 
 @given(LOGITS)
@@ -33,7 +40,7 @@ def test_certainty_is_never_below_the_likeliest_tokens_probability(logits: Float
     """It sums fewer terms than a softmax does, and it is a probability."""
     mass = np.exp(logits.astype(np.float64) - float(logits.max()))
 
-    assert mass.max() / mass.sum() - 1e-4 <= certainty(logits) <= 1.0
+    assert mass.max() / mass.sum() - 1e-4 <= Peaks(logits).certainty() <= 1.0
 
 
 @given(
