@@ -128,12 +128,16 @@ class Client:
         found: list[Json] = self._get("/v1/models").get("data", [])
         return found
 
-    def chat(self, messages: Sequence[Json], **params: Any) -> Iterator[Event]:
+    def chat(
+        self, messages: Sequence[Json], *, prediction: str = "", **params: Any
+    ) -> Iterator[Event]:
         """Stream an answer to `messages`; `params` are fields of the request.
 
-        Closing the iterator closes the connection, which is how the daemon learns to stop.
+        `prediction` is the answer that is expected, such as a file before an edit: what is kept of
+        it comes faster. Closing the iterator closes the connection, which is how the daemon learns
+        to stop.
         """
-        body = {"messages": list(messages), **params}
+        body = _chat_body(messages, prediction, params)
         return self._stream("/v1/chat/completions", body, _chat_text)
 
     def complete(self, prompt: str, **params: Any) -> Iterator[Event]:
@@ -205,6 +209,13 @@ class Client:
                 f"{self} cannot be connected to: {error}.",
                 fix="Check LOCALSPEC_HOST and server.socket.",
             ) from error
+
+
+def _chat_body(messages: Sequence[Json], prediction: str, params: Json) -> Json:
+    body = {"messages": list(messages), **params}
+    if prediction:
+        body["prediction"] = {"type": "content", "content": prediction}
+    return body
 
 
 def _encode(body: Json | None) -> bytes:

@@ -42,6 +42,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
     `client` is the principal that the supervisor established, never a field of the request; it keys
     the prefix cache and the length statistics. `endpoint` is "chat" or "completion".
+    `prediction` is the text that the client expects as the answer, empty where it expects none.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     stop: list[str] = []
     ignore_eos: bool = False
     echo: bool = False
+    prediction: str = ""
     response_format: dict[str, Any] | None = None
     template_kwargs: dict[str, Any] = {}
 
@@ -132,7 +134,8 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
 
     `tokens` are those whose last character goes out with it; the text may be empty when they write
     none. `origins` are (characters, source) in order and add up to the text. A source is a
-    drafter's name, "target" for what the target decoded itself, or "prompt" for an echo.
+    drafter's name, "prediction" for what was copied from one, "target" for what the target decoded
+    itself, or "prompt" for an echo.
     """
 
     id: str

@@ -22,6 +22,9 @@ Floats: TypeAlias = NDArray[np.float32]
 Verification: TypeAlias = Literal["coupled", "rejection"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
 
+PREDICTION = "prediction"
+"""The source of nodes copied from what the client predicted that the answer would be."""
+
 
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sampler chain of one request, in the order it is applied.
@@ -214,8 +217,17 @@ class Drafter(Protocol):
     free: bool
     """True when proposing costs host time only, so that it may be asked every round."""
 
-    def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> DraftSession:
-        """Begin a request in `slot`. Must not decode anything yet."""
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Sampler,
+        prediction: Sequence[Token] = (),
+    ) -> DraftSession:
+        """Begin a request in `slot`. Must not decode anything yet.
+
+        `prediction` is what the client expects the output to be; a drafter may ignore it.
+        """
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """One extension per ask, in order; Draft() where it has nothing to say.

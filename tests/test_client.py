@@ -53,6 +53,15 @@ def test_a_streamed_answer_arrives_as_pieces_and_one_end(peer: Peer, client: Cli
     assert sent["stream_options"] == {"include_usage": True}
 
 
+def test_a_predicted_answer_is_sent_as_openai_has_it(peer: Peer, client: Client) -> None:
+    """A plain string becomes the object; none is not sent at all."""
+    peer.streams = [answer("a"), answer("a")]
+    list(client.chat(HELLO, prediction="x = 1"))
+    assert peer.asked[-1].body["prediction"] == {"type": "content", "content": "x = 1"}
+    list(client.chat(HELLO))
+    assert "prediction" not in peer.asked[-1].body
+
+
 def test_a_completion_reads_the_text_of_its_choice(peer: Peer, client: Client) -> None:
     """The completions API puts text elsewhere; the events are the same."""
     parts = [event({"choices": [{"text": "42", "finish_reason": "stop"}]}), b"data: [DONE]\n\n"]

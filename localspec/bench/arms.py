@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,20 +14,32 @@ from localspec.errors import RequestError
 
 PLAIN = "plain"
 AUTO = "auto"
+PREDICTION = "prediction"
+
+_FENCE = re.compile(r"^(`{3,})[^`\n]*\n(.*?)^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to be answered; `fields` join every request of it. `foreign`: not our daemon."""
+    """One way to be answered; `fields` join every request of it. `foreign`: not our daemon.
+
+    `predicts`: each request predicts that the answer will be what it was asked about.
+    """
 
     name: str
     client: Client
     fields: Mapping[str, Any] = field(default_factory=dict)
     foreign: bool = False
+    predicts: bool = False
+
+    def prediction(self, question: str) -> str:
+        """What to predict of the answer: the last fenced block of the question; "" for nothing."""
+        blocks = _FENCE.findall(question) if self.predicts else []
+        return blocks[-1][1] if blocks else ""
 
 
 def own(client: Client, model: Json) -> dict[str, Arm]:
-    """The arms of this daemon by name: plain, auto, and auto restricted to each one drafter.
+    """The arms of this daemon by name: plain, auto, auto with one drafter alone, and predicting.
 
     `model` is the model's entry in the daemon's status. A drafter alone still decides each round
     whether it drafts: it differs from auto in nothing but its sources.
@@ -34,8 +47,14 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
     speculation: dict[str, Json] = {PLAIN: {"mode": "off"}, AUTO: {"mode": "auto"}}
     for drafter in model.get("drafters") or []:
         speculation[drafter] = {"mode": "auto", "drafters": [drafter]}
+    speculation[PREDICTION] = speculation[AUTO]
     return {
-        name: Arm(name, client, {"model": model["name"], "speculation": wish})
+        name: Arm(
+            name,
+            client,
+            {"model": model["name"], "speculation": wish},
+            predicts=name == PREDICTION,
+        )
         for name, wish in speculation.items()
     }
 
@@ -43,6 +62,7 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
 def forced(client: Client, model: Json) -> dict[str, Arm]:
     """The arms that verify replays: plain, auto, and each drafter made to draft every round."""
     arms = own(client, model)
+    del arms[PREDICTION]
     for drafter in model.get("drafters") or []:
         wish = {"mode": "always", "drafters": [drafter]}
         arms[drafter] = Arm(drafter, client, {"model": model["name"], "speculation": wish})
@@ -52,7 +72,8 @@ def forced(client: Client, model: Json) -> dict[str, Arm]:
 def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
     """The named arms in the order of `arms`; plain is always among them, as what is compared to.
 
-    Without names: all, less a single drafter, which would be auto once more. Raises RequestError.
+    Without names: all, less a single drafter, which would be auto once more, and less prediction,
+    which is auto for most prompts. Raises RequestError.
     """
     for name in names:
         if name not in arms:
@@ -60,8 +81,9 @@ def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
                 f"This model has no arm {name!r}.", fix=f"Arms here: {', '.join(arms)}."
             )
     if not names:
-        single = len(arms) == len((PLAIN, AUTO)) + 1
-        return list(arms.values())[: 2 if single else None]
+        usual = [arm for arm in arms.values() if not arm.predicts]
+        single = len(usual) == len((PLAIN, AUTO)) + 1
+        return usual[: 2 if single else None]
     return [arm for name, arm in arms.items() if name == PLAIN or name in names]
 
 

@@ -49,6 +49,7 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
         "temperature": settings.temperature,
         "seed": settings.seed,
         **arm.fields,
+        "prediction": arm.prediction(messages[-1]["content"]),
     }
     heard = Heard()
     texts: list[str] = []

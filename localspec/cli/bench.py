@@ -81,7 +81,7 @@ _NO_SPAWN = click.option(
 )
 @click.option(
     "--arms", "names", callback=_names, default="", metavar="A,B",
-    help="Of plain, auto and the drafters' names; by default all.",
+    help="Of plain, auto, the drafters' names and prediction; by default all but the last.",
 )  # fmt: skip
 @click.option(
     "--against", multiple=True, metavar="URL",

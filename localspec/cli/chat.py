@@ -35,6 +35,12 @@ PULL = "localspec models pull"
     metavar="FILE",
     help="Add a text file to the question; repeatable.",
 )
+@click.option(
+    "--prediction",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Much of the answer will be as in FILE: it comes faster.",
+)
 @click.option("-t", "--temperature", type=click.FloatRange(0, 100), help="0 is greedy.")
 @click.option("--seed", type=int, help="Fixes every draw.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Cut the answer there.")
@@ -56,6 +62,7 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     model: str | None,
     system: str,
     files: tuple[Path, ...],
+    prediction: Path | None,
     temperature: float | None,
     seed: int | None,
     max_tokens: int | None,
@@ -75,6 +82,7 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     localspec chat
     localspec chat "Explain monads in one sentence."
     git diff | localspec chat "review"
+    localspec chat "Add type hints." -f a.py --prediction a.py
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
     question = gather(prompt, files, sys.stdin)
     given = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
@@ -85,6 +93,10 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
         show_origins=colour_origins,
         params={name: value for name, value in given.items() if value is not None},
     )
+    if prediction:
+        if not question:
+            raise click.UsageError("--prediction is of one answer: give a PROMPT.")
+        conversation.params["prediction"] = _read(prediction)
     if question:
         sink = _sink(as_json=as_json, stream=stream, colour=colour_origins)
         conversation.say("user", question)
@@ -105,14 +117,16 @@ def gather(prompt: str | None, files: tuple[Path, ...], stdin: TextIO) -> str:
     parts = [prompt] if prompt else []
     if not stdin.isatty():
         parts.append(_text(stdin.buffer.read(MAX_INPUT_BYTES + 1), "standard input"))
-    for path in files:
-        try:
-            with path.open("rb") as file:
-                text = _text(file.read(MAX_INPUT_BYTES + 1), str(path))
-        except OSError as error:
-            raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
-        parts.append(_fenced(path.name, text))
+    parts += [_fenced(path.name, _read(path)) for path in files]
     return "\n\n".join(part for part in parts if part.strip())
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return _text(file.read(MAX_INPUT_BYTES + 1), str(path))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _text(data: bytes, origin: str) -> str:

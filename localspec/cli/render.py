@@ -23,7 +23,7 @@ REDRAW_SECONDS = 1 / 15
 DRAWING_SHARE = 0.1
 """At most this share of time goes into drawing: the processor is the model's, too."""
 
-PALETTE = ("green", "cyan", "magenta", "yellow")
+PALETTE = ("green", "cyan", "magenta", "yellow", "blue")
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 

@@ -1,8 +1,11 @@
-"""Prompt lookup: what followed the last time the text looked like this?
+"""Lookup: what followed the last time the text looked like this?
 
 Free of any model: it proposes the continuation of the longest earlier occurrence of the text's end
-in prompt and output, the latest one of several. While a copy goes well it stays where it is; after
-an edit it looks for its way back near the place where the copy broke.
+in prediction, prompt and output: the one in the prediction, else the latest. While a copy goes well
+it stays where it is; after an edit it looks for its way back near the place where the copy broke.
+
+A prediction is a text that the client expects as the answer, such as a file before an edit. The
+copy begins with it; what is copied from it has a source of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from enum import IntEnum
 from typing import cast
 
 from localspec.drafters._occurrences import Match, Occurrences
-from localspec.types import Ask, Draft, Signal, Token
+from localspec.types import PREDICTION, Ask, Draft, Signal, Token
 
 NAME = "lookup"
+
+_END = -1
+"""Stands after the prediction in the index. It is no token: no copy runs on into the prompt."""
 
 _FIRM_TOKENS = 32
 """A copy this long needs no second opinion, and periodic text would make it an expensive one."""
@@ -39,6 +45,7 @@ class Origin(IntEnum):
     FRESH = 0  # longest match, not tested yet
     COPY = 1  # has already predicted at least one token
     RESYNC = 2  # found again near a copy that an edit broke
+    ENTRY = 3  # in a prediction that the text has not followed yet
 
 
 class Agreement(IntEnum):
@@ -51,25 +58,31 @@ class Agreement(IntEnum):
 
 _LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15, 24)
 """Lower edges of the match lengths told apart; finer where each token still changes much."""
-_PRIORS = (0.08, 0.25, 0.38, 0.50, 0.60, 0.70, 0.80, 0.88, 0.94, 0.97)
-_ORIGIN_ODDS = (0.0, 0.1, 0.8)
-_AGREEMENT_ODDS = (0.0, 0.7, -0.8)
+# Fitted to what the default target answers to the built-in suite, checked on other prompts.
+_PRIORS = (0.08, 0.32, 0.47, 0.58, 0.67, 0.75, 0.79, 0.86, 0.92, 0.96)
+_ORIGIN_ODDS = (0.0, 0.1, 0.8, 2.0)
+_AGREEMENT_ODDS = (0.0, 0.8, -1.3)
+_PREDICTION_ODDS = 0.5
 
 
-def _signal(origin: Origin, agreement: Agreement, length_bin: int) -> Signal:
+def _signal(source: str, origin: Origin, agreement: Agreement, length_bin: int) -> Signal:
     prior = _PRIORS[length_bin]
     odds = math.log(prior / (1 - prior)) + _ORIGIN_ODDS[origin] + _AGREEMENT_ODDS[agreement]
+    odds += _PREDICTION_ODDS * (source == PREDICTION)
     bucket = (origin * len(Agreement) + agreement) * len(_PRIORS) + length_bin
-    return Signal(NAME, bucket, 1 / (1 + math.exp(-odds)))
+    return Signal(source, bucket, 1 / (1 + math.exp(-odds)))
 
 
-_SIGNALS = [
-    [
-        [_signal(origin, agreement, index) for index in range(len(_PRIORS))]
-        for agreement in Agreement
+_SIGNALS = {
+    source: [
+        [
+            [_signal(source, origin, agreement, index) for index in range(len(_PRIORS))]
+            for agreement in Agreement
+        ]
+        for origin in Origin
     ]
-    for origin in Origin
-]
+    for source in (NAME, PREDICTION)
+}
 
 
 @dataclass(slots=True)
@@ -79,23 +92,32 @@ class _Cursor:
     `length` tokens before it agree; `proven` of them it has predicted itself.
     """
 
+    source: str
     position: int
     length: int
     origin: Origin
     proven: int = 0
 
-    @property
-    def prior(self) -> float:
-        return _SIGNALS[self.origin][Agreement.ALONE][bisect_right(_LENGTHS, self.length)].prior
+    def signal(self, agreement: Agreement = Agreement.ALONE, depth: int = 0) -> Signal:
+        """Why to believe in the token `depth` places after the next one."""
+        origin = max(self.origin, Origin.COPY) if depth else self.origin
+        length_bin = bisect_right(_LENGTHS, self.length + depth)
+        return _SIGNALS[self.source][origin][agreement][length_bin]
 
 
 class LookupSession:
-    """The index of one request's text and the place it is copying from."""
+    """The index of one request's texts and the place it is copying from.
+
+    The index holds the prediction, `_END`, then prompt and output.
+    """
 
     pending = 0
 
-    def __init__(self, prompt: Sequence[Token]) -> None:
-        self._seen = Occurrences(prompt)
+    def __init__(self, prompt: Sequence[Token], prediction: Sequence[Token] = ()) -> None:
+        self._seen = Occurrences([*prediction, _END, *prompt])
+        self._end = len(prediction)
+        self._start = len(self._seen.text)
+        self._entering = self._end > 0
         self._cursor: _Cursor | None = None
         self._broken_at: int | None = None
         self._since_break = 0
@@ -109,10 +131,7 @@ class LookupSession:
             if cursor is None:
                 continue
             if self._seen.text[cursor.position] == token:
-                cursor.position += 1
-                cursor.length += 1
-                cursor.proven += 1
-                cursor.origin = max(cursor.origin, Origin.COPY)
+                self._follow(cursor)
             else:
                 if cursor.proven >= _PROOF_TOKENS:
                     self._broken_at = cursor.position
@@ -123,79 +142,103 @@ class LookupSession:
         """The continuation of the best place known, after `ask.prefix` if there is one."""
         if ask.budget <= 0 or not self._seen.text:
             return Draft()
+        cursor, matches = self._cursor, []
         if ask.prefix.tokens:
-            matches = self._seen.search(ask.prefix.tokens)
-            cursor = _Cursor(*matches[0], Origin.FRESH) if matches else None
-        else:
-            matches = self._locate()
-            cursor = self._cursor
-        if cursor is None:
-            return Draft()
-        others = [match.position for match in matches if match.position != cursor.position]
-        return self._copy(cursor, others[:_WITNESSES], ask)
+            matches = self._search(ask.prefix.tokens)
+            cursor = self._longest(matches)
+        elif cursor is None or cursor.length < _FIRM_TOKENS:
+            matches = self._search()
+            cursor = self._cursor = self._likeliest(self._longest(matches))
+        return Draft() if cursor is None else self._copy(cursor, self._others(cursor, matches), ask)
 
     def close(self) -> None:
         """Forget the text."""
         self._seen = Occurrences()
         self._cursor = None
 
-    def _locate(self) -> list[Match]:
-        """Choose the place to copy from, into `_cursor`; the occurrences it was chosen among.
+    def _follow(self, cursor: _Cursor) -> None:
+        """The text went on as it did at the cursor."""
+        cursor.position += 1
+        cursor.length += 1
+        cursor.proven += 1
+        cursor.origin = max(cursor.origin, Origin.COPY)
+        if cursor.proven >= _PROOF_TOKENS and cursor.source == PREDICTION:
+            self._entering = False
+        if cursor.position == self._end:
+            self._cursor = None
 
-        1. A firm copy goes on.
-        2. A copy as long as any other match goes on.
-        3. After a broken copy, the way back into it, if likelier than the longest match.
-        4. The latest of the longest matches.
-        """
-        cursor = self._cursor
-        if cursor is not None and cursor.length >= _FIRM_TOKENS:
-            return []
-        matches = self._seen.search()
-        longest = matches[0].length if matches else 0
-        resynchronised = cursor is not None and cursor.origin is Origin.RESYNC
-        if cursor is not None and (cursor.length >= longest or resynchronised):
-            return matches
-        found = _Cursor(*matches[0], Origin.FRESH) if matches else None
-        back = self._way_back()
-        if back is not None and (found is None or back.prior > found.prior):
-            self._cursor = back
-            return []
-        self._cursor = found
-        return matches
+    def _search(self, ahead: Sequence[Token] = ()) -> list[Match]:
+        """Earlier occurrences of the end of the text + `ahead` that something follows."""
+        return [match for match in self._seen.search(ahead) if match.position != self._end]
+
+    def _likeliest(self, found: _Cursor | None) -> _Cursor | None:
+        """Where to copy from: of equally likely places the one that is being copied already."""
+        places = (self._cursor, self._way_in(), self._way_back(), found)
+        known = [place for place in places if place is not None]
+        return max(known, key=lambda place: place.signal().prior, default=None)
+
+    def _longest(self, matches: Sequence[Match]) -> _Cursor | None:
+        """The longest match; of several the one in the prediction, else the latest."""
+        best = max(matches, key=lambda at: (at.length, at.position < self._end), default=None)
+        return None if best is None else self._at(*best, Origin.FRESH)
+
+    def _way_in(self) -> _Cursor | None:
+        """The beginning of the prediction, as far as the text has just followed it."""
+        if not self._entering:
+            return None
+        text = self._seen.text
+        if len(text) == self._start:
+            return self._at(0, 0, Origin.ENTRY)
+        for length in range(min(_PROOF_TOKENS, self._end - 1), 0, -1):
+            if text[-length:] == text[:length]:
+                return self._at(length, length, Origin.ENTRY)
+        return None
 
     def _way_back(self) -> _Cursor | None:
         """Where a broken copy goes on: after the same token, or after as many tokens."""
         place = self._broken_at
         if place is None or self._since_break > _PATIENCE_TOKENS:
             return None
-        near = self._seen.near(place, _REACH_TOKENS)
+        stop = self._end if place < self._end else len(self._seen.text)
+        near = self._seen.near(place, min(_REACH_TOKENS, stop - 1 - place))
         if near is not None:
-            return _Cursor(*near, Origin.RESYNC)
-        if self._since_break <= _DRIFT_TOKENS:
-            return _Cursor(place + self._since_break, 0, Origin.RESYNC)
+            return self._at(*near, Origin.RESYNC)
+        if self._since_break <= _DRIFT_TOKENS and place + self._since_break < stop:
+            return self._at(place + self._since_break, 0, Origin.RESYNC)
         return None
+
+    def _others(self, cursor: _Cursor, matches: Sequence[Match]) -> list[int]:
+        """Places like the cursor's. The same file in prompt and prediction is one witness."""
+        others = [
+            match.position
+            for match in matches
+            if match.position != cursor.position and self._source(match.position) == cursor.source
+        ]
+        return others[:_WITNESSES]
+
+    def _source(self, position: int) -> str:
+        return PREDICTION if position < self._end else NAME
+
+    def _at(self, position: int, length: int, origin: Origin) -> _Cursor:
+        return _Cursor(self._source(position), position, length, origin)
 
     def _copy(self, cursor: _Cursor, witnesses: list[int], ask: Ask) -> Draft:
         text = self._seen.text
         ahead = list(ask.prefix.tokens)  # a copy may run over the end of the text into itself
-        start, length, origin = cursor.position, cursor.length, cursor.origin
         signals: list[Signal] = []
         for depth in range(ask.budget):
-            if not ask.worth(signals):
+            at = cursor.position + depth
+            if at == self._end or not ask.worth(signals):
                 break
-            at = start + depth
             token = text[at] if at < len(text) else ahead[at - len(text)]
             staying = [
                 other
                 for other in witnesses
                 if other + depth < len(text) and text[other + depth] == token
             ]
-            agreement = _agreement(len(staying), len(witnesses))
+            signals.append(cursor.signal(_agreement(len(staying), len(witnesses)), depth))
             witnesses = staying
-            length_bin = bisect_right(_LENGTHS, length + depth)
-            signals.append(_SIGNALS[origin][agreement][length_bin])
             ahead.append(token)
-            origin = max(origin, Origin.COPY)
         return Draft.chain(ahead[len(ask.prefix) :], signals)
 
 
@@ -211,10 +254,16 @@ class LookupDrafter:
     name = NAME
     free = True
 
-    def open(self, slot: int, prompt: Sequence[Token], sampler: object) -> LookupSession:
-        """Index the prompt: microseconds per token, nothing is decoded."""
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: object,
+        prediction: Sequence[Token] = (),
+    ) -> LookupSession:
+        """Index both texts: microseconds per token, nothing is decoded."""
         del slot, sampler
-        return LookupSession(prompt)
+        return LookupSession(prompt, prediction)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """One chain per ask."""

@@ -53,8 +53,15 @@ class ModelDrafter:
         for slot in range(context.n_slots):
             context.truncate(slot, 0)
 
-    def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> ModelSession:
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Sampler,
+        prediction: Sequence[Token] = (),
+    ) -> ModelSession:
         """Begin a request; nothing is decoded before the first `propose`."""
+        del prediction  # the draft model has an opinion of its own
         held = self._held[slot]
         return ModelSession(slot, list(prompt), sampler, held, common_prefix(held, prompt))
 

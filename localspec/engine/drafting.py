@@ -64,7 +64,7 @@ class Drafting:
         allowed = request.speculation.drafters
         session.memory = self.policy.open_session()
         session.drafters = {
-            name: drafter.open(session.slot, request.prompt, session.sampler)
+            name: drafter.open(session.slot, request.prompt, session.sampler, request.prediction)
             for name, drafter in self.drafters.items()
             if allowed is None or name in allowed
         }

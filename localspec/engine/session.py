@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.control.round import Memory
@@ -33,6 +34,7 @@ class Request:
 
     `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
     `expected_tokens` is the predicted length of the output, which amortises reading the prompt.
+    `prediction` is what the client expects the output to be.
     """
 
     id: str
@@ -45,6 +47,7 @@ class Request:
     expected_tokens: float = 256.0
     constraint: Constraint | None = None
     ignore_eos: bool = False
+    prediction: Sequence[Token] = ()
 
 
 @dataclass(slots=True)

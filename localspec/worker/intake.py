@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A checked request: its prompt in tokens, its room, and its grammar."""
+    """A checked request: prompt and prediction in tokens, its room, and its grammar."""
 
     request: Generate
     prompt: list[Token]
+    prediction: list[Token]
     max_tokens: int
     constraint: Constraint | None
     echo: str
@@ -56,7 +57,7 @@ class Intake:
             RequestError: Something in it is out of range, or its grammar cannot be served.
             TemplateError: The chat template refused or failed.
             ContextOverflow: The prompt leaves no room for an answer.
-            TooLarge: The prompt's text is over a cap.
+            TooLarge: A text in it is over a cap.
         """
         limits.check(request, n_vocab=self._model.n_vocab, drafters=self._drafters)
         prompt = self._tokens(request)
@@ -68,12 +69,13 @@ class Intake:
                 f"The prompt has {len(prompt)} tokens; the context holds {self._context}, "
                 "the answer included.",
                 fix="Shorten the conversation, or raise engine.context in config.toml.",
-                param="prompt" if request.messages is None else "messages",
+                param=_prompt_field(request),
                 details={"n_prompt_tokens": len(prompt), "n_ctx": self._context},
             )
         return Order(
             request=request,
             prompt=prompt,
+            prediction=self._prediction(request.prediction)[:room],
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             constraint=self._grammars.constraint(request.response_format),
             echo=self._echo(request, prompt),
@@ -89,8 +91,15 @@ class Intake:
         else:
             text = request.prompt or ""
             add_special, parse_special = True, False
-        limits.check_text(text)
+        limits.check_text(text, _prompt_field(request))
         return self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    def _prediction(self, text: str) -> list[Token]:
+        """The prediction's tokens; words of a template in it are words, as in an answer."""
+        if not text:
+            return []
+        limits.check_text(text, "prediction")
+        return self._model.tokenize(text, add_special=False, parse_special=False)
 
     def _echo(self, request: Generate, prompt: list[Token]) -> str:
         if not request.echo or request.messages is not None:
@@ -98,3 +107,8 @@ class Intake:
         if request.prompt is not None:
             return request.prompt
         return b"".join(map(self._model.piece, prompt)).decode("utf-8", errors="replace")
+
+
+def _prompt_field(request: Generate) -> str:
+    """The field of the request that its prompt came in."""
+    return "prompt" if request.messages is None else "messages"

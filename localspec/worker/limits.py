@@ -55,18 +55,20 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
         )
 
 
-def check_text(text: str) -> None:
-    """Refuse a prompt that a tokenizer may not survive. Raises TooLarge."""
+def check_text(text: str, param: str = "prompt") -> None:
+    """Refuse a text that a tokenizer may not survive. Raises TooLarge, which names the field."""
     size = len(text.encode())
     if size > MAX_PROMPT_BYTES:
         raise TooLarge(
-            f"The prompt has {size} bytes; {MAX_PROMPT_BYTES} are the most.",
-            fix="Send a shorter prompt.",
+            f"{param} comes to {size} bytes; {MAX_PROMPT_BYTES} are the most.",
+            fix="Send a shorter text.",
+            param=param,
         )
     if _LONG_WORD.search(text):
         raise TooLarge(
-            f"The prompt has more than {MAX_WORD_CHARS} characters without a blank, or of blanks.",
+            f"{param} has more than {MAX_WORD_CHARS} characters without a blank, or of blanks.",
             fix="Break it up, or leave encoded data out.",
+            param=param,
         )
 
 

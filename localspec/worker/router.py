@@ -30,6 +30,7 @@ class Router:
         request = order.request
         wish = request.speculation
         expected = self._lengths.predict(request.client, request.endpoint, order.max_tokens)
+        expected = max(expected, min(len(order.prediction), order.max_tokens))
         facts = Facts(
             mode=wish.mode,
             drafters=tuple(

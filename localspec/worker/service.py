@@ -180,6 +180,7 @@ class Service:
             expected_tokens=expected_tokens,
             constraint=order.constraint,
             ignore_eos=request.ignore_eos,
+            prediction=order.prediction,
         )
 
     def _forward(self, advance: Advance) -> None:

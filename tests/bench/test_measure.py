@@ -39,7 +39,7 @@ def one(peer: Peer) -> Answer:
 
 def test_every_arm_answers_every_prompt_next_to_the_others() -> None:
     """Interleaved prompt by prompt, and each arm begins equally often."""
-    ways = list(arms.own(Client(), MODEL).values())
+    ways = arms.chosen(arms.own(Client(), MODEL), [])
     order = list(schedule(ways, PROMPTS, repeats=2, concurrency=1))
     assert len(order) == 2 * len(PROMPTS) * len(ways)
     starts = Counter[str]()
@@ -105,7 +105,7 @@ def test_a_conversation_carries_the_arms_own_answers() -> None:
 
 def test_our_own_arms_differ_in_their_speculation_alone() -> None:
     """Each asks the same model for the same, with its own wish."""
-    with Peer([answer("x")] * 4) as peer:
+    with Peer([answer("x")] * 5) as peer:
         ways = list(arms.own(Client(peer.socket_path), MODEL).values())
         measure(ways, PROMPTS[:1], ONCE, silent)
         bodies = [asked.body for asked in peer.asked]
@@ -114,6 +114,7 @@ def test_our_own_arms_differ_in_their_speculation_alone() -> None:
         {"mode": "auto"},
         {"mode": "auto", "drafters": ["lookup"]},
         {"mode": "auto", "drafters": ["model"]},
+        {"mode": "auto"},
     ]
     assert all(body == bodies[0] for body in bodies)
 
@@ -185,3 +186,35 @@ def test_plain_is_always_among_the_arms() -> None:
     assert [arm.name for arm in arms.chosen(lookup_only, [])] == ["plain", "auto"]
     with pytest.raises(RequestError, match="'eagle'"):
         arms.chosen(both, ["eagle"])
+
+
+FENCED = """Rename it.
+
+```python
+x = 1
+```
+
+To this:
+
+````md
+```
+y = 2
+```
+````
+
+What an ``` is, I know.
+"""
+
+
+def test_the_arm_prediction_predicts_the_last_fenced_block_of_a_turn() -> None:
+    """Whole and without its fence, which may hold shorter ones; without a block nothing."""
+    with Peer([answer("a") for _ in range(4)]) as peer:
+        known = arms.own(Client(peer.socket_path), MODEL)
+        named = arms.chosen(known, ["prediction"])
+        prompts = [Prompt("edit/1", "edit", (FENCED,)), PROMPTS[0]]
+        measure(named, prompts, ONCE, silent)
+    assert [arm.name for arm in named] == ["plain", "prediction"]
+    sent = [asked.body.get("prediction") for asked in peer.asked]
+    predicted = {"type": "content", "content": "```\ny = 2\n```\n"}
+    assert [found for found in sent if found] == [predicted]
+    assert sum(asked.body["speculation"] == {"mode": "auto"} for asked in peer.asked) == 2

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from scripted import PATIENCE_SECONDS, SPECULATION, TIMINGS, USAGE, Peer, answer, chunk
 
+from localspec.cli.chat import MAX_INPUT_BYTES
 from localspec.cli.main import cli
 
 FOOTER = (
@@ -91,6 +92,30 @@ def test_options_become_fields_of_the_request(peer: Peer) -> None:
     assert {name: body[name] for name in wanted} == wanted
     chat("hi")
     assert not wanted.keys() & peer.asked[-1].body.keys()
+
+
+def test_a_file_may_predict_the_answer(peer: Peer, home: Path) -> None:
+    """Its text goes with the request as it is; one that is no text, or too long, is refused."""
+    (home / "a.py").write_text("x = 1\n")
+    (home / "b.bin").write_bytes(b"\xff\xfe")
+    (home / "long").write_bytes(b"a" * (MAX_INPUT_BYTES + 1))
+    peer.streams = [answer("ok"), answer("ok")]
+    chat("add types", "--prediction", str(home / "a.py"))
+    assert peer.asked[-1].body["prediction"] == {"type": "content", "content": "x = 1\n"}
+    chat("hi")
+    assert "prediction" not in peer.asked[-1].body
+    for name, words in (("b.bin", "not UTF-8"), ("long", "larger than"), ("none", "cannot be")):
+        refused = chat("hi", "--prediction", str(home / name))
+        assert refused.exit_code == 2
+        assert words in refused.stderr
+
+
+def test_a_prediction_needs_a_question(peer: Peer, home: Path) -> None:
+    """It is of one answer, so that a conversation cannot begin with it."""
+    (home / "a.py").write_text("x = 1\n")
+    refused = chat("--prediction", str(home / "a.py"))
+    assert (refused.exit_code, peer.asked) == (2, [])
+    assert "give a PROMPT" in refused.stderr
 
 
 def test_json_is_one_object_with_every_figure(peer: Peer) -> None:

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.markdown import Markdown
 
-from localspec.cli.render import MarkdownSink, Notice, OriginSink, PlainSink, printable
+from localspec.cli.render import (
+    MarkdownSink,
+    Notice,
+    OriginSink,
+    PlainSink,
+    origin_style,
+    printable,
+)
 from localspec.client import End, Piece
 
 DOCUMENT = """\
@@ -140,6 +147,12 @@ def test_a_pipe_gets_bytes_as_they_are_and_a_terminal_gets_text() -> None:
         sink.close(None)
     assert pipe.getvalue() == evil
     assert terminal.getvalue() == printable(evil) == "a[2J\tb\n"
+
+
+def test_each_source_of_drafts_has_a_colour_of_its_own() -> None:
+    """What the draft model wrote is told from what was predicted; the target's words are plain."""
+    assert len({origin_style(source) for source in ("lookup", "model", "prediction")}) == 3
+    assert origin_style("target") == ""
 
 
 def test_origins_that_do_not_cover_the_text_lose_nothing() -> None:

@@ -91,6 +91,47 @@ def test_the_openai_client_streams_and_asks_from_the_socket(house: Any, real: An
     asyncio.run(served())
 
 
+def test_the_openai_client_predicts_an_answer(house: Any, real: Any) -> None:
+    """The same text, predicted tokens counted where OpenAI counts them; parts are the same text."""
+
+    def scene() -> None:
+        with openai_client(house) as client:
+            common: Any = {
+                "model": "alpha",
+                "messages": [{"role": "user", "content": TEXT}],
+                "max_tokens": 64,
+                "temperature": 0,
+                "logit_bias": {str(token): 40 for token in range(32, 127)},
+            }
+            create: Any = client.chat.completions.create
+            text = create(**common).choices[0].message.content
+            parts = [{"type": "text", "text": text[:20]}, {"type": "text", "text": text[20:]}]
+            counts = []
+            for content, mode in ((text, "always"), (parts, "always"), (text, "off")):
+                answer = create(
+                    **common,
+                    prediction={"type": "content", "content": content},
+                    extra_body={"speculation": {"mode": mode}},
+                )
+                assert answer.choices[0].message.content == text
+                assert answer.usage.completion_tokens == 64
+                details = answer.usage.completion_tokens_details
+                counts.append(
+                    (details.accepted_prediction_tokens, details.rejected_prediction_tokens)
+                )
+            assert counts[0][0] > 40
+            assert counts[1][0] > 40
+            assert counts[2] == (0, 0)
+            with pytest.raises(openai.BadRequestError, match="prediction"):
+                create(**common, prediction={"type": "content", "content": 3})
+
+    async def served() -> None:
+        async with real():
+            await in_thread(scene)
+
+    asyncio.run(served())
+
+
 def test_speculation_is_reported_and_changes_nothing(real: Any) -> None:
     """Strict mode, a seed: with both drafters and without, the same text; drafts were accepted."""
 

@@ -113,6 +113,27 @@ def test_messages_become_text_and_keep_what_templates_read() -> None:
     ]
 
 
+def test_a_prediction_is_text_or_parts_of_text() -> None:
+    """Parts are joined; absent, null and empty are the same."""
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    for content, text in (("ab", "ab"), (parts, "ab"), ("", ""), ([], "")):
+        asked = chat(prediction={"type": "content", "content": content})
+        assert asked.generate.prediction == text
+    assert chat(prediction=None).generate.prediction == chat().generate.prediction == ""
+
+
+def test_predicted_tokens_are_counted_apart_from_other_drafts() -> None:
+    """Accepted ones and rejected ones, as OpenAI's usage has them; lookup's are neither."""
+    sources = {"lookup": SourceCount(7, 3), "prediction": SourceCount(30, 28)}
+    report = msgspec.structs.replace(FINISHED.speculation, sources=sources)
+    finished = msgspec.structs.replace(FINISHED, speculation=report)
+    answer = openai.Reply(chat(), "m").whole("hi", finished, [])
+    assert answer["usage"]["completion_tokens_details"] == {
+        "accepted_prediction_tokens": 28,
+        "rejected_prediction_tokens": 2,
+    }
+
+
 def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
     """All the spellings of one prompt."""
     for prompt, text, tokens in (
@@ -184,6 +205,17 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ({"speculation": "off"}, "speculation"),
         ({"model": 3}, "model"),
         ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"prediction": "text"}, "prediction"),
+        ({"prediction": {"content": "text"}}, "prediction"),
+        ({"prediction": {"type": "content"}}, "prediction"),
+        ({"prediction": {"type": "content", "content": None}}, "prediction.content"),
+        ({"prediction": {"type": "content", "content": 3}}, "prediction.content"),
+        ({"prediction": {"type": "content", "content": ["text"]}}, "prediction.content[0]"),
+        ({"prediction": {"type": "tokens", "content": "text"}}, "prediction.type"),
+        (
+            {"prediction": {"type": "content", "content": [{"type": "image_url"}]}},
+            "prediction.content[0]",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_and_the_field_named(fields: dict[str, Any], param: str) -> None:
@@ -273,6 +305,10 @@ def test_chunks_share_id_and_time_and_end_with_the_figures() -> None:
         "completion_tokens": 5,
         "total_tokens": 15,
         "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }
 
 

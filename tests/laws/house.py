@@ -78,6 +78,7 @@ class House:
         speculation: SpeculationParams | None = None,
         ignore_eos: bool = True,
         client: str = "someone",
+        prediction: Sequence[Token] = (),
     ) -> Request:
         """A request for `tokens` tokens."""
         if isinstance(prompt, str):
@@ -90,6 +91,7 @@ class House:
             speculation=speculation or SpeculationParams(mode="always"),
             max_tokens=tokens,
             ignore_eos=ignore_eos,
+            prediction=prediction,
         )
 
 

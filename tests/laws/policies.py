@@ -75,9 +75,15 @@ class Rubbish:
         self._n_vocab = n_vocab
         self._random = np.random.default_rng(1)
 
-    def open(self, slot: int, prompt: Sequence[Token], sampler: Sampler) -> DraftSession:
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Sampler,
+        prediction: Sequence[Token] = (),
+    ) -> DraftSession:
         """Nothing to prepare."""
-        del slot, sampler
+        del slot, sampler, prediction
         return _Silent(list(prompt))
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:

@@ -6,7 +6,7 @@ import pytest
 from laws.house import PROMPTS, SLOTS, House, finish, output
 from laws.policies import FixedDepth, Lying, Raising, Rubbish
 
-from localspec.types import Drafter, SamplingParams, SpeculationParams
+from localspec.types import Drafter, SamplingParams, SourceCount, SpeculationParams
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -55,6 +55,32 @@ def test_any_drafter_at_any_depth_gives_the_tokens_of_plain_decoding(
             assert [output(session) for session in sessions] == plain[:count]
 
     assert 0 < accepted < drafted
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_prediction_changes_no_token_whether_right_or_wrong(house: House, chain: str) -> None:
+    """The answer itself, the answer edited, another text, none: the same tokens, other counts."""
+    sampling = CHAINS[chain]
+    for prompt in PROMPTS:
+        (plain,) = finish(house.engine({}, FixedDepth(0)), [house.request(prompt, sampling)])
+        answer = output(plain)
+        edited = [*answer[:9], 65, 66, *answer[12:20], *answer[25:]]
+        kept = {}
+        for name, prediction in (
+            ("right", answer), ("edited", edited), ("wrong", [*range(200, 240)]), ("none", []),
+        ):  # fmt: skip
+            for depth in DEPTHS:
+                engine = house.engine(house.drafters("lookup", "model"), FixedDepth(depth, "model"))
+                request = house.request(prompt, sampling, prediction=prediction)
+
+                (session,) = finish(engine, [request])
+
+                assert output(session) == answer
+                count = session.meter.sources.get("prediction", SourceCount())
+                assert count.accepted <= count.drafted
+                kept[name, depth] = count.accepted
+        assert all(kept["right", depth] > kept["edited", depth] for depth in DEPTHS)
+        assert all(kept["edited", depth] > kept["none", depth] == 0 for depth in DEPTHS)
 
 
 @pytest.mark.parametrize("drafter", ["raising", "lying"])

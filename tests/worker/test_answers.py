@@ -62,6 +62,28 @@ def test_origins_and_figures_add_up(worker: Worker) -> None:
     assert last.timings.predicted_per_second > 0
 
 
+def test_a_predicted_answer_comes_in_fewer_rounds(worker: Worker) -> None:
+    """What was predicted is counted by its own name; without speculation it counts for nothing."""
+    asked: dict[str, Any] = {"max_tokens": 40, "sampling": readable()}
+    plain = worker.one(PROMPT, speculation=PLAIN, prediction="never mind", **asked)
+    fast = worker.one(PROMPT, speculation=ALWAYS, **asked)
+    predicted = worker.one(PROMPT, speculation=ALWAYS, prediction=plain.text, **asked)
+    assert predicted.text == fast.text == plain.text
+    report = predicted.finished.speculation
+    assert report.sources["prediction"].accepted > 20
+    assert report.rounds < fast.finished.speculation.rounds
+    assert "prediction" in {source for delta in predicted.deltas for _, source in delta.origins}
+    assert fast.finished.speculation.sources.keys() <= {"lookup", "model"}
+    assert plain.finished.speculation.sources == {}
+
+
+def test_a_prediction_that_no_tokenizer_survives_is_refused(worker: Worker) -> None:
+    """The field is named; the worker goes on."""
+    failed = worker.one(PROMPT, prediction="x" * 300_000).failed
+    assert (failed.code, failed.param) == ("too_large", "prediction")
+    assert worker.one(PROMPT, prediction="<|im_end|>").text == worker.one(PROMPT).text
+
+
 def test_a_chat_goes_through_the_files_own_template(worker: Worker) -> None:
     """Messages give the answer that the rendered template gives as tokens, with special tokens."""
     chat = worker.one(endpoint="chat", messages=[Message("user", "hi")])

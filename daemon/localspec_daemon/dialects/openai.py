@@ -13,13 +13,14 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Generate, Message
-from localspec.types import SamplingParams, SpeculationParams
+from localspec.types import PREDICTION, SamplingParams, SourceCount, SpeculationParams
 from localspec_daemon.dialects.openai_types import (
     MAX_STOP_BYTES,
     MAX_STOPS,
     ChatMessage,
     ChatRequest,
     CompletionRequest,
+    Part,
     Request,
 )
 
@@ -49,6 +50,9 @@ def chat(data: bytes, config: Config, client: str) -> Asked:
     generate = Generate(
         messages=[_message(index, message) for index, message in enumerate(request.messages)],
         template_kwargs=request.chat_template_kwargs or {},
+        prediction=_text("prediction.content", request.prediction.content)
+        if request.prediction
+        else "",
         **_common(request, config, client, "chat"),
     )
     if request.max_completion_tokens is not None:
@@ -262,10 +266,15 @@ def _content(param: str, message: ChatMessage) -> str:
         if message.role != "assistant":
             raise RequestError(f"{param} is missing.", param=param)
         return ""  # an assistant that only called tools
-    if isinstance(message.content, str):
-        return message.content
+    return _text(param, message.content)
+
+
+def _text(param: str, content: str | list[Part]) -> str:
+    """The text of a content, its parts joined. Raises RequestError, which names the part."""
+    if isinstance(content, str):
+        return content
     texts = []
-    for index, part in enumerate(message.content):
+    for index, part in enumerate(content):
         if part.type not in {"text", "input_text"} or part.text is None:
             raise RequestError(
                 f"{param}[{index}] is of type {part.type[:40]!r}; only text can be read.",
@@ -299,11 +308,16 @@ def _reason(finished: Finished) -> str:
 
 def _usage(finished: Finished) -> Json:
     usage = finished.usage
+    predicted = finished.speculation.sources.get(PREDICTION, SourceCount())
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": predicted.accepted,
+            "rejected_prediction_tokens": predicted.drafted - predicted.accepted,
+        },
     }
 
 

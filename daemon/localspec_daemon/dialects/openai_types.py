@@ -62,6 +62,13 @@ class ResponseFormat(msgspec.Struct):
     schema: dict[str, Any] | None = None
 
 
+class Prediction(msgspec.Struct):
+    """What the client expects the answer to be; both fields are required."""
+
+    type: Literal["content"]
+    content: str | list[Part]
+
+
 class Request(msgspec.Struct):
     """What both endpoints share."""
 
@@ -94,6 +101,7 @@ class ChatRequest(Request):
     messages: list[ChatMessage] | None = None
     max_completion_tokens: Count | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    prediction: Prediction | None = None
 
 
 class CompletionRequest(Request):

@@ -1,0 +1,142 @@
+"""Lookup with a predicted answer: where it begins, what it prefers, and where it must stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec import drafters
+from localspec.drafters.lookup import LookupSession
+from localspec.types import Ask, Draft, Signal
+
+OLD = list(range(100, 160))
+DECOY = [1, OLD[20], 2, OLD[30], 3, OLD[25], 4]
+
+
+def ask(session: LookupSession, budget: int = 8, prefix: Sequence[int] = ()) -> Draft:
+    """What `session` proposes, through the drafter as the engine calls it."""
+    before = Draft.chain(prefix, [Signal("test", 0, 0.5)] * len(prefix))
+    (draft,) = drafters.load("lookup").propose([Ask(session, before, budget, lambda _: True)])
+    return draft
+
+
+def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
+    """A session on both texts, opened as the engine opens it."""
+    session = drafters.load("lookup").open(0, prompt, None, prediction)  # type: ignore[arg-type]
+    assert isinstance(session, LookupSession)
+    return session
+
+
+def written(session: LookupSession, output: Sequence[int]) -> LookupSession:
+    """The session after it was asked before each token of `output`."""
+    for token in output:
+        ask(session)
+        session.commit([token])
+    return session
+
+
+def sources(draft: Draft) -> set[str]:
+    """Who proposed the nodes."""
+    return {signal.source for signal in draft.signals}
+
+
+def test_the_first_proposal_is_the_beginning_of_the_prediction() -> None:
+    """Before anything is written, whatever the prompt says; under the prediction's own name."""
+    draft = ask(opened([5, 6, 5, 6], OLD), budget=4)
+    assert list(draft.tokens) == OLD[:4]
+    assert sources(draft) == {"prediction"}
+
+
+def test_an_answer_that_follows_it_is_proposed_to_its_end_and_no_further() -> None:
+    """No copy runs on into the prompt, and at the end nothing is left to say."""
+    session = opened([4, 5, 6], OLD)
+    for at in range(len(OLD)):
+        assert list(ask(session, budget=16).tokens) == OLD[at : at + 16]
+        session.commit([OLD[at]])
+    assert ask(session) == Draft()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        pytest.param([7, 8, *OLD[:1]], OLD[1:5], id="an introduction before it"),
+        pytest.param([*OLD[:20], 7], OLD[21:25], id="a token replaced"),
+        pytest.param([*OLD[:20], 7, 8, OLD[20]], OLD[21:25], id="two tokens inserted"),
+        pytest.param([*OLD[:20], OLD[30]], OLD[31:35], id="ten tokens deleted"),
+        pytest.param([*OLD[:20], 7, 8, 9, OLD[25]], OLD[26:30], id="five replaced by three"),
+        pytest.param(OLD[40:43], OLD[43:47], id="its first half left out"),
+    ],
+)
+@pytest.mark.parametrize("prompt", [[1, 2], [*OLD, *DECOY], [*DECOY, 5, *OLD, 9]])
+def test_after_an_edit_it_finds_back_into_the_prediction(
+    prompt: list[int], output: list[int], expected: list[int]
+) -> None:
+    """Also where the prompt holds the same old text, once more and later."""
+    draft = ask(written(opened(prompt, OLD), output), budget=4)
+    assert list(draft.tokens) == expected
+    assert sources(draft) == {"prediction"}
+
+
+def test_what_was_predicted_is_preferred_to_what_the_prompt_holds() -> None:
+    """An old file in the prompt, a new one predicted: the answer is expected to be the new one.
+
+    That the prompt has the same words before the file as the answer does not count for the old one.
+    """
+    new = [*OLD[:10], 7, 8, *OLD[12:]]
+    fence = [90, 91, 92]
+    session = written(opened([*fence, *OLD, 93], new), [*fence, *new[:6]])
+    assert list(ask(session, budget=6).tokens) == new[6:12]
+    session = written(opened([*OLD, 93], new), new[40:43])
+    draft = ask(session, budget=4)
+    assert list(draft.tokens) == new[43:47]
+    assert sources(draft) == {"prediction"}
+
+
+def test_the_end_of_the_prediction_is_no_neighbour_of_the_prompt() -> None:
+    """What is a match only across the border between the two texts is none."""
+    with_prediction = ask(opened([9, 5], [7, 8]), prefix=[8, 9], budget=1)
+    without = ask(opened([9, 5]), prefix=[8, 9], budget=1)
+    assert with_prediction == without
+    assert list(without.tokens) == [5]
+
+
+def test_a_wrong_prediction_leaves_the_rest_to_the_prompt() -> None:
+    """An answer that goes another way is copied from where it is found."""
+    session = written(opened([*range(20, 40), 3], OLD), range(20, 26))
+    draft = ask(session, budget=4)
+    assert list(draft.tokens) == [26, 27, 28, 29]
+    assert sources(draft) == {"lookup"}
+
+
+tokens = st.lists(st.integers(0, 3), max_size=40)
+
+
+@given(tokens, tokens, tokens)
+def test_every_node_is_of_the_texts_and_every_predicted_chain_a_piece_of_the_prediction(
+    prompt: list[int], prediction: list[int], output: list[int]
+) -> None:
+    """Nothing is proposed that is no token, nor anything as predicted that was not."""
+    session = opened(prompt, prediction)
+    for token in [*output, 0]:
+        draft = ask(session, budget=6)
+        assert {*draft.tokens} <= {*prompt, *prediction, *output}
+        assert len(sources(draft)) <= 1
+        if sources(draft) == {"prediction"}:
+            ends = range(len(draft), len(prediction) + 1)
+            assert list(draft.tokens) in [prediction[end - len(draft) : end] for end in ends]
+        session.commit([token])
+    session.close()
+    assert ask(session) == Draft()
+
+
+@given(tokens, tokens)
+def test_an_empty_prediction_is_none(prompt: list[int], output: list[int]) -> None:
+    """Token for token and signal for signal."""
+    one, other = opened(prompt), opened(prompt, [])
+    for token in output:
+        assert ask(one) == ask(other)
+        one.commit([token])
+        other.commit([token])
