@@ -62,6 +62,26 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     template_kwargs: dict[str, Any] = {}
 
 
+class Replay(msgspec.Struct, frozen=True, tag="replay"):
+    """A finished text, to be led through target and drafters again: `text` answered `request`.
+
+    Of the request its prompt counts, and which drafters it allows. Answered with `Replayed`.
+    """
+
+    request: Generate
+    text: str
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self.request.id
+
+    @property
+    def client(self) -> str:
+        """The request's client."""
+        return self.request.client
+
+
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     """The client has gone. Frees the slot within two steps; an unknown id is ignored."""
 
@@ -72,7 +92,7 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Finish nothing more; leave with exit code 0 after a `Goodbye`."""
 
 
-Command: TypeAlias = Load | Generate | Cancel | Quit
+Command: TypeAlias = Load | Generate | Replay | Cancel | Quit
 
 # --- worker -> supervisor -------------------------------------------------------------------------
 
@@ -93,7 +113,10 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The model answers. `speculation_off` names why the pair cannot speculate, if it cannot."""
+    """The model answers. `speculation_off` names why the pair cannot speculate, if it cannot.
+
+    Each session's rows of a forward are padded to a multiple of `row_multiple`.
+    """
 
     model: str
     target_path: str
@@ -111,6 +134,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     llama_build: str
     devices: list[DeviceMemory]
     load_seconds: float
+    row_multiple: int = 1
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -199,6 +223,48 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     seed: int
 
 
+class Trace(msgspec.Struct, frozen=True):
+    """What one drafter would have proposed along a text, a value for each of the text's tokens.
+
+    `survives[p]` counts the tokens from p on that it would have drafted there and the target kept,
+    `predicted[p]` is the acceptance expected of the first; None where it had nothing to say. `free`
+    is the drafter's.
+    """
+
+    free: bool
+    survives: list[int]
+    predicted: list[float | None]
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """The two likeliest tokens at one position, the likelier first, and how far their logits part.
+
+    The pieces are for people: special tokens are spelled out, broken characters replaced.
+    """
+
+    pieces: tuple[str, str]
+    gap: float
+
+
+class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
+    """What came of a replay, and its last event; `tokens` are those of the text, counted.
+
+    `gaps[p]` is the target's largest logit less that of the text's token p: 0 where greedy decoding
+    says the same. `margins[p]` is that logit less the second largest. `after` is the position that
+    follows the text. A drafter that failed has no trace.
+    """
+
+    id: str
+    prompt_tokens: int
+    cached_tokens: int
+    tokens: int
+    max_draft: int
+    gaps: list[float]
+    margins: list[float]
+    after: Fork
+    drafters: dict[str, Trace]
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The last event of a request that could not be served. `code` is of `errors.py`."""
 
@@ -213,7 +279,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent about once a second by the engine's own thread: health means that `steps` moves.
 
-    `routing` counts finished requests by the router's reason.
+    `routing` counts finished requests by the router's reason. `draft_ms` is what one drafted token
+    costs of each source that is not free, `host_ms` the rest of a round.
     """
 
     steps: int
@@ -226,6 +293,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     routing: dict[str, int]
     decode_tokens_per_second: float
     cost_ms_by_rows: dict[int, float]
+    draft_ms: dict[str, float] = {}
+    host_ms: float = 0.0
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
@@ -233,5 +302,14 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
 
 
 Event: TypeAlias = (
-    Progress | Ready | Refused | Started | Delta | Finished | Failed | Heartbeat | Goodbye
+    Progress
+    | Ready
+    | Refused
+    | Started
+    | Delta
+    | Finished
+    | Replayed
+    | Failed
+    | Heartbeat
+    | Goodbye
 )

@@ -37,6 +37,9 @@ _log = logging.getLogger("localspec.engine")
 
 _NONE = Draft()
 
+JUDGED_ROWS = 32
+"""Rows with logits that `Engine.read` takes at once: 20 MB of them with a large vocabulary."""
+
 
 @dataclass(frozen=True, slots=True)
 class Advance:
@@ -118,6 +121,11 @@ class Engine:
         return self._sessions
 
     @property
+    def max_draft(self) -> int:
+        """Most nodes of one session's draft."""
+        return self._limits.max_draft
+
+    @property
     def context(self) -> int:
         """Tokens that one session may hold; padding rows may need the last few positions."""
         return self.target.context - self._shape.multiple + 1
@@ -128,14 +136,7 @@ class Engine:
         Raises:
             Busy: every slot is taken.
         """
-        chosen = choose(self._slots, request.client, request.prompt)
-        if chosen is None:
-            raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
-        index, shared = chosen
-        if shared < len(self._slots[index].tokens) and not self._shape.can_roll_back:
-            shared = 0
-        self.target.truncate(index, shared)
-        self._slots[index].busy = True
+        index, shared = self.seat(request.client, request.prompt)
         sampler = Sampler(request.sampling, request.constraint, request.speculation.verify)
         session = Session(
             request=request,
@@ -167,17 +168,69 @@ class Engine:
             length = min(length, session.n_prompt + keep)
         if length < session.cached and not self._shape.can_roll_back:
             length = 0
-        self.target.truncate(session.slot, length)
-        slot = self._slots[session.slot]
-        slot.client = session.request.client
-        slot.tokens = session.tokens[:length]
-        slot.used = self.steps
-        slot.busy = False
+        self.leave(session.slot, session.request.client, session.tokens[:length])
+
+    def seat(self, client: str, prompt: Sequence[Token]) -> tuple[int, int]:
+        """Take the free slot that holds the longest prefix of `prompt`; it, and how much it holds.
+
+        Whoever takes one without a session reads there with `read`, and must `leave` it.
+
+        Raises:
+            Busy: every slot is taken.
+        """
+        chosen = choose(self._slots, client, prompt)
+        if chosen is None:
+            raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
+        index, shared = chosen
+        if shared < len(self._slots[index].tokens) and not self._shape.can_roll_back:
+            shared = 0
+        self.target.truncate(index, shared)
+        self._slots[index].busy = True
+        return index, shared
+
+    def leave(self, slot: int, client: str, held: list[Token]) -> None:
+        """Free a slot, which keeps the first cells of its memory: those of `held`."""
+        self.target.truncate(slot, len(held))
+        self._slots[slot] = Slot(client, held, used=self.steps)
 
     def remembers(self, slot: int) -> bool:
         """Whether the slot holds anything: a session, or a prefix for a later prompt."""
         used = slot < len(self._slots)
         return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
+
+    def read(
+        self, slot: int, tokens: Sequence[Token], start: int, judged: int
+    ) -> tuple[Floats, int]:
+        """One forward over given tokens, outside of any session, shaped like those of sessions.
+
+        Args:
+            slot: Taken with `seat`; it holds `tokens[:start]`.
+            tokens: At most as many as the context holds.
+            start: Where to go on; `start` < `len(tokens)`.
+            judged: Positions from here on want logits; they are read apart from those before.
+
+        Returns:
+            Logits (rows from `judged` on, n_vocab), valid until the next forward, and the number of
+            tokens that were read.
+
+        Raises:
+            EngineError: llama.cpp failed; the engine must not be used any more.
+        """
+        multiple = self._shape.multiple
+        end, most = (judged, self.max_rows) if start < judged else (len(tokens), JUDGED_ROWS)
+        most = min(most, self.max_rows, self._chunk_rows())
+        count = min(end - start, max(multiple, most - most % multiple))
+        rows = [
+            Row(tokens[place], place, slot, wants_logits=place >= judged)
+            for place in range(start, start + count)
+        ]
+        padding = -count % multiple
+        rows += [Row(rows[-1].token, start + count + extra, slot) for extra in range(padding)]
+        self.steps += 1
+        logits = self.target.decode(rows)
+        if padding:
+            self.target.truncate(slot, start + count)
+        return logits, count
 
     # --- one step ---------------------------------------------------------------------------------
 

@@ -77,6 +77,14 @@ class Loaded:
             for rows, seconds in self.profile.costs.measured_rows().items()
         }
 
+    def draft_ms(self) -> dict[str, float]:
+        """What one more drafted token costs of each source that is not free; a guess at first."""
+        return {
+            name: round(self.profile.costs.draft(name, 1, 1) * 1000, 3)
+            for name, drafter in self.engine.drafters.items()
+            if not drafter.free
+        }
+
     def rest(self) -> bool:
         """One short piece of work for an idle engine; False when there is none left.
 
@@ -280,6 +288,7 @@ class _Loader:
             llama_build=self.build,
             devices=self._devices,
             load_seconds=time.monotonic() - self._began,
+            row_multiple=shape.multiple,
         )
 
 

@@ -21,12 +21,14 @@ from localspec.protocol import (
     Heartbeat,
     Load,
     Quit,
+    Replay,
     Started,
 )
 from localspec.types import FinishReason
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
 from localspec.worker.intake import Order
+from localspec.worker.replays import Replays
 from localspec.worker.totals import Totals
 
 _log = logging.getLogger("localspec.worker")
@@ -72,6 +74,7 @@ class Service:
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
         self._answers: dict[Session, Answer] = {}
+        self._replays = Replays(loaded, line.send)
         self._totals = Totals()
         self._beat_at = clock()
 
@@ -83,6 +86,7 @@ class Service:
                 self._admit()
                 for advance in self._engine.step():
                     self._forward(advance)
+                self._replays.advance()
                 self._beat_if_due()
         except Exception as error:
             self._fail_all(error)
@@ -101,7 +105,7 @@ class Service:
         """
         while (command := self._line.receive(self._patience_seconds())) is not None:
             match command:
-                case Generate():
+                case Generate() | Replay():
                     self._take(command)
                 case Cancel(id=id_):
                     self._cancel(id_)
@@ -113,33 +117,37 @@ class Service:
 
     def _patience_seconds(self) -> float:
         """How long to wait for a command: not at all while there is something to do."""
-        if self._answers or self._waiting or self._loaded.rest():
+        if next(self._ids(), None) is not None or self._loaded.rest():
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
 
-    def _take(self, request: Generate) -> None:
+    def _take(self, request: Generate | Replay) -> None:
         """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
         arrived_at = self._clock()
         try:
-            order = self._order(request)
+            self._queue(request, arrived_at)
         except LocalSpecError as error:
             self._line.send(failed(request.id, error))
         except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
             _log.exception("intake failed id=%s", request.id)
             self._line.send(failed(request.id, LocalSpecError(f"A bug: {error!r}.")))
-        else:
-            self._waiting.append(_Waiting(order, arrived_at))
 
-    def _order(self, request: Generate) -> Order:
+    def _queue(self, request: Generate | Replay, arrived_at: float) -> None:
         if request.id in self._ids():
             raise RequestError(f"A request with the id {request.id!r} is still running.")
-        return self._loaded.intake.order(request)
+        if isinstance(request, Replay):
+            self._replays.take(request)
+        else:
+            self._waiting.append(_Waiting(self._loaded.intake.order(request), arrived_at))
 
     def _ids(self) -> Iterator[str]:
         yield from (waiting.order.request.id for waiting in self._waiting)
         yield from (answer.id for answer in self._answers.values())
+        yield from self._replays.ids()
 
     def _cancel(self, id_: str) -> None:
+        if self._replays.cancel(id_):
+            return
         for waiting in self._waiting:
             if waiting.order.request.id == id_:
                 self._waiting.remove(waiting)
@@ -222,6 +230,7 @@ class Service:
             self._line.send(failed(id_, known))
         self._waiting.clear()
         self._answers.clear()
+        self._replays.clear()
 
     # --- heartbeat --------------------------------------------------------------------------------
 
@@ -234,9 +243,9 @@ class Service:
         totals = self._totals
         self._line.send(
             Heartbeat(
-                steps=self._engine.steps,
-                active=len(self._answers),
-                waiting=len(self._waiting),
+                steps=self._engine.steps + self._replays.steps,
+                active=len(self._answers) + self._replays.active,
+                waiting=len(self._waiting) + self._replays.waiting,
                 prompt_tokens_total=totals.prompt_tokens,
                 completion_tokens_total=totals.completion_tokens,
                 drafted_total=dict(totals.drafted),
@@ -244,6 +253,8 @@ class Service:
                 routing=dict(totals.routing),
                 decode_tokens_per_second=totals.rate(now - self._beat_at),
                 cost_ms_by_rows=self._loaded.cost_ms_by_rows(),
+                draft_ms=self._loaded.draft_ms(),
+                host_ms=round(self._loaded.profile.costs.host_seconds * 1000, 3),
             )
         )
         self._beat_at = now

@@ -1,0 +1,169 @@
+"""A finished text once more: how sure the target was of it, and who would have drafted it.
+
+Both are asked along the given tokens instead of their own, in a slot of the engine between two of
+its steps. Tokens and numbers only, as everywhere in this room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from localspec.engine.sampling import Sampler
+from localspec.engine.step import Engine, agreement
+from localspec.protocol import Trace
+from localspec.types import Ask, Draft, Drafter, DraftSession, Floats, SamplingParams, Signal, Token
+
+_log = logging.getLogger("localspec.engine")
+
+_FREE_STRIDE = 32
+"""Positions of a free drafter between two turns of others: some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A text to be led through the engine again: `text` is what followed `prompt`.
+
+    `prediction` is what the client had expected, for the drafters. Prompt and text together fit
+    the engine's context. `drafters` None asks all that are loaded, each for at most `max_draft`
+    tokens at a position. `client` keys the prefix cache, as in a request.
+    """
+
+    client: str
+    prompt: list[Token]
+    prediction: list[Token]
+    text: list[Token]
+    drafters: list[str] | None
+    max_draft: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """What came of a script of n tokens.
+
+    gaps: (n,) the target's largest logit less that of the token that stands there; 0 where greedy
+        decoding says the same.
+    margins: (n + 1,) largest logit less the second; the last one is of the position after the end.
+    likeliest: The two tokens with those logits after the end.
+    traces: By drafter; one that failed is missing.
+    """
+
+    cached_tokens: int
+    gaps: list[float] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+    likeliest: tuple[Token, Token] = (0, 0)
+    traces: dict[str, Trace] = field(default_factory=dict)
+
+    def score(self, logits: Floats, tokens: Sequence[Token]) -> None:
+        """Take the next rows; `tokens` stand there, one fewer than rows where the text ends."""
+        for row, values in enumerate(logits):
+            second, first = np.argpartition(values, -2)[-2:]
+            self.margins.append(float(values[first] - values[second]))
+            if row < len(tokens):
+                self.gaps.append(float(values[first] - values[tokens[row]]))
+            else:
+                self.likeliest = int(first), int(second)
+
+
+def replay(
+    engine: Engine, script: Script, estimate: Callable[[Signal], float]
+) -> Generator[None, None, Reading]:
+    """Lead a script through the engine; yields after each piece of work, returns what it found.
+
+    The first piece takes a slot. The slot is given back, with the prefix that it holds then, when
+    the generator ends or is closed.
+
+    Args:
+        engine: With a free slot; only its own thread may advance the generator.
+        script: What to replay.
+        estimate: The probability that acceptance gives a node, its parent accepted.
+
+    Raises:
+        Busy: every slot is taken.
+        EngineError: the target failed; the engine must not be used any more.
+    """
+    tokens = [*script.prompt, *script.text]
+    judged = len(script.prompt) - 1
+    slot, held = engine.seat(script.client, script.prompt)
+    reading = Reading(cached_tokens=held)
+    try:
+        while held < len(tokens):
+            logits, count = engine.read(slot, tokens, held, judged)
+            held += count
+            reading.score(logits, tokens[held - len(logits) + 1 : held + 1])
+            yield
+        for name, drafter in engine.drafters.items():
+            if script.drafters is None or name in script.drafters:
+                trace = yield from _trace(drafter, slot, script, engine.context, estimate)
+                if trace is not None:
+                    reading.traces[name] = trace
+    finally:
+        engine.leave(slot, script.client, tokens[:held])
+    return reading
+
+
+def _trace(
+    drafter: Drafter,
+    slot: int,
+    script: Script,
+    context: int,
+    estimate: Callable[[Signal], float],
+) -> Generator[None, None, Trace | None]:
+    """What one drafter would have proposed; None if it failed, for it is optional.
+
+    A free source is asked for a whole chain at every position, because where it copies from
+    depends on the position. Another one is asked for one token: being greedy it goes on after its
+    own agreed tokens as after the text's, so that a run of agreed first choices is its chain, and
+    nothing is decoded in vain.
+    """
+    text = script.text
+    survives: list[int] = []
+    predicted: list[float | None] = []
+    opened: DraftSession | None = None
+    try:
+        sampler = Sampler(SamplingParams(temperature=0))
+        opened = drafter.open(slot, script.prompt, sampler, script.prediction)
+        for position, token in enumerate(text):
+            room = context - len(script.prompt) - position - 1
+            budget = min(script.max_draft if drafter.free else min(script.max_draft, 1), room)
+            draft = yield from _proposed(drafter, Ask(opened, Draft(), budget, _always))
+            survives.append(agreement(draft, text[position:]))
+            predicted.append(estimate(draft.signals[0]) if draft.tokens else None)
+            opened.commit([token])
+            if not drafter.free or position % _FREE_STRIDE == 0:
+                yield
+    except Exception:  # noqa: BLE001 - a drafter is optional whatever is wrong with it
+        _log.exception("drafter %s failed and is left out of a replay", drafter.name)
+        return None
+    finally:
+        if opened is not None:
+            opened.close()
+    if not drafter.free:
+        survives = _runs(survives, script.max_draft)
+    return Trace(drafter.free, survives, predicted)
+
+
+def _proposed(drafter: Drafter, ask: Ask) -> Generator[None, None, Draft]:
+    """The drafter's chain, once it has read what it must read first."""
+    while ask.budget > 0:
+        pending = ask.session.pending
+        (draft,) = drafter.propose([ask])
+        if draft.tokens or not 0 < ask.session.pending < pending:
+            return draft.trunk()
+        yield
+    return Draft()
+
+
+def _runs(agreed: Sequence[int], most: int) -> list[int]:
+    """How many agreed tokens begin at each position, at most `most`."""
+    runs: list[int] = []
+    for one in reversed(agreed):
+        runs.append(min(1 + runs[-1] if runs else 1, most) if one else 0)
+    return runs[::-1]
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True

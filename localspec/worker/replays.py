@@ -1,0 +1,155 @@
+"""Finished texts that are led through the engine again, between its steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+
+from localspec.engine.replay import Reading, Script, replay
+from localspec.errors import ContextOverflow
+from localspec.protocol import Event, Fork, Replay, Replayed
+from localspec.types import Token
+from localspec.worker import limits
+from localspec.worker.assemble import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A checked replay."""
+
+    id: str
+    script: Script
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The one replay that has a slot."""
+
+    order: _Order
+    work: Generator[None, None, Reading]
+
+
+class Replays:
+    """Replays of one model, one at a time, in the order in which they came.
+
+    Model lifetime; the engine's thread. Requests come first: a replay waits while no slot is free,
+    and each `advance` is one short piece of work, so that streams go on.
+
+    Args:
+        loaded: The model and its engine.
+        send: Takes the last event of a replay.
+    """
+
+    def __init__(self, loaded: Loaded, send: Callable[[Event], None]) -> None:
+        self._loaded = loaded
+        self._send = send
+        self._waiting: deque[_Order] = deque()
+        self._running: _Running | None = None
+        self.steps = 0
+        """Pieces of work done; a sign of life."""
+
+    @property
+    def waiting(self) -> int:
+        """Replays without a slot yet."""
+        return len(self._waiting)
+
+    @property
+    def active(self) -> int:
+        """1 while a replay has a slot."""
+        return int(self._running is not None)
+
+    def ids(self) -> Iterator[str]:
+        """Of every replay that has not ended."""
+        if self._running is not None:
+            yield self._running.order.id
+        yield from (order.id for order in self._waiting)
+
+    def take(self, asked: Replay) -> None:
+        """Check one and let it wait for its turn.
+
+        Raises:
+            RequestError: What `Intake.order` refuses, and a text that does not fit the context.
+        """
+        loaded = self._loaded
+        order = loaded.intake.order(asked.request)
+        prompt = order.prompt
+        limits.check_text(asked.text, "text")
+        text = loaded.model.tokenize(asked.text, add_special=False, parse_special=False)
+        context = loaded.engine.context
+        if len(prompt) + len(text) > context:
+            raise ContextOverflow(
+                f"Prompt and text have {len(prompt)} and {len(text)} tokens; the context holds "
+                f"{context}.",
+                fix="Replay less of the text, or raise engine.context in config.toml.",
+                param="text",
+                details={"n_prompt_tokens": len(prompt), "n_ctx": context},
+            )
+        wish = asked.request.speculation
+        most = loaded.engine.max_draft
+        if wish.max_draft is not None:
+            most = min(most, wish.max_draft)
+        script = Script(asked.client, prompt, order.prediction, text, wish.drafters, most)
+        self._waiting.append(_Order(asked.id, script))
+
+    def cancel(self, id_: str) -> bool:
+        """Drop a replay, without a last word: its client has gone. False if there is none."""
+        running = self._running
+        if running is not None and running.order.id == id_:
+            self._stop()
+            return True
+        for order in self._waiting:
+            if order.id == id_:
+                self._waiting.remove(order)
+                return True
+        return False
+
+    def clear(self) -> None:
+        """Drop all, before the model is closed."""
+        self._waiting.clear()
+        self._stop()
+
+    def advance(self) -> None:
+        """One piece of work, if there is any and a slot for it.
+
+        Raises:
+            EngineError: the target failed.
+        """
+        loaded = self._loaded
+        if self._running is None:
+            if not self._waiting or not loaded.engine.free_slots:
+                return
+            order = self._waiting.popleft()
+            estimate = loaded.profile.acceptance.estimate
+            self._running = _Running(order, replay(loaded.engine, order.script, estimate))
+        self.steps += 1
+        running = self._running
+        try:
+            next(running.work)
+        except StopIteration as done:
+            self._running = None
+            self._send(self._replayed(running.order, done.value))
+
+    def _stop(self) -> None:
+        """The running one gives its slot back."""
+        if self._running is not None:
+            self._running.work.close()
+            self._running = None
+
+    def _replayed(self, order: _Order, reading: Reading) -> Replayed:
+        likelier, other = map(self._written, reading.likeliest)
+        script = order.script
+        return Replayed(
+            id=order.id,
+            prompt_tokens=len(script.prompt),
+            cached_tokens=reading.cached_tokens,
+            tokens=len(script.text),
+            max_draft=script.max_draft,
+            gaps=reading.gaps,
+            margins=reading.margins[:-1],
+            after=Fork((likelier, other), reading.margins[-1]),
+            drafters=reading.traces,
+        )
+
+    def _written(self, token: Token) -> str:
+        return self._loaded.model.special_text(token)

@@ -1,0 +1,219 @@
+"""A replay tells what would have happened and leaves no trace. Real llama.cpp, strict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.policies import FixedDepth, Lying, Raising
+
+from localspec.engine.replay import Reading, Script, replay
+from localspec.engine.sampling import Sampler
+from localspec.engine.session import Session
+from localspec.engine.step import Engine, agreement
+from localspec.errors import Busy
+from localspec.types import Ask, Draft, Drafter, SamplingParams, Signal, Token
+
+GREEDY = SamplingParams(temperature=0.0)
+MAX_DRAFT = 12
+ORDINARY = 65
+"""A token of the tiny models that is a letter."""
+
+
+def _prior(signal: Signal) -> float:
+    return signal.prior
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True
+
+
+def _script(session: Session, text: Sequence[Token], drafters: list[str] | None = None) -> Script:
+    return Script("someone", session.request.prompt, [], list(text), drafters, MAX_DRAFT)
+
+
+def _read(engine: Engine, script: Script) -> Reading:
+    """Lead a script through to its end."""
+    work = replay(engine, script, _prior)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            reading = done.value
+            assert isinstance(reading, Reading)
+            return reading
+
+
+def _answered(house: House, prompt: str, tokens: int = 40) -> Session:
+    """A greedy answer of plain decoding."""
+    (session,) = finish(
+        house.engine({}, FixedDepth(0)), [house.request(prompt, GREEDY, tokens=tokens)]
+    )
+    return session
+
+
+def _survivors(drafter: Drafter, prompt: list[Token], text: list[Token]) -> list[int]:
+    """What survives at each position, by opening the drafter anew at every one of them."""
+    found = []
+    for position in range(len(text)):
+        opened = drafter.open(0, [*prompt, *text[:position]], Sampler(GREEDY))
+        (draft,) = drafter.propose([Ask(opened, Draft(), MAX_DRAFT, _always)])
+        opened.close()
+        found.append(agreement(draft, text[position:]))
+    return found
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_greedy_text_has_no_gaps_and_is_continued_by_the_likeliest_token(
+    house: House, prompt: str
+) -> None:
+    """At every token the target says the same again; after its end it says what came next."""
+    session = _answered(house, prompt)
+    text = output(session)
+    for count in (0, 1, 32, 33, len(text) - 1):
+        reading = _read(house.engine({}, FixedDepth(0)), _script(session, text[:count]))
+        assert reading.gaps == [0.0] * count
+        assert len(reading.margins) == count + 1
+        assert all(margin >= 0 for margin in reading.margins)
+        assert reading.likeliest[0] == text[count]
+        assert reading.traces == {}
+
+
+def test_a_token_that_greedy_would_not_say_has_a_gap_of_at_least_the_margin(house: House) -> None:
+    """The gap is 0 at all tokens before it; there it is what it lacks to the largest logit."""
+    session = _answered(house, PROMPTS[0])
+    text = output(session)
+    wrong = next(token for token in (ORDINARY, ORDINARY + 1) if token != text[5])
+    changed = [*text[:5], wrong]
+    reading = _read(house.engine({}, FixedDepth(0)), _script(session, changed))
+    before = _read(house.engine({}, FixedDepth(0)), _script(session, text[:5]))
+    assert reading.gaps[:5] == [0.0] * 5
+    assert reading.gaps[5] >= reading.margins[5] == before.margins[5] > 0
+    assert before.likeliest[0] == text[5]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_traces_are_what_each_drafter_would_have_proposed(house: House, prompt: str) -> None:
+    """At every position the same as from a drafter that begins there and drafts a whole chain."""
+    session = _answered(house, prompt, tokens=48)
+    text = output(session)
+    reading = _read(
+        house.engine(house.drafters("lookup", "model"), FixedDepth(0)), _script(session, text)
+    )
+    model = reading.traces["model"]
+    assert not model.free
+    (drafter,) = house.drafters("model").values()
+    assert model.survives == _survivors(drafter, session.request.prompt, text)
+    assert all(predicted is not None for predicted in model.predicted)
+    lookup = reading.traces["lookup"]
+    assert lookup.free
+    assert len(lookup.survives) == len(lookup.predicted) == len(text)
+    for trace in (lookup, model):
+        for position, survives in enumerate(trace.survives):
+            assert 0 <= survives <= min(MAX_DRAFT, len(text) - position)
+            assert trace.predicted[position] is not None or survives == 0
+
+
+def test_a_copy_survives_as_long_as_it_is_one(house: House) -> None:
+    """Lookup gets through a text that the prompt holds already."""
+    passage = house.target.tokenize(
+        "the quick brown fox jumps over", add_special=False, parse_special=False
+    )
+    script = Script("someone", [*passage, ORDINARY], [], passage, ["lookup"], MAX_DRAFT)
+    reading = _read(house.engine(house.drafters("lookup", "model"), FixedDepth(0)), script)
+    assert set(reading.traces) == {"lookup"}
+    survives = reading.traces["lookup"].survives
+    assert max(survives) == MAX_DRAFT
+    assert survives[-4:] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3, 9, 50, None])
+def test_a_slot_claims_only_what_it_holds_after_a_replay(house: House, pieces: int | None) -> None:
+    """Given up after any piece of work, or ended: the next request of the same words is as ever."""
+    session = _answered(house, PROMPTS[0])
+    text = output(session)
+    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(6, "model"))
+    work = replay(engine, _script(session, text), _prior)
+    for _ in range(pieces if pieces is not None else 1 << 30):
+        if next(work, "over") == "over":
+            break
+    work.close()
+    assert engine.free_slots == SLOTS
+    request = house.request([*session.request.prompt, *text[:20]], GREEDY, tokens=20)
+    (again,) = finish(engine, [request])
+    assert output(again) == text[20:]
+    if pieces is None:
+        assert again.cached_tokens == again.n_prompt - 1
+    if pieces == 0:
+        assert again.cached_tokens == 0
+
+
+def test_streams_go_on_beside_a_replay_and_neither_shows_in_the_other(house: House) -> None:
+    """One step of the engine after each piece of work: all tokens and figures as when alone."""
+    session = _answered(house, PROMPTS[2])
+    text = output(session)
+    script = _script(session, text)
+    drafters = "lookup", "model"
+    alone = _read(house.engine(house.drafters(*drafters), FixedDepth(0)), script)
+    requests = [house.request(prompt, GREEDY) for prompt in PROMPTS[: SLOTS - 1]]
+    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+
+    engine = house.engine(house.drafters(*drafters), FixedDepth(5, "model"))
+    sessions = [engine.admit(request) for request in requests]
+    work = replay(engine, script, _prior)
+    reading: Reading | None = None
+    while engine.sessions or reading is None:
+        for advance in engine.step():
+            if advance.finish is not None:
+                engine.retire(advance.session)
+        if reading is None:
+            try:
+                next(work)
+            except StopIteration as done:
+                reading = done.value
+    assert [output(one) for one in sessions] == plain
+    assert reading is not None
+    assert (reading.gaps, reading.traces) == (alone.gaps, alone.traces)
+
+
+def test_a_replay_without_a_slot_takes_nothing(house: House) -> None:
+    """It is refused, and the sessions end as if it had not been."""
+    engine = house.engine({}, FixedDepth(0))
+    requests = [house.request(PROMPTS[0], GREEDY, tokens=8)] * SLOTS
+    sessions = [engine.admit(request) for request in requests]
+    with pytest.raises(Busy):
+        next(replay(engine, _script(sessions[0], []), _prior))
+    while engine.sessions:
+        for advance in engine.step():
+            if advance.finish is not None:
+                engine.retire(advance.session)
+    assert len({tuple(output(session)) for session in sessions}) == 1
+    assert engine.free_slots == SLOTS
+
+
+def test_a_drafter_that_fails_or_lies_costs_a_replay_its_trace_and_nothing_else(
+    house: House,
+) -> None:
+    """One that raises has no trace; tokens that do not exist never survive."""
+    session = _answered(house, PROMPTS[0])
+    text = output(session)
+    n_vocab = house.target.n_vocab
+    bad: dict[str, Drafter] = {"raising": Raising(n_vocab), "lying": Lying(n_vocab)}
+    reading = _read(
+        house.engine({**bad, **house.drafters("lookup")}, FixedDepth(0)), _script(session, text)
+    )
+    assert set(reading.traces) == {"lying", "lookup"}
+    assert set(reading.traces["lying"].survives) == {0}
+    assert reading.gaps == [0.0] * len(text)
+
+
+def test_the_context_may_be_filled_to_its_last_token(house: House) -> None:
+    """Padding rows of the last forward still have their positions."""
+    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(0))
+    prompt = [ORDINARY] * (engine.context - 30)
+    script = Script("someone", prompt, [], [ORDINARY] * 30, None, MAX_DRAFT)
+    reading = _read(engine, script)
+    assert len(reading.gaps) == 30
+    assert reading.traces["lookup"].survives[:3] == [MAX_DRAFT] * 3
+    assert len(reading.traces["model"].survives) == 30
