@@ -144,8 +144,21 @@ class Client:
         """Stream the continuation of `prompt`, without a chat template."""
         return self._stream("/v1/completions", {"prompt": prompt, **params}, _completion_text)
 
+    def replay(
+        self, messages: Sequence[Json], text: str, *, prediction: str = "", **params: Any
+    ) -> Json:
+        """POST /v1/replay: the protocol's Replayed of `text` as the answer to `messages`.
+
+        It takes about as long as the answer took. `prediction` and `params` are as for `chat`.
+        """
+        body = {"text": text, **_chat_body(messages, prediction, params)}
+        return self._whole("POST", "/v1/replay", body)
+
     def _get(self, path: str) -> Json:
-        with self._exchange("GET", path) as response:
+        return self._whole("GET", path)
+
+    def _whole(self, method: str, path: str, body: Json | None = None) -> Json:
+        with self._exchange(method, path, body) as response:
             try:
                 answer = json.loads(response.read())
             except ValueError as error:

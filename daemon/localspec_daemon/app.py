@@ -14,9 +14,9 @@ from aiohttp.typedefs import Handler
 from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
-from localspec.protocol import Delta, Finished, Progress
+from localspec.protocol import Delta, Finished, Progress, Replayed
 from localspec_daemon import metrics
-from localspec_daemon.dialects import openai
+from localspec_daemon.dialects import openai, own
 from localspec_daemon.model import Model
 from localspec_daemon.sse import EventStream
 from localspec_daemon.supervisor import Supervisor
@@ -44,6 +44,7 @@ def create_app(supervisor: Supervisor, token_hash: bytes | None = None) -> web.A
         [
             web.post("/v1/chat/completions", chat),
             web.post("/v1/completions", completion),
+            web.post("/v1/replay", replay),
             web.get("/v1/models", models),
             web.get("/models", models),
             web.post("/v1/models/load", load),
@@ -81,6 +82,19 @@ async def chat(request: web.Request) -> web.StreamResponse:
 async def completion(request: web.Request) -> web.StreamResponse:
     """POST /v1/completions."""
     return await _generate(request, openai.completion)
+
+
+async def replay(request: web.Request) -> web.Response:
+    """POST /v1/replay: what target and drafters think of a text that is there already."""
+    supervisor = request.app[SUPERVISOR]
+    data = await body(request, supervisor.config.server.max_body_bytes)
+    name, asked = own.replay(data, supervisor.config, request[CLIENT])
+    found = await supervisor.model(name)
+    async with supervisor.request(), aclosing(supervisor.generate(found, asked)) as events:
+        async for event in events:
+            if isinstance(event, Replayed):
+                return _json(own.replayed(event))
+    raise RuntimeError("a replay ended without its last event")
 
 
 async def models(request: web.Request) -> web.Response:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from localspec.protocol import Delta, Finished, Progress, Started
+from localspec.protocol import Delta, Finished, Progress, Replayed, Started
 from localspec_daemon.worker import StreamEvent
 
 _log = logging.getLogger("localspec.request")
@@ -83,6 +83,9 @@ class Record:
                 self.ttft_seconds = now - self.came_at
             case Finished():
                 self.finished, self.outcome = event, event.reason
+            case Replayed():
+                self.prompt_tokens, self.cached_tokens = event.prompt_tokens, event.cached_tokens
+                self.outcome = "replayed"
 
     def write(self, now: float) -> None:
         """Log the request as one line."""

@@ -14,7 +14,7 @@ import msgspec
 
 from localspec.catalog import header
 from localspec.errors import Busy, Loading, LocalSpecError, WorkerCrashed
-from localspec.protocol import Generate, Load, Progress
+from localspec.protocol import Generate, Load, Progress, Replay
 from localspec_daemon.bell import Bell
 from localspec_daemon.policy import CrashHistory
 from localspec_daemon.worker import Exit, StreamEvent, Worker
@@ -95,9 +95,9 @@ class Model:
         return "unloaded"
 
     async def generate(
-        self, request: Generate, max_queue: int
+        self, request: Generate | Replay, max_queue: int
     ) -> AsyncGenerator[Progress | StreamEvent]:
-        """Progress while the model loads, then the events of the request, Finished last.
+        """Progress while the model loads, then the events of the request, its end last.
 
         Closing the iterator cancels the request wherever it is. Raises Busy, WorkerCrashed, what
         refused the model and what the worker answered with `Failed`.

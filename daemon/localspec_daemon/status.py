@@ -51,6 +51,9 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     load_seconds: float | None = None
     tokens_per_second: float | None = None
     cost_ms_by_rows: dict[int, float] | None = None
+    draft_ms: dict[str, float] | None = None
+    host_ms: float | None = None
+    row_multiple: int | None = None
     routing: dict[str, int] | None = None
     drafted: dict[str, int] | None = None
     accepted: dict[str, int] | None = None
@@ -142,6 +145,8 @@ def _of_worker(model: Model) -> dict[str, object]:
         fields |= {
             "tokens_per_second": beat.decode_tokens_per_second,
             "cost_ms_by_rows": beat.cost_ms_by_rows,
+            "draft_ms": beat.draft_ms,
+            "host_ms": beat.host_ms,
             "routing": beat.routing,
             "drafted": beat.drafted_total,
             "accepted": beat.accepted_total,

@@ -17,7 +17,7 @@ from localspec import paths
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
 from localspec.errors import ConfigError, LocalSpecError, ShuttingDown, UnknownModel
-from localspec.protocol import Generate, Load, Progress
+from localspec.protocol import Generate, Load, Progress, Replay
 from localspec_daemon.bell import Bell
 from localspec_daemon.journal import Record, Tally
 from localspec_daemon.model import FileIdentity, Model
@@ -100,7 +100,7 @@ class Supervisor:
             self._one_closed.ring()
 
     async def generate(
-        self, model: Model, request: Generate
+        self, model: Model, request: Generate | Replay
     ) -> AsyncGenerator[Progress | StreamEvent]:
         """Progress while the model loads, then the request's events; logged and counted.
 

@@ -29,6 +29,8 @@ from localspec.protocol import (
     Quit,
     Ready,
     Refused,
+    Replay,
+    Replayed,
     Started,
 )
 from localspec_daemon.channel import Channel
@@ -42,7 +44,7 @@ QUIT_SECONDS = 3.0
 """From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits for us."""
 LAST_WORDS_LINES = 12
 
-StreamEvent: TypeAlias = Started | Delta | Finished
+StreamEvent: TypeAlias = Started | Delta | Finished | Replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,8 @@ class Worker:
                 raise
         return cls(load, process, channel)
 
-    async def generate(self, request: Generate) -> AsyncGenerator[StreamEvent]:
-        """The events of one request, Finished last. Closing the iterator cancels the request.
+    async def generate(self, request: Generate | Replay) -> AsyncGenerator[StreamEvent]:
+        """The events of one request, its end last. Closing the iterator cancels the request.
 
         Raises WorkerCrashed, and what the worker answered with `Failed`.
         """
@@ -133,7 +135,7 @@ class Worker:
             self._channel.send(request)
             while not over:
                 event = await events.get()
-                over = isinstance(event, Finished | Failed | Exit)
+                over = isinstance(event, Finished | Replayed | Failed | Exit)
                 if isinstance(event, Exit):
                     raise self.crash(event)
                 if isinstance(event, Failed):
@@ -211,7 +213,7 @@ class Worker:
                 self.watchdog.heard(event)
             case Goodbye():
                 self._goodbye = True
-            case Started() | Delta() | Finished() | Failed():
+            case Started() | Delta() | Finished() | Replayed() | Failed():
                 if stream := self._streams.get(event.id):
                     stream.put_nowait(event)
 

@@ -39,6 +39,7 @@ from localspec.protocol import (
     Event,
     Failed,
     Finished,
+    Fork,
     Generate,
     Goodbye,
     Heartbeat,
@@ -47,9 +48,12 @@ from localspec.protocol import (
     Quit,
     Ready,
     Refused,
+    Replay,
+    Replayed,
     SpeculationReport,
     Started,
     Timings,
+    Trace,
     Usage,
 )
 from localspec.types import FinishReason, SourceCount
@@ -74,6 +78,8 @@ class Peer:
                 case Generate() as request:
                     self.running[request.id] = request
                     self.answer(request)
+                case Replay() as asked:
+                    self.replay(asked)
                 case Cancel(id=id_) if id_ in self.running:
                     self.cancelled += 1
                     self.finish(self.running[id_], "cancelled", 1)
@@ -135,6 +141,16 @@ class Peer:
                 self.delta(request, each)
             self.finish(request, "stop", len(words))
 
+    def replay(self, asked: Replay) -> None:
+        """One made-up figure for each word of the text."""
+        if asked.request.prompt == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        count = len(asked.text.split())
+        lookup = Trace(True, [1] * count, [0.5] * count)
+        after = Fork((asked.client, "other"), 0.25)
+        figures = [0.5] * count
+        self.send(Replayed(asked.id, 10, 2, count, 24, figures, figures, after, {"lookup": lookup}))
+
     def delta(self, request: Generate, text: str) -> None:
         """One step."""
         self.steps += 1
@@ -162,7 +178,7 @@ class Peer:
         self.send(
             Heartbeat(
                 self.steps, active, 0, 10, 3, {"lookup": 4}, {"lookup": 3}, {"speculating": 1},
-                50.0, {1: 20.0, 4: 60.0},
+                50.0, {1: 20.0, 4: 60.0}, {"model": 4.0}, 0.25,
             )
         )  # fmt: skip
 

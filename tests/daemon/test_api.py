@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from typing import Any
 
 import aiohttp
@@ -145,6 +146,8 @@ def test_the_status_tells_what_each_model_is_and_does(house: Any, daemon: Any) -
             assert model["exactness_detail"] == "1, 2 and 4 rows agree"
             assert model["routing"] == {"speculating": 1}
             assert model["cost_ms_by_rows"] == {"1": 20.0, "4": 60.0}
+            assert (model["draft_ms"], model["host_ms"]) == ({"model": 4.0}, 0.25)
+            assert model["row_multiple"] == 1
             assert model["tokens_per_second"] == 50.0
             assert model["pid"] == it.model().worker.pid
 
@@ -264,5 +267,58 @@ def test_many_clients_at_once_are_all_answered_or_told_to_wait(house: Any, daemo
             assert set(statuses) <= {200, 429}
             assert statuses.count(200) >= 44
             assert it.model().requests == 0
+
+    asyncio.run(scene())
+
+
+def test_a_replay_is_answered_whole(house: Any, daemon: Any) -> None:
+    """Of a chat or of a completion; under the caller's own name, and counted as what it is."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            chat = {"messages": [{"role": "user", "content": "Why?"}], "text": "Because I say so"}
+            status, told = await it.post("/v1/replay", chat)
+            assert status == 200
+            assert told["tokens"] == len(told["gaps"]) == 4
+            assert told["after"] == {"pieces": [f"uid:{os.getuid()}", "other"], "gap": 0.25}
+            assert told["drafters"]["lookup"]["survives"] == [1] * 4
+            status, told = await it.post("/v1/replay", {"prompt": "Why?", "text": ""})
+            assert (status, told["tokens"]) == (200, 0)
+            async with it.http.get("/metrics") as response:
+                assert 'outcome="replayed"} 2.0' in await response.text()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": "Why?"}, None),
+        ({"prompt": "Why?", "text": 7}, "text"),
+        ({"text": "Because"}, "prompt"),
+        ({"messages": [], "text": "Because"}, "messages"),
+    ],
+)
+def test_a_wrong_replay_is_refused_before_a_worker_sees_it(
+    house: Any, daemon: Any, body: Any, param: str | None
+) -> None:
+    """With the field at fault; no model is loaded for it."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, told = await it.post("/v1/replay", body)
+            assert (status, told["error"]["param"]) == (400, param)
+            assert (await it.get("/v1/status"))["models"][0]["state"] == "unloaded"
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_dies_under_a_replay_is_an_error(house: Any, daemon: Any) -> None:
+    """As under a request."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, told = await it.post("/v1/replay", {"prompt": "crash", "text": "a"})
+            assert (status, told["error"]["code"]) == (502, "worker_crashed")
 
     asyncio.run(scene())

@@ -1,0 +1,35 @@
+"""LocalSpec's own dialect: what no other server has. Pure, no HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from localspec.config import Config
+from localspec.protocol import Replay, Replayed
+from localspec_daemon.dialects import openai
+
+
+class _ReplayRequest(msgspec.Struct):
+    """What a body of POST /v1/replay has beside the fields of a chat or a completion."""
+
+    text: str
+    messages: Any = None
+
+
+def replay(data: bytes, config: Config, client: str) -> tuple[str, Replay]:
+    """A body of POST /v1/replay: the model's name, and the replay. Raises RequestError.
+
+    The body is that of a chat, or of a completion where it has no `messages`, and the `text` that
+    answered it.
+    """
+    request = openai.decode(data, _ReplayRequest)
+    read = openai.completion if request.messages is None else openai.chat
+    asked = read(data, config, client)
+    return asked.model, Replay(asked.generate, request.text)
+
+
+def replayed(event: Replayed) -> dict[str, Any]:
+    """The answer: the event's fields."""
+    return msgspec.structs.asdict(event)
