@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from time import perf_counter
 from typing import Any, TypeAlias, cast
 
@@ -31,9 +32,14 @@ Told: TypeAlias = Callable[[int, str], None]
 
 @dataclass(slots=True)
 class Heard:
-    """One stream as it arrived. Times are of `perf_counter`; `end` is None until it has ended."""
+    """One stream as it arrived. Times are of `perf_counter`; `end` is None until it has ended.
+
+    `edges` are where tokens begin and end in the text, in characters, if the server tells origins;
+    otherwise pieces.
+    """
 
     text: str = ""
+    edges: list[int] = field(default_factory=lambda: [0])
     pieces: int = 0
     began: float = field(default_factory=perf_counter)
     first: float | None = None
@@ -63,6 +69,8 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
                     heard.first = heard.first or heard.last
                     heard.pieces += 1
                     texts.append(event.text)
+                    sizes = [size for size, _ in event.origins] or [len(event.text)]
+                    heard.edges += list(accumulate(sizes, initial=heard.edges.pop()))
                 elif isinstance(event, End):
                     heard.end = event
     except LocalSpecError as error:

@@ -27,6 +27,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--ink);
   paint-order: stroke; stroke: var(--paper); stroke-width: 3px }
 .grid { stroke: var(--rule) } .one { stroke: var(--ink); stroke-dasharray: 4 3 }
 .interval { stroke: var(--ink); fill: none; stroke-width: 1.2 }
+.bound { stroke: var(--ink); stroke-width: 2.5 }
 .curve { fill: none; stroke-width: 2 }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: .5rem 0 }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em }
@@ -39,6 +40,7 @@ def html(results: Results, summary: Summary) -> str:
         ("Speed-up per slice", plots.speedups(summary)),
         ("Cost of one forward", plots.cost_staircase(staircase(results.model))),
         ("Acceptance by position", plots.acceptance(summary)),
+        ("Predicted against observed acceptance", plots.reliability(summary)),
     ]
     facts = "".join(f"<li>{escape(line)}</li>" for line in report.heading(results))
     drawn = "".join(f"<h2>{escape(title)}</h2>{plot}" for title, plot in figures if plot)

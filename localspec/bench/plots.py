@@ -11,8 +11,9 @@ from html import escape
 from typing import NamedTuple
 
 from localspec.bench.arms import PLAIN
+from localspec.bench.hindsight import Bin
 from localspec.bench.report import by_position
-from localspec.bench.summary import ALL, Ratio, Summary
+from localspec.bench.summary import ALL, Cell, Ratio, Summary
 
 COLOURS = 6
 WIDTH = 760
@@ -21,6 +22,7 @@ BAR, GAP = 14, 12
 MAX_POSITIONS = 16
 MIN_DRAFTED = 10
 """A share of fewer tokens is noise that a line would show as a finding."""
+MAX_RADIUS = 9.0
 TICKS = 6
 
 
@@ -63,22 +65,28 @@ def legend(labels: Sequence[str]) -> str:
 
 
 def speedups(summary: Summary) -> str:
-    """Bars of the ratio to plain, one per arm and slice, with their intervals; "" without any."""
+    """Bars of the ratio to plain, one per arm and slice, with their intervals; "" without any.
+
+    A stroke across a bar's end is its bound, where that is known.
+    """
     arms = [arm for arm in summary.arms if arm != PLAIN]
     bars = {
-        name: [(i, ratio) for i, arm in enumerate(arms) if (ratio := cells[arm].ratio)]
+        name: [(i, cells[arm]) for i, arm in enumerate(arms) if cells[arm].ratio]
         for name, cells in summary.cells.items()
     }
-    ratios = [ratio for slice_bars in bars.values() for _, ratio in slice_bars]
-    if not ratios:
+    ends = [_end(cell) for slice_bars in bars.values() for _, cell in slice_bars]
+    if not ends:
         return ""
-    x = Axis(0, max(1.1, *(ratio.high for ratio in ratios)), LEFT, WIDTH - RIGHT)
+    x = Axis(0, max(1.1, *ends), LEFT, WIDTH - RIGHT)
     parts, y = [], float(TOP)
     for name, slice_bars in bars.items():
         height = BAR * len(slice_bars)
         parts.append(_text(LEFT - 8, y + height / 2 + 4, name, "end"))
-        for row, (colour, ratio) in enumerate(slice_bars):
-            parts.append(_bar(x, y + row * BAR, colour, ratio))
+        for row, (colour, cell) in enumerate(slice_bars):
+            if cell.ratio:
+                parts.append(_bar(x, y + row * BAR, colour, cell.ratio, _end(cell)))
+            if cell.bound:
+                parts.append(_stroke(x(cell.bound.mean), y + row * BAR))
         y += height + GAP
     frame = [_tick_below(x, value, y, f"{value:g}") for value in x.ticks()]
     one = f'<line class="one" x1="{x(1):.1f}" x2="{x(1):.1f}" y1="{TOP}" y2="{y:.1f}"/>'
@@ -86,7 +94,17 @@ def speedups(summary: Summary) -> str:
     return legend(arms) + _svg([*frame, *parts, one, label], y + BOTTOM, "Speed-up per slice")
 
 
-def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
+def _end(cell: Cell) -> float:
+    """The largest value that is drawn of a cell."""
+    high = max(cell.ratio.high, cell.ratio.mean) if cell.ratio else 0.0
+    return max(high, cell.bound.mean if cell.bound else 0.0)
+
+
+def _stroke(x: float, y: float) -> str:
+    return f'<path class="bound" d="M{x:.1f} {y + 1:.1f}v{BAR - 2}"/>'
+
+
+def _bar(x: Axis, y: float, colour: int, ratio: Ratio, end: float) -> str:
     middle = y + BAR / 2
     width = x(ratio.mean) - x.start
     return (
@@ -94,7 +112,7 @@ def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
         f'width="{width:.1f}" height="{BAR - 2}"/>'
         f'<path class="interval" d="M{x(ratio.low):.1f} {middle:.1f}H{x(ratio.high):.1f}'
         f'M{x(ratio.low):.1f} {middle - 3:.1f}v6M{x(ratio.high):.1f} {middle - 3:.1f}v6"/>'
-        + _text(max(x(ratio.high), x(ratio.mean)) + 6, middle + 4, f"{ratio.mean:.2f}", "start")
+        + _text(x(end) + 6, middle + 4, f"{ratio.mean:.2f}", "start")
     )
 
 
@@ -126,6 +144,50 @@ def acceptance(summary: Summary) -> str:
     )
 
 
+def reliability(summary: Summary) -> str:
+    """What was expected of each source's next token against how often it was right; "" without any.
+
+    The area of a dot is how many tokens it stands for.
+    """
+    if not summary.reliability:
+        return ""
+    bottom, side = 372.0, 360.0
+    x, y = Axis(0, 1, LEFT, LEFT + side), Axis(0, 1, bottom, bottom - side)
+    most = max(one.count for bins in summary.reliability.values() for one in bins)
+    parts = []
+    for value in x.ticks():
+        parts.append(_tick_below(x, value, bottom, f"{value:.0%}"))
+        parts.append(
+            f'<line class="grid" x1="{x(0):.1f}" x2="{x(1):.1f}" '
+            f'y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        )
+        parts.append(_text(LEFT - 8, y(value) + 4, f"{value:.0%}", "end"))
+    parts.append(
+        f'<line class="one" x1="{x(0):.1f}" y1="{y(0):.1f}" x2="{x(1):.1f}" y2="{y(1):.1f}"/>'
+    )
+    for colour, bins in enumerate(summary.reliability.values()):
+        parts.append(_path(colour, [(x(one.predicted), y(one.observed)) for one in bins]))
+        parts += [_dot(colour, x(one.predicted), y(one.observed), one, most) for one in bins]
+    parts.append(_text(x(0.5), bottom + 36, "predicted", "middle"))
+    parts.append(_text(LEFT - 8, y(0.9) + 4, "observed", "end"))
+    labels = legend(list(summary.reliability))
+    return labels + _svg(parts, bottom + BOTTOM, "Predicted against observed acceptance")
+
+
+def _dot(colour: int, px: float, py: float, one: Bin, most: int) -> str:
+    radius = max(2.0, MAX_RADIUS * math.sqrt(one.count / most))
+    return (
+        f'<circle class="c{colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="{radius:.1f}">'
+        f"<title>{one.count} tokens, {one.predicted:.1%} predicted, {one.observed:.1%} observed"
+        "</title></circle>"
+    )
+
+
+def _path(colour: int, dots: Sequence[tuple[float, float]]) -> str:
+    path = "L".join(f"{px:.1f} {py:.1f}" for px, py in dots)
+    return f'<path class="curve s{colour % COLOURS}" d="M{path}"/>'
+
+
 def _curves(
     lines: Sequence[Line],
     across: str,
@@ -153,8 +215,7 @@ def _curves(
     ]
     for colour, line in enumerate(lines):
         dots = [(x(place), y(value)) for place, value in line.points]
-        path = "L".join(f"{px:.1f} {py:.1f}" for px, py in dots)
-        parts.append(f'<path class="curve s{colour % COLOURS}" d="M{path}"/>')
+        parts.append(_path(colour, dots))
         for px, py in dots:
             parts.append(f'<circle class="c{colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>')
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, across, "middle"))

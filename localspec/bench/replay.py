@@ -1,31 +1,39 @@
-"""Verification by replay: with drafts and without, is it the same text?
+"""Verification by repetition: with drafts and without, is it the same text?
 
-What a client can see is compared: texts. How near the two likeliest tokens were where texts part is
-known to the engine alone.
+What a client can see is compared: texts. How near the two likeliest tokens were where texts part
+is then asked of the engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from localspec.bench.arms import PLAIN, Arm
+from localspec.bench.arms import Arm
 from localspec.bench.measure import Heard, ask
 from localspec.bench.results import Settings
 from localspec.bench.suite import Prompt
 from localspec.client import Json
+from localspec.errors import RequestError
+from localspec.protocol import Replayed
 
 CONTEXT_CHARACTERS = 32
+
+_NOBODY: Json = {"drafters": []}
+"""No drafter need be asked about a text when only the target's logits are wanted."""
 
 WAYS: Mapping[str, float] = {"greedy": 0.0, "seeded": 0.8}
 """How each turn is replayed, and at which temperature."""
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Where two texts part: `plain` and `found` are what each says from a little before it on.
+    """Where two texts part: `plain` and `found` are what each says from there on.
 
     `position` counts characters from the beginning; `before` is what both say just before it.
+    `likeliest` are the target's two likeliest tokens at the parting, whose logits differ by
+    `logit_gap`; None where the daemon refused to say.
     """
 
     prompt: str
@@ -36,6 +44,8 @@ class Difference(msgspec.Struct, frozen=True):
     before: str
     plain: str
     found: str
+    likeliest: tuple[str, str] | None = None
+    logit_gap: float | None = None
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -78,6 +88,26 @@ def difference(plain: str, found: str) -> tuple[int, str, str, str] | None:
     return position, before, plain[position:end], found[position:end]
 
 
+def parting(
+    plain: Arm, messages: Sequence[Json], expected: Heard, heard: Heard, position: int
+) -> tuple[tuple[str, str] | None, float | None]:
+    """The two likeliest tokens where two texts part at this character, and their logits' gap.
+
+    The tokens begin where both texts have an edge between tokens, at or before the character. Up to
+    there the text is given to the daemon as text, which tokenizes it anew: in rare texts that gives
+    other tokens than were generated, and then another gap.
+    """
+    edge = max(edge for edge in {*expected.edges} & {*heard.edges} if edge <= position)
+    try:
+        told = plain.client.replay(
+            messages, expected.text[:edge], model=plain.fields["model"], speculation=_NOBODY
+        )
+    except RequestError:
+        return None, None
+    after = msgspec.convert(told, Replayed).after
+    return after.pieces, after.gap
+
+
 def verify(
     arms: Sequence[Arm],
     prompts: Sequence[Prompt],
@@ -89,8 +119,8 @@ def verify(
 
     Later turns go on from plain's answer, so that one difference does not become many.
     """
-    drafting = [arm for arm in arms if arm.name != PLAIN]
-    plain = next(arm for arm in arms if arm.name == PLAIN)
+    told = [replace(arm, fields={**arm.fields, "return_origins": True}) for arm in arms]
+    plain, *drafting = told
     counts = {(way, arm.name): [0, 0, 0, 0] for way in WAYS for arm in drafting}
     differences: list[Difference] = []
     for prompt in prompts:
@@ -105,7 +135,10 @@ def verify(
                     heard = ask(arm, messages, how)
                     _count(counts[way, arm.name], expected, heard)
                     if parted := difference(expected.text, heard.text):
-                        differences.append(Difference(prompt.name, turn, way, arm.name, *parted))
+                        fork = parting(plain, messages, expected, heard, parted[0])
+                        differences.append(
+                            Difference(prompt.name, turn, way, arm.name, *parted, *fork)
+                        )
                 messages.append({"role": "assistant", "content": expected.text})
     tallies = [Tally(way, arm, *count) for (way, arm), count in counts.items()]
     exactness = model.get("exactness") or "unknown"

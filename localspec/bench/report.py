@@ -8,7 +8,7 @@ import msgspec
 
 from localspec.bench.arms import PLAIN
 from localspec.bench.results import Results, Source, staircase
-from localspec.bench.summary import ALL, Ratio, Summary
+from localspec.bench.summary import ALL, Cell, Ratio, Summary
 
 NONE = "-"
 
@@ -45,12 +45,14 @@ def tables(results: Results, summary: Summary) -> list[Table]:
     """All tables of the report, the main figure first; what was not measured has no table."""
     found = [
         _ratios(summary),
+        _bounds(summary),
         _speeds(summary),
         _spread(summary),
         _work(summary),
         _waits(summary),
         _wholes(summary),
         _positions(summary),
+        _reliability(summary),
         _staircase(results),
     ]
     return [table for table in found if table.rows]
@@ -67,6 +69,28 @@ def _ratios(summary: Summary) -> Table:
         ],
         "Geometric mean over prompts with its 95 % bootstrap interval; above 1 is faster.",
     )
+
+
+def _bounds(summary: Summary) -> Table:
+    arms = [arm for arm, cell in summary.cells[ALL].items() if cell.bound]
+    return Table(
+        "How much of what was possible was reached",
+        ["slice", *(head for arm in arms for head in (arm, "bound", "reached"))],
+        [
+            [name, *(figure for arm in arms for figure in _reached(cells[arm]))]
+            for name, cells in summary.cells.items()
+            if arms
+        ],
+        "Bound: the ratio of the best possible decisions, which know what survives, on plain's own "
+        "texts with the arm's drafters and this machine's costs. Reached: ratio by bound.",
+    )
+
+
+def _reached(cell: Cell) -> list[str]:
+    ratio = _figure(cell.ratio.mean if cell.ratio else None, "{:.2f}")
+    if not cell.bound:
+        return [ratio, NONE, NONE]
+    return [ratio, f"{cell.bound.mean:.2f}", f"{cell.bound.reached:.0%}"]
 
 
 def _speeds(summary: Summary) -> Table:
@@ -166,6 +190,26 @@ def _positions(summary: Summary) -> Table:
     )
 
 
+def _reliability(summary: Summary) -> Table:
+    return Table(
+        "Predicted against observed acceptance",
+        ["source", "predicted", "mean", "observed", "tokens"],
+        [
+            [
+                source,
+                f"{one.low:.0%} to {one.high:.0%}",
+                f"{one.predicted:.1%}",
+                f"{one.observed:.1%}",
+                str(one.count),
+            ]
+            for source, bins in summary.reliability.items()
+            for one in bins
+        ],
+        "What was expected of a source's next token, and how often it was the text's: at every "
+        "token of plain's texts for which the source had a proposal.",
+    )
+
+
 def _staircase(results: Results) -> Table:
     stairs = staircase(results.model)
     return Table(
@@ -196,14 +240,19 @@ def _lines(results: Results, summary: Summary) -> Iterator[str]:
     yield from (f"* {_escaped(line)}" for line in heading(results))
     for table in tables(results, summary):
         yield ""
-        yield f"## {table.title}"
+        yield from lines(table)
+
+
+def lines(table: Table, *, level: int = 2) -> Iterator[str]:
+    """One table as Markdown, under a heading of this level."""
+    yield f"{'#' * level} {table.title}"
+    yield ""
+    yield _row(table.head)
+    yield _row(["---"] * len(table.head))
+    yield from (_row([_escaped(cell) for cell in row]) for row in table.rows)
+    if table.note:
         yield ""
-        yield _row(table.head)
-        yield _row(["---"] * len(table.head))
-        yield from (_row([_escaped(cell) for cell in row]) for row in table.rows)
-        if table.note:
-            yield ""
-            yield table.note
+        yield table.note
 
 
 def _row(cells: list[str]) -> str:

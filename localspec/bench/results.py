@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from localspec.bench.statistics import median
+from localspec.protocol import Trace
 
 COLD, CONVERSATION, REPLAY = "cold", "conversation", "replay"
 
@@ -57,6 +58,20 @@ class Batch(msgspec.Struct, frozen=True):
     answers: list[Answer]
 
 
+class Replay(msgspec.Struct, frozen=True):
+    """One text of plain's, led through the engine again: what each drafter would have proposed.
+
+    A round drafts at most `max_draft` tokens. `predicts`: the drafters were given a prediction.
+    """
+
+    prompt: str
+    turn: int
+    tokens: int
+    max_draft: int
+    drafters: dict[str, Trace]
+    predicts: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True):
     """How it was measured; `max_tokens` limits each answer."""
 
@@ -71,7 +86,8 @@ class Results(msgspec.Struct, frozen=True):
     """One whole measurement.
 
     `model` is the model's entry in the daemon's status when it had ended; `skipped` maps a prompt
-    that a server refused to its reason: such a prompt counts in no arm.
+    that a server refused to its reason: such a prompt counts in no arm. `replays` are of plain's
+    texts in the first repeat, where the bound was asked for.
     """
 
     version: str
@@ -82,6 +98,7 @@ class Results(msgspec.Struct, frozen=True):
     arms: list[str]
     batches: list[Batch]
     skipped: dict[str, str] = {}
+    replays: list[Replay] = []
 
     def answers(self, arm: str) -> list[Answer]:
         """Every answer of an arm to a prompt that all servers took."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from localspec.bench import hindsight
 from localspec.bench.arms import PLAIN
+from localspec.bench.hindsight import Bin
 from localspec.bench.results import (
     COLD,
     CONVERSATION,
@@ -39,6 +41,17 @@ class Ratio(msgspec.Struct, frozen=True):
     by_prompt: dict[str, float]
 
 
+class Bound(msgspec.Struct, frozen=True):
+    """The ratio that the best possible decisions would have reached on the same texts.
+
+    `mean` is geometric over `prompts` prompts; `reached` is the measured ratio of these by it.
+    """
+
+    mean: float
+    reached: float
+    prompts: int
+
+
 class Waits(msgspec.Struct, frozen=True):
     """Seconds to the first text, p50 and p95 over `count` answers of one kind."""
 
@@ -67,6 +80,7 @@ class Cell(msgspec.Struct, frozen=True):
     rounds: int | None
     sources: dict[str, Source]
     reasons: dict[str, int]
+    bound: Bound | None = None
 
     @property
     def tokens_per_round(self) -> float | None:
@@ -75,27 +89,42 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Cells by slice and arm, the slice "all" last; `throughput` is tokens/s by wall clock."""
+    """Cells by slice and arm, the slice "all" last; `throughput` is tokens/s by wall clock.
+
+    `reliability` is by source, from the replays.
+    """
 
     slices: list[str]
     arms: list[str]
     cells: dict[str, dict[str, Cell]]
     throughput: dict[str, float]
+    reliability: dict[str, list[Bin]] = {}
 
 
 def summarize(results: Results) -> Summary:
     """Every figure of the report."""
     answers = {arm: results.answers(arm) for arm in results.arms}
     slices = list(dict.fromkeys(answer.slice for answer in answers[PLAIN]))
+    bounds = hindsight.bounds(results)
     cells = {
-        name: {arm: _cell(arm, name, answers[arm], answers[PLAIN]) for arm in results.arms}
+        name: {
+            arm: _cell(arm, name, answers[arm], answers[PLAIN], bounds.get(arm, {}))
+            for arm in results.arms
+        }
         for name in (*slices, ALL)
     }
     throughput = {arm: value for arm in results.arms if (value := _throughput(results, arm))}
-    return Summary([*slices, ALL], results.arms, cells, throughput)
+    reliability = hindsight.reliability(results.replays)
+    return Summary([*slices, ALL], results.arms, cells, throughput, reliability)
 
 
-def _cell(arm: str, slice_name: str, answers: list[Answer], plain: list[Answer]) -> Cell:
+def _cell(
+    arm: str,
+    slice_name: str,
+    answers: list[Answer],
+    plain: list[Answer],
+    bounds: dict[str, float],
+) -> Cell:
     mine, base = (
         [answer for answer in each if slice_name in (ALL, answer.slice)]
         for each in (answers, plain)
@@ -103,13 +132,14 @@ def _cell(arm: str, slice_name: str, answers: list[Answer], plain: list[Answer])
     texts = {(one.prompt, one.turn, one.repeat): one.text for one in base}
     compared = [one for one in mine if (one.prompt, one.turn, one.repeat) in texts]
     reported = [one for one in mine if one.rounds is not None]
+    ratio = None if arm == PLAIN else compare(mine, base)
     return Cell(
         arm=arm,
         slice=slice_name,
         prompts=len({one.prompt for one in mine}),
         tokens_per_second=median_rate(mine),
         seconds=median([one.seconds for one in mine]) if mine else None,
-        ratio=None if arm == PLAIN else compare(mine, base),
+        ratio=ratio,
         first_text=_first_text(mine),
         equal=sum(one.text == texts[one.prompt, one.turn, one.repeat] for one in compared),
         compared=len(compared),
@@ -117,6 +147,7 @@ def _cell(arm: str, slice_name: str, answers: list[Answer], plain: list[Answer])
         rounds=sum(one.rounds or 0 for one in reported) if reported else None,
         sources=merged(one.sources for one in mine),
         reasons=_counted(one.reason for one in mine if one.reason),
+        bound=bounded(ratio, bounds) if ratio else None,
     )
 
 
@@ -141,6 +172,15 @@ def compare(answers: Sequence[Answer], plain: Sequence[Answer]) -> Ratio | None:
         worst=min(by_prompt, key=by_prompt.__getitem__),
         by_prompt=by_prompt,
     )
+
+
+def bounded(ratio: Ratio, bounds: Mapping[str, float]) -> Bound | None:
+    """The bound of the prompts that have one; None without any."""
+    both = [(by, bounds[prompt]) for prompt, by in ratio.by_prompt.items() if prompt in bounds]
+    if not both:
+        return None
+    mean = geometric_mean([bound for _, bound in both])
+    return Bound(mean, geometric_mean([by for by, _ in both]) / mean, len(both))
 
 
 def _paired(

@@ -14,8 +14,18 @@ import click
 import msgspec
 
 from localspec import paths
-from localspec.bench import advice, arms, measure, page, readiness, replay, report, suite
-from localspec.bench.results import Results, Settings
+from localspec.bench import (
+    advice,
+    arms,
+    hindsight,
+    measure,
+    page,
+    readiness,
+    replay,
+    report,
+    suite,
+)
+from localspec.bench.results import Batch, Replay, Results, Settings
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
 from localspec.catalog import header
@@ -91,6 +101,10 @@ _NO_SPAWN = click.option(
     "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Write results.json, report.md and report.html there.",
 )  # fmt: skip
+@click.option(
+    "--bound/--no-bound", default=True, show_default=True,
+    help="Replay plain's texts afterwards: how much of what was possible was reached?",
+)  # fmt: skip
 @_JSON
 @_NO_SPAWN
 def bench(  # noqa: PLR0913  one argument per option is click's way
@@ -107,6 +121,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     names: tuple[str, ...],
     against: tuple[str, ...],
     output: Path | None,
+    bound: bool,
     as_json: bool,
     no_spawn: bool,
 ) -> None:
@@ -131,6 +146,10 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     began = datetime.now(UTC)
     with _progress("bench", len(prompts) * len(compared) * repeats) as tell:
         batches, skipped = measure.measure(compared, prompts, settings, tell)
+    replays: list[Replay] = []
+    if bound and not temperature and concurrency == 1:
+        with _progress("replay", len(prompts)) as tell:
+            replays = hindsight.replays(compared, prompts, _first_texts(batches), tell)
     results = Results(
         version=client.status()["version"],
         created=began.strftime("%Y-%m-%d %H:%M UTC"),
@@ -140,8 +159,19 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
         arms=[arm.name for arm in compared],
         batches=batches,
         skipped=skipped,
+        replays=replays,
     )
     _publish(results, output, as_json=as_json)
+
+
+def _first_texts(batches: Sequence[Batch]) -> dict[tuple[str, int], str]:
+    """Plain's answers of the first repeat, by prompt and turn."""
+    return {
+        (answer.prompt, answer.turn): answer.text
+        for batch in batches
+        if (batch.arm, batch.repeat) == (arms.PLAIN, 0)
+        for answer in batch.answers
+    }
 
 
 def _publish(results: Results, output: Path | None, *, as_json: bool) -> None:
@@ -221,6 +251,11 @@ def _tell_verification(verification: replay.Verification) -> None:
                 f"  plain: {one.plain!r}\n  {one.arm}: {one.found!r}"
             )
         )
+        if one.likeliest and one.logit_gap is not None:
+            likelier, other = one.likeliest
+            click.echo(
+                render.printable(f"  logit gap {one.logit_gap:.2f}: {likelier!r} before {other!r}")
+            )
     hidden = len(verification.differences) - DIFFERENCES_SHOWN
     if hidden > 0:
         click.echo(f"\n{hidden} more differences; --json has them all.")

@@ -1,11 +1,13 @@
-"""Verification by replay: where texts part, and what follows from it."""
+"""Verification by repetition: where texts part, and what follows from it."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import Peer, answer
+from scripted import Peer, answer, chunk
 
 from localspec.bench import arms, replay
 from localspec.bench.results import Settings
@@ -13,6 +15,8 @@ from localspec.bench.suite import Prompt
 from localspec.client import Client
 
 TEXT = st.text(alphabet="ab", max_size=60)
+
+Reply: TypeAlias = str | list[bytes] | tuple[int, object]
 
 
 @given(TEXT, TEXT)
@@ -30,11 +34,27 @@ def test_a_difference_is_the_first_one(plain: str, found: str) -> None:
     assert found[position:].startswith(other)
 
 
-def verified(exactness: str, *texts: str, turns: int = 1) -> tuple[replay.Verification, Peer]:
-    """A replay of one prompt, with one drafter, by a peer that says `texts` in turn."""
+def after(likelier: str, other: str, gap: float) -> Reply:
+    """The daemon's answer to a replay."""
+    return 200, {
+        "id": "r",
+        "prompt_tokens": 5,
+        "cached_tokens": 0,
+        "tokens": 1,
+        "max_draft": 24,
+        "gaps": [0.0],
+        "margins": [2.0],
+        "after": {"pieces": [likelier, other], "gap": gap},
+        "drafters": {},
+    }
+
+
+def verified(exactness: str, *replies: Reply, turns: int = 1) -> tuple[replay.Verification, Peer]:
+    """A repetition of one prompt, with one drafter, by a peer that gives `replies` in turn."""
     model = {"name": "tiny", "drafters": ["lookup"], "exactness": exactness}
     prompt = Prompt("qa/1", "qa", ("Why?", "And then?")[:turns])
-    with Peer([answer(text) for text in texts]) as peer:
+    streams = [answer(reply) if isinstance(reply, str) else reply for reply in replies]
+    with Peer(streams) as peer:
         ways = list(arms.forced(Client(peer.socket_path), model).values())
         told = replay.verify(ways, [prompt], Settings(), model, lambda _count, _text: None)
     return told, peer
@@ -56,16 +76,40 @@ def test_every_drafter_is_compared_with_plain_in_both_ways() -> None:
 @pytest.mark.parametrize(("exactness", "broken"), [("strict", True), ("standard", False)])
 def test_a_difference_breaks_the_promise_that_was_given(exactness: str, *, broken: bool) -> None:
     """Strict promises bit for bit; standard promises the law, and rounding may show."""
-    told, _ = verified(exactness, "a cat", "a cat", "a dog", *["same"] * 3)
+    texts: list[Reply] = ["a cat", "a cat", "a dog", after("cat", "dog", 0.03), *["same"] * 3]
+    told, _ = verified(exactness, *texts)
     assert told.differences == [
-        replay.Difference("qa/1", 0, "greedy", "lookup", 2, "a ", "cat", "dog")
+        replay.Difference(
+            "qa/1", 0, "greedy", "lookup", 2, "a ", "cat", "dog", ("cat", "dog"), 0.03
+        )
     ]
     assert told.broken is broken
 
 
+def test_the_gap_is_asked_where_the_tokens_part() -> None:
+    """Not inside of a token that both texts begin alike; the whole conversation is given."""
+    first = [chunk("a cat ", origins=[[2, "target"], [4, "target"]]), *answer("sat")]
+    second = [chunk("a ", origins=[[2, "lookup"]]), *answer("car")]
+    parted = after("cat ", "car", 0.5)
+    told, peer = verified("standard", first, second, parted, first, *["same"] * 3)
+    assert [(one.position, one.logit_gap) for one in told.differences] == [(4, 0.5)]
+    (asked,) = [one.body for one in peer.asked if one.path == "/v1/replay"]
+    assert asked["text"] == "a "
+    assert [message["content"] for message in asked["messages"]] == ["Why?"]
+    assert all(one.body["return_origins"] for one in peer.asked if one.path != "/v1/replay")
+
+
+def test_a_refused_gap_is_no_gap() -> None:
+    """The difference is told all the same."""
+    refused = (400, {"error": {"code": "context_length_exceeded", "message": "too long"}})
+    told, _ = verified("strict", "a cat", "a dog", refused, "a cat", *["same"] * 3)
+    assert [(one.likeliest, one.logit_gap) for one in told.differences] == [(None, None)]
+
+
 def test_one_difference_does_not_become_many() -> None:
     """Later turns go on from plain's answer in every arm."""
-    told, peer = verified("strict", *["one", "one", "ONE", *["two"] * 3] * 2, turns=2)
+    turns: list[Reply] = ["one", "one", "ONE", after("one", "ONE", 1.0), *["two"] * 3]
+    told, peer = verified("strict", *turns * 2, turns=2)
     assert [found.turn for found in told.differences] == [0, 0]
-    histories = {body["messages"][1]["content"] for body in (one.body for one in peer.asked[3:6])}
+    histories = {body["messages"][1]["content"] for body in (one.body for one in peer.asked[4:7])}
     assert histories == {"one"}

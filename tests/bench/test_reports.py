@@ -6,16 +6,19 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from measured import MODEL, answer, results
 
 from localspec.bench import page, plots, report
-from localspec.bench.results import Results, staircase
+from localspec.bench.results import Replay, Results, staircase
 from localspec.bench.summary import summarize
+from localspec.protocol import Trace
 
 VOID = {"meta", "i"}
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def two_slices() -> Results:
@@ -103,6 +106,50 @@ def test_the_page_is_whole_and_fetches_nothing() -> None:
     assert len(svgs(html)) == 3
 
 
+def in_hindsight() -> Results:
+    """Two slices and a replay of one text, in which lookup was sometimes right."""
+    trace = Trace(True, [0, 3, 2, 1, 0], [None, 0.9, 0.9, 0.4, 0.4])
+    return msgspec.structs.replace(
+        two_slices(), replays=[Replay("qa/1", 0, 5, 8, {"lookup": trace})]
+    )
+
+
+def test_a_bound_is_shown_beside_its_ratio() -> None:
+    """In the table, in Markdown, and as a stroke on the bar; slices without one have a dash."""
+    measured = in_hindsight()
+    summary = summarize(measured)
+    table = report.tables(measured, summary)[1]
+    assert table.head == ["slice", "auto", "bound", "reached"]
+    assert table.rows == [
+        ["qa", "0.80", "1.33", "60%"],
+        ["edit", "2.00", "-", "-"],
+        ["all", "1.47", "1.33", "60%"],
+    ]
+    assert "| qa | 0.80 | 1.33 | 60% |" in report.markdown(measured, summary)
+    (svg,) = svgs(plots.speedups(summary))
+    strokes = [path for path in svg.iter(f"{SVG}path") if path.get("class") == "bound"]
+    assert len(strokes) == 2
+
+
+def test_reliability_is_a_dot_for_each_bin_where_it_belongs() -> None:
+    """Predicted to the right, observed upward, the area by the number of tokens."""
+    measured = in_hindsight()
+    (svg,) = svgs(plots.reliability(summarize(measured)))
+    low, high = sorted(svg.iter(f"{SVG}circle"), key=lambda dot: float(dot.get("cx", 0)))
+    (one,) = [line for line in svg.iter(f"{SVG}line") if line.get("class") == "one"]
+    left, right = float(one.get("x1", 0)), float(one.get("x2", 0))
+    bottom, top = float(one.get("y1", 0)), float(one.get("y2", 0))
+    for dot, predicted, observed in ((low, 0.4, 0.5), (high, 0.9, 1.0)):
+        assert float(dot.get("cx", 0)) == pytest.approx(left + predicted * (right - left), abs=0.1)
+        assert float(dot.get("cy", 0)) == pytest.approx(bottom + observed * (top - bottom), abs=0.1)
+        assert dot.get("r") == f"{plots.MAX_RADIUS:.1f}"
+        assert dot.findtext(f"{SVG}title", "").startswith("2 tokens")
+    assert "| lookup | 40% to 50% | 40.0% | 50.0% | 2 |" in report.markdown(
+        measured, summarize(measured)
+    )
+    assert len(svgs(page.html(measured, summarize(measured)))) == 4
+
+
 def test_what_a_file_or_a_server_says_is_text_on_the_page() -> None:
     """Names of prompts, servers and machines cannot become markup."""
     evil = "</svg><script>alert(1)</script>"
@@ -119,9 +166,8 @@ def test_bars_are_as_long_as_the_ratios() -> None:
     """Twice as fast is a bar twice as long as the way to the line at 1."""
     measured = two_slices()
     (svg,) = svgs(plots.speedups(summarize(measured)))
-    namespace = "{http://www.w3.org/2000/svg}"
-    widths = [float(bar.get("width", 0)) for bar in svg.iter(f"{namespace}rect")]
-    (one,) = [line for line in svg.iter(f"{namespace}line") if line.get("class") == "one"]
+    widths = [float(bar.get("width", 0)) for bar in svg.iter(f"{SVG}rect")]
+    (one,) = [line for line in svg.iter(f"{SVG}line") if line.get("class") == "one"]
     reach = float(one.get("x1", 0)) - plots.LEFT
     assert widths == pytest.approx([reach * ratio for ratio in (0.8, 2.0, 3.2 ** (1 / 3))], abs=0.2)
 
@@ -132,6 +178,7 @@ def test_nothing_measured_draws_nothing() -> None:
     summary = summarize(measured)
     assert plots.speedups(summary) == ""
     assert plots.acceptance(summary) == ""
+    assert plots.reliability(summary) == ""
     assert plots.cost_staircase(staircase(measured.model)) == ""
     assert "<svg" not in page.html(measured, summary)
     assert "| qa | 1 |" in report.markdown(measured, summary)
@@ -150,7 +197,7 @@ def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
 def test_any_staircase_is_drawn_with_all_of_its_points(costs: dict[int, float]) -> None:
     """One dot per row count, each inside the picture."""
     (svg,) = svgs(plots.cost_staircase(sorted(costs.items())))
-    dots = list(svg.iter("{http://www.w3.org/2000/svg}circle"))
+    dots = list(svg.iter(f"{SVG}circle"))
     assert len(dots) == len(costs)
     assert all(0 <= float(dot.get("cx", -1)) <= plots.WIDTH for dot in dots)
     assert all(0 <= float(dot.get("cy", -1)) <= 320 for dot in dots)

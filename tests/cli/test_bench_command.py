@@ -66,6 +66,11 @@ def test_bench_compares_all_arms_and_writes_its_report(user: User) -> None:
         assert cell["ratio"]["low"] <= cell["ratio"]["mean"] <= cell["ratio"]["high"]
     assert summary["cells"]["all"]["plain"]["sources"] == {}
     assert any("left out: long/3" in line for line in told["heading"])
+    for arm in ("auto", "lookup", "model"):
+        assert summary["cells"]["all"][arm]["bound"]["mean"] >= 1
+        assert summary["cells"]["all"][arm]["bound"]["prompts"] == 3
+    assert summary["cells"]["all"][f"unix://{socket}"]["bound"] is None
+    assert set(summary["reliability"]) == {"lookup", "model"}
 
     written = json.loads((output / "results.json").read_text())
     answers = [one for batch in written["results"]["batches"] for one in batch["answers"]]
@@ -83,6 +88,7 @@ def test_bench_prints_tables_for_people(user: User) -> None:
         "--tokens", "8", "--repeats", "1", "--concurrency", "2", "--temperature", "0.7",
     )  # fmt: skip
     assert "Decode speed as a ratio to plain" in done.stdout
+    assert "what was possible" not in done.stdout
     assert "T = 0.7, seed 0, 2 at a time" in done.stdout
     assert "auto" not in done.stdout.split("Decode tokens per second")[0].split("slice")[1]
 
@@ -148,11 +154,16 @@ def test_a_broken_promise_is_an_exit_code(
     peer.status = {
         "models": [{"name": "tiny", "drafters": ["lookup"], "exactness": exactness}],
     }
-    peer.streams = [answer(text) for text in ("loaded", "a cat", "a cat", "a dog", *["same"] * 3)]
+    figures: dict[str, Any] = dict.fromkeys(("prompt_tokens", "cached_tokens", "max_draft"), 0)
+    figures |= {"id": "r", "tokens": 0, "gaps": [], "margins": [], "drafters": {}}
+    parted = 200, figures | {"after": {"pieces": ["cat", "dog"], "gap": 0.03125}}
+    peer.streams = [answer(text) for text in ("loaded", "a cat", "a cat", "a dog")]
+    peer.streams += [parted, *(answer("same") for _ in range(3))]
     question = tmp_path / "q.jsonl"
     question.write_text(json.dumps(QUESTIONS[3]))
     done = CliRunner().invoke(cli, ["verify", "--prompts", str(question)])
     assert done.exit_code == exit_code
     assert "talk/4, turn 1, greedy, lookup: first difference at character 2" in done.stdout
     assert "'dog'" in done.stdout
+    assert "logit gap 0.03: 'cat' before 'dog'" in done.stdout
     assert ('"strict" does not' in done.stdout) is (exactness == "standard")

@@ -1,0 +1,68 @@
+"""The host path: milliseconds of a round besides its forwards, measured without any model."""
+
+from __future__ import annotations
+
+import msgspec
+
+from localspec.bench import native
+from localspec.bench.report import Table
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Milliseconds of one thing over many rounds; the least is what the code itself costs."""
+
+    least_ms: float
+    median_ms: float
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One way of choosing tokens: a whole round of which all rows were kept, and its parts."""
+
+    limit_ms: float
+    rounds: int
+    round: Span
+    parts: dict[str, Span]
+
+
+class HostPath(msgspec.Struct, frozen=True):
+    """Both ways, greedy and sampled, over `rows` rows of `vocabulary` logits."""
+
+    rows: int
+    vocabulary: int
+    ways: dict[str, Way]
+
+
+def measure() -> HostPath:
+    """A few seconds of one core. Raises EngineError."""
+    return native.ask(HostPath, "host")
+
+
+def tables(found: HostPath) -> list[Table]:
+    """One table a way: its parts, what is left, the whole round and its limit."""
+    return [
+        Table(
+            f"Host time of a round, {name}, {found.rows} rows of {found.vocabulary} logits",
+            ["part", "least ms", "median ms"],
+            [
+                *(_row(part, span) for part, span in way.parts.items()),
+                _row("rest", _rest(way)),
+                _row("round", way.round),
+                ["limit", f"{way.limit_ms:.3f}", ""],
+            ],
+            f"{way.rounds} rounds in which every drafted token was kept, the dearest kind.",
+        )
+        for name, way in found.ways.items()
+    ]
+
+
+def _rest(way: Way) -> Span:
+    """Rows, scheduling, committing and counting: what no part accounts for."""
+    parts = way.parts.values()
+    return Span(
+        max(0.0, way.round.least_ms - sum(span.least_ms for span in parts)),
+        max(0.0, way.round.median_ms - sum(span.median_ms for span in parts)),
+    )
+
+
+def _row(name: str, span: Span) -> list[str]:
+    return [name, f"{span.least_ms:.3f}", f"{span.median_ms:.3f}"]

@@ -1,0 +1,40 @@
+"""Measurements that need the engine: modules of the worker, each run as a process of its own.
+
+Native code may die on a strange file, and a busy interpreter is no place to measure in.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from typing import TypeVar
+
+import msgspec
+
+from localspec.errors import EngineError
+
+_LAST_WORDS = 300
+
+_Answer = TypeVar("_Answer")
+
+
+def ask(answer: type[_Answer], module: str, *arguments: str) -> _Answer:
+    """What `python -m localspec.worker.MODULE ARGUMENTS` wrote on standard output, as `answer`.
+
+    Raises:
+        EngineError: it failed or died; with the last line that it wrote on standard error.
+    """
+    command = [sys.executable, "-P", "-m", f"localspec.worker.{module}", *arguments]
+    with tempfile.TemporaryFile() as log:
+        done = subprocess.run(  # noqa: S603 - our own module in our own interpreter
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False
+        )
+        log.seek(0)
+        last = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if done.returncode:
+        raise EngineError(
+            f"Measuring by localspec.worker.{module} ended with {done.returncode}: "
+            f"{last[:_LAST_WORDS]}"
+        )
+    return msgspec.json.decode(done.stdout, type=answer)

@@ -1,0 +1,110 @@
+"""The staircase of one GGUF on one device, measured alone, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from localspec.bench import native
+from localspec.bench.report import Table
+from localspec.catalog import header
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
+"""Row counts of a round: CUDA's kernels change after 8, so 9 is among them."""
+CELLS = (64, 2048)
+"""Tokens in the context: a short chat, and a file that is being edited."""
+
+
+class Stair(msgspec.Struct, frozen=True):
+    """Forwards of `rows` rows: milliseconds, and the middle half of them relative to the median."""
+
+    rows: int
+    median_ms: float
+    least_ms: float
+    spread: float
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """A staircase behind a context of `cells` tokens, ascending from one row."""
+
+    cells: int
+    prefill_tokens_per_second: float
+    stairs: list[Stair]
+
+    @property
+    def row_ms(self) -> float:
+        """One row: what plain decoding takes for a token, and drafting for a drafted one."""
+        return self.stairs[0].median_ms
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One file on one device; `memory` is bytes by llama.cpp's name of a buffer."""
+
+    build: str
+    parameters: int
+    size_bytes: int
+    memory: dict[str, int]
+    curves: list[Curve]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether weights lie in a GPU's own memory."""
+        return any(name.startswith("CUDA") and "Host" not in name for name in self.memory)
+
+
+def measure(  # noqa: PLR0913 — a file, and how it is measured, by name
+    path: Path,
+    *,
+    rows: Sequence[int] = ROWS,
+    cells: Sequence[int] = CELLS,
+    repeats: int = 7,
+    gpu_layers: int = -1,
+    threads: int = 0,
+) -> Measured:
+    """Measure one GGUF in a process of its own. Raises BadGGUF, EngineError."""
+    header.read(path)
+    return native.ask(
+        Measured,
+        "staircase",
+        str(path),
+        f"--rows={','.join(map(str, (1, *rows)))}",
+        f"--cells={','.join(map(str, cells))}",
+        f"--repeats={repeats}",
+        f"--gpu-layers={gpu_layers}",
+        f"--threads={threads}",
+    )
+
+
+def table(found: dict[str, Measured]) -> Table:
+    """One line for each model and context: milliseconds of one row, others relative to it."""
+    rows = sorted({stair.rows for one in found.values() for c in one.curves for stair in c.stairs})
+    return Table(
+        "Cost of one forward by rows, relative to one row",
+        ["model", "context", "prefill tok/s", "ms of 1 row", *(str(count) for count in rows[1:])],
+        [
+            [
+                name,
+                str(curve.cells),
+                f"{curve.prefill_tokens_per_second:.0f}",
+                f"{curve.row_ms:.2f}",
+                *(f"{stair.median_ms / curve.row_ms:.2f}" for stair in curve.stairs[1:]),
+            ]
+            for name, one in found.items()
+            for curve in one.curves
+        ],
+        "Medians, measured alone. A round that verifies n - 1 drafted tokens has n rows.",
+    )
+
+
+def drafting(target: Measured, draft: Measured) -> Table:
+    """What a drafted token costs in rows of the target."""
+    return Table(
+        "Cost of one drafted token",
+        ["context", "ms", "in rows of the target"],
+        [
+            [str(mine.cells), f"{mine.row_ms:.2f}", f"{mine.row_ms / base.row_ms:.2f}"]
+            for base, mine in zip(target.curves, draft.curves, strict=True)
+        ],
+    )
