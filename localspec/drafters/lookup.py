@@ -60,15 +60,14 @@ _LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15, 24)
 """Lower edges of the match lengths told apart; finer where each token still changes much."""
 # Fitted to what the default target answers to the built-in suite, checked on other prompts.
 _PRIORS = (0.08, 0.32, 0.47, 0.58, 0.67, 0.75, 0.79, 0.86, 0.92, 0.96)
-_ORIGIN_ODDS = (0.0, 0.1, 0.8, 2.0)
+_ORIGIN_ODDS = {NAME: (0.0, 0.1, 0.8, 0.0), PREDICTION: (0.0, 0.8, 1.3, 2.5)}
 _AGREEMENT_ODDS = (0.0, 0.8, -1.3)
-_PREDICTION_ODDS = 0.5
 
 
 def _signal(source: str, origin: Origin, agreement: Agreement, length_bin: int) -> Signal:
     prior = _PRIORS[length_bin]
-    odds = math.log(prior / (1 - prior)) + _ORIGIN_ODDS[origin] + _AGREEMENT_ODDS[agreement]
-    odds += _PREDICTION_ODDS * (source == PREDICTION)
+    odds = math.log(prior / (1 - prior)) + _ORIGIN_ODDS[source][origin]
+    odds += _AGREEMENT_ODDS[agreement]
     bucket = (origin * len(Agreement) + agreement) * len(_PRIORS) + length_bin
     return Signal(source, bucket, 1 / (1 + math.exp(-odds)))
 
