@@ -6,7 +6,6 @@ the largest logit of every block is found in one pass; all that is asked of the 
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -30,20 +29,24 @@ class Peaks:
         count = logits.size // _BLOCK
         self.logits = logits
         self._blocks = logits[: count * _BLOCK].reshape(_BLOCK, count)
+        self._maxima: Floats | None = None
 
     def __getitem__(self, token: Token) -> float:
         return float(self.logits[token])
 
-    @cached_property
+    @property
     def maxima(self) -> Floats:
-        """The largest logit of each block; the one pass over the row."""
-        return np.concatenate([self._blocks.max(axis=0), self.logits[self._blocks.size :]])
+        """The largest logit of each block; found in the one pass over the row, when first asked."""
+        if self._maxima is None:
+            tail = self.logits[self._blocks.size :]
+            self._maxima = np.concatenate([self._blocks.max(axis=0), tail])
+        return self._maxima
 
     def argmax(self) -> Token:
         """The likeliest token; of several the smallest id, as numpy has it."""
-        count = self._blocks.shape[1]
-        block = int(self.maxima.argmax())
-        alone = np.count_nonzero(self.maxima == self.maxima[block]) == 1
+        maxima, count = self.maxima, self._blocks.shape[1]
+        block = int(maxima.argmax())
+        alone = np.count_nonzero(maxima == maxima[block]) == 1
         if alone and block < count:
             return int(self._blocks[:, block].argmax()) * count + block
         return int(self.logits.argmax())
