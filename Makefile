@@ -178,7 +178,8 @@ if [ ! -x "$$built/llama-server" ]; then
         cmake -S "$$work"/llama_cpp_python-*/vendor/llama.cpp -B "$$work/build" \
             -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF \
             -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF \
-            -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF "$$@" &&
+            -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_NUMBER=0 \
+            -DLLAMA_BUILD_COMMIT="$(subst ==,-,$(LLAMA))" "$$@" &&
             cmake --build "$$work/build" --target llama-server \
                 --parallel "$$(getconf _NPROCESSORS_ONLN)"
     } 2>&1 | tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
