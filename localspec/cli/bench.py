@@ -18,6 +18,7 @@ from localspec.bench import (
     advice,
     arms,
     hindsight,
+    host,
     measure,
     page,
     readiness,
@@ -105,6 +106,10 @@ _NO_SPAWN = click.option(
     "--bound/--no-bound", default=True, show_default=True,
     help="Replay plain's texts afterwards: how much of what was possible was reached?",
 )  # fmt: skip
+@click.option(
+    "--host", "host_only", is_flag=True,
+    help="Only the host time of a round, over logits in memory: no model, no daemon.",
+)  # fmt: skip
 @_JSON
 @_NO_SPAWN
 def bench(  # noqa: PLR0913  one argument per option is click's way
@@ -122,6 +127,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     against: tuple[str, ...],
     output: Path | None,
     bound: bool,
+    host_only: bool,
     as_json: bool,
     no_spawn: bool,
 ) -> None:
@@ -131,6 +137,9 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
 
     Example: localspec bench --limit 2 --against http://127.0.0.1:8080 -o bench
     """
+    if host_only:
+        _measure_host(as_json=as_json)
+        return
     settings = Settings(tokens, repeats, temperature, seed, concurrency)
     prompts = _prompts(file, slices, limit)
     others = [arms.against(url) for url in dict.fromkeys(against)]
@@ -172,6 +181,16 @@ def _first_texts(batches: Sequence[Batch]) -> dict[tuple[str, int], str]:
         if (batch.arm, batch.repeat) == (arms.PLAIN, 0)
         for answer in batch.answers
     }
+
+
+def _measure_host(*, as_json: bool) -> None:
+    with _progress("measuring the host path"):
+        found = host.measure()
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+        return
+    for table in host.tables(found):
+        _show(table)
 
 
 def _publish(results: Results, output: Path | None, *, as_json: bool) -> None:
