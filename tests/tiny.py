@@ -11,20 +11,13 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from localspec.bench.shapes import byte_alphabet
+
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-
-def byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes, in byte order."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {byte: chr(byte) for byte in plain}
-    extra = (byte for byte in range(256) if byte not in table)
-    table |= {byte: chr(256 + index) for index, byte in enumerate(extra)}
-    return [table[byte] for byte in range(256)]
 
 
 def build(  # noqa: PLR0915 - one line for each header field and tensor
