@@ -17,7 +17,7 @@ from localspec.bench.summary import ALL, Cell, Ratio, Summary
 
 COLOURS = 6
 WIDTH = 760
-LEFT, RIGHT, TOP, BOTTOM = 120, 70, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 120, 96, 12, 40
 BAR, GAP = 14, 12
 MAX_POSITIONS = 16
 MIN_DRAFTED = 10
@@ -67,7 +67,7 @@ def legend(labels: Sequence[str]) -> str:
 def speedups(summary: Summary) -> str:
     """Bars of the ratio to plain, one per arm and slice, with their intervals; "" without any.
 
-    A stroke across a bar's end is its bound, where that is known.
+    Where the bound is known a stroke stands at it, and the figure is "ratio of bound".
     """
     arms = [arm for arm in summary.arms if arm != PLAIN]
     bars = {
@@ -83,14 +83,13 @@ def speedups(summary: Summary) -> str:
         height = BAR * len(slice_bars)
         parts.append(_text(LEFT - 8, y + height / 2 + 4, name, "end"))
         for row, (colour, cell) in enumerate(slice_bars):
-            if cell.ratio:
-                parts.append(_bar(x, y + row * BAR, colour, cell.ratio, _end(cell)))
-            if cell.bound:
-                parts.append(_stroke(x(cell.bound.mean), y + row * BAR))
+            parts.append(_row(x, y + row * BAR, colour, cell))
         y += height + GAP
     frame = [_tick_below(x, value, y, f"{value:g}") for value in x.ticks()]
     one = f'<line class="one" x1="{x(1):.1f}" x2="{x(1):.1f}" y1="{TOP}" y2="{y:.1f}"/>'
-    label = _text((x.start + x.end) / 2, y + 36, "decode speed, plain = 1", "middle")
+    bounded = any(cell.bound for slice_bars in bars.values() for _, cell in slice_bars)
+    told = "decode speed, plain = 1" + "; the thick stroke is the bound" * bounded
+    label = _text((x.start + x.end) / 2, y + 36, told, "middle")
     return legend(arms) + _svg([*frame, *parts, one, label], y + BOTTOM, "Speed-up per slice")
 
 
@@ -100,11 +99,19 @@ def _end(cell: Cell) -> float:
     return max(high, cell.bound.mean if cell.bound else 0.0)
 
 
-def _stroke(x: float, y: float) -> str:
-    return f'<path class="bound" d="M{x:.1f} {y + 1:.1f}v{BAR - 2}"/>'
+def _row(x: Axis, y: float, colour: int, cell: Cell) -> str:
+    """The bar of a cell with its bound, and both as figures behind the end of what is drawn."""
+    if not cell.ratio:
+        return ""
+    figure, stroke = f"{cell.ratio.mean:.2f}", ""
+    if cell.bound:
+        figure += f" of {cell.bound.mean:.2f}"
+        stroke = f'<path class="bound" d="M{x(cell.bound.mean):.1f} {y + 1:.1f}v{BAR - 2}"/>'
+    text = _text(x(_end(cell)) + 6, y + BAR / 2 + 4, figure, "start")
+    return _bar(x, y, colour, cell.ratio) + stroke + text
 
 
-def _bar(x: Axis, y: float, colour: int, ratio: Ratio, end: float) -> str:
+def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
     middle = y + BAR / 2
     width = x(ratio.mean) - x.start
     return (
@@ -112,7 +119,6 @@ def _bar(x: Axis, y: float, colour: int, ratio: Ratio, end: float) -> str:
         f'width="{width:.1f}" height="{BAR - 2}"/>'
         f'<path class="interval" d="M{x(ratio.low):.1f} {middle:.1f}H{x(ratio.high):.1f}'
         f'M{x(ratio.low):.1f} {middle - 3:.1f}v6M{x(ratio.high):.1f} {middle - 3:.1f}v6"/>'
-        + _text(x(end) + 6, middle + 4, f"{ratio.mean:.2f}", "start")
     )
 
 
