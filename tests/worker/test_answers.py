@@ -304,3 +304,12 @@ def test_a_client_of_short_answers_is_known_after_a_few(worker: Worker) -> None:
     assert worker.one(PROMPT, max_tokens=90, client="other").finished.speculation.reason == (
         "speculating"
     )
+
+
+def test_a_long_prediction_tells_of_a_long_answer(worker: Worker) -> None:
+    """What the client says of this answer counts for more than how short its last ones were."""
+    for _ in range(3):
+        assert worker.one(PROMPT, max_tokens=6, client="editor").finished.reason == "length"
+    asked: dict[str, Any] = {"max_tokens": 90, "client": "editor"}
+    predicted = worker.one(PROMPT, prediction="x" * 60, **asked).finished.speculation
+    assert predicted.reason == "speculating"
