@@ -87,10 +87,10 @@ def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
     return [arm for name, arm in arms.items() if name == PLAIN or name in names]
 
 
-def against(url: str) -> Arm:
+def against(url: str, key: str = "") -> Arm:
     """Another server of OpenAI's API at http://host[:port][/v1] or unix:///path.
 
-    Raises RequestError for anything else.
+    `key` is sent as its API key. Raises RequestError for anything else.
     """
     parts = urlsplit(url)
     try:
@@ -98,10 +98,10 @@ def against(url: str) -> Arm:
     except ValueError as error:
         raise RequestError(f"{url!r} has no valid port.", param="against") from error
     if parts.scheme == "unix" and parts.path and not parts.netloc:
-        return Arm(url, Client(Path(parts.path)), foreign=True)
+        return Arm(url, Client(Path(parts.path), token=key), foreign=True)
     usual_path = parts.path.rstrip("/") in ("", "/v1")
     if parts.scheme == "http" and parts.hostname and usual_path and not parts.query:
-        return Arm(url, Client(tcp=(parts.hostname, port)), foreign=True)
+        return Arm(url, Client(tcp=(parts.hostname, port), token=key), foreign=True)
     raise RequestError(
         f"{url!r} is no address of a server to compare with.",
         fix="Write http://host:port or unix:///path; it must serve /v1/chat/completions.",

@@ -31,11 +31,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Measure speculation against plain decoding and other servers.",
     ),
     "verify": (
-        "localspec.cli.bench:verify",
+        "localspec.cli.verify:verify",
         "Replay prompts with drafts and without, and compare the texts.",
     ),
     "tune": (
-        "localspec.cli.bench:tune",
+        "localspec.cli.tune:tune",
         "Show what was learned about this machine, and what to change.",
     ),
     "completion": (

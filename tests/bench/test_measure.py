@@ -176,6 +176,15 @@ def test_other_addresses_are_refused(url: str) -> None:
         arms.against(url)
 
 
+def test_a_key_goes_to_the_other_server_alone() -> None:
+    """As OpenAI's clients send it; without one nothing is sent."""
+    with Peer([answer("hello"), answer("hello")]) as peer:
+        for key in ("secret", ""):
+            measure([arms.against(f"unix://{peer.socket_path}", key)], PROMPTS[:1], ONCE, silent)
+    sent = [asked.headers.get("Authorization") for asked in peer.asked]
+    assert sent == ["Bearer secret", None]
+
+
 def test_plain_is_always_among_the_arms() -> None:
     """It is what everything is compared to; a single drafter alone would be auto once more."""
     both = arms.own(Client(), MODEL)

@@ -128,6 +128,7 @@ def test_tune_tells_the_staircase(user: User) -> None:
         (("bench", "--arms", "eagle"), "eagle"),
         (("bench", "--against", "ftp://x"), "ftp://x"),
         (("bench", "--output", "/dev/null/x"), "/dev/null/x"),
+        (("bench", "--against-key", "NO_SUCH_KEY"), "NO_SUCH_KEY"),
         (("bench", "--repeats", "0"), "repeats"),
         (("verify", "--prompts", "/nowhere"), "/nowhere"),
         (("tune", "--model", "no-such-model"), "no-such-model"),

@@ -1,0 +1,123 @@
+"""What `bench`, `verify` and `tune` share: options, the progress bar, tables on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from localspec.bench import measure, report, suite
+from localspec.bench.suite import Prompt
+from localspec.cli import launch, render
+from localspec.client import Client
+
+PIPED_COLUMNS = 160
+"""In a file or a pipe nothing need be narrow."""
+
+
+def names(_ctx: click.Context, _param: click.Parameter, given: str) -> tuple[str, ...]:
+    """Comma-separated names without blanks."""
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several of click's decorators as one; the first is shown first."""
+
+    def decorate(command: Any) -> Any:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+WHICH_PROMPTS = options(
+    click.option(
+        "--prompts",
+        "file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Spec-Bench's question.jsonl instead of the built-in suite.",
+    ),
+    click.option("--slices", callback=names, default="", metavar="A,B", help="Only these slices."),
+    click.option("--limit", type=click.IntRange(1), help="At most this many prompts of a slice."),
+    click.option(
+        "--tokens", type=click.IntRange(2), default=128, show_default=True, help="Per answer."
+    ),
+)
+MODEL = click.option("-m", "--model", help="By default models.default.")
+SEED = click.option("--seed", type=int, default=0, show_default=True, help="Fixes every draw.")
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
+NO_SPAWN = click.option(
+    "--no-spawn", is_flag=True, help="Fail if no daemon runs instead of starting one."
+)
+
+
+def prompts_of(file: Path | None, slices: Sequence[str], limit: int | None) -> list[Prompt]:
+    """The prompts to measure with. Raises RequestError."""
+    return suite.choose(suite.spec_bench(file) if file else suite.builtin(), slices, limit)
+
+
+def reach(*, spawn: bool) -> Client:
+    """A client of the daemon, started if need be and allowed, with a notice meanwhile."""
+    notice = render.Notice()
+    try:
+        return launch.reach(spawn=spawn, tell=notice.show)
+    finally:
+        notice.clear()
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None = None) -> Iterator[measure.Told]:
+    """A bar on stderr if that is a terminal; without `total` it only shows that time passes."""
+    if not sys.stderr.isatty():
+        yield lambda _count, _text: None
+        return
+    from rich import progress  # noqa: PLC0415  slow to import, and only a terminal needs it
+    from rich.console import Console  # noqa: PLC0415  the same
+
+    columns = [
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        *([progress.MofNCompleteColumn()] if total else []),
+        progress.TimeElapsedColumn(),
+        *([progress.TimeRemainingColumn()] if total else []),
+    ]
+    # Twice a second: the processor belongs to what is measured.
+    with progress.Progress(
+        *columns, console=Console(stderr=True), transient=True, refresh_per_second=2
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        done = 0
+
+        def tell(count: int, text: str) -> None:
+            nonlocal done
+            bar.update(task, completed=done if total else None, description=render.printable(text))
+            done += count
+
+        yield tell
+
+
+def show(table: report.Table) -> None:
+    """A table on stdout, as wide as the terminal is."""
+    from rich import box  # noqa: PLC0415  slow to import, of no use for --json
+    from rich.console import Console  # noqa: PLC0415  the same
+    from rich.table import Table  # noqa: PLC0415  the same
+    from rich.text import Text  # noqa: PLC0415  the same
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, name in enumerate(table.head):
+        drawn.add_column(
+            Text(render.printable(name)), justify="right" if place else "left", overflow="fold"
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(render.printable(cell)) for cell in row))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+    console.print(Text(f"\n{table.title}", style="bold"))
+    console.print(drawn)
+    if table.note:
+        console.print(Text(table.note, style="dim"))

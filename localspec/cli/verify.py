@@ -1,0 +1,88 @@
+"""`localspec verify`: is it exact?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from localspec.bench import arms, readiness, replay, report
+from localspec.bench.results import Settings
+from localspec.cli import measuring, render
+from localspec.errors import LocalSpecError
+
+DIFFERENCES_SHOWN = 20
+
+
+@click.command()
+@measuring.WHICH_PROMPTS
+@measuring.MODEL
+@measuring.SEED
+@measuring.JSON
+@measuring.NO_SPAWN
+def verify(  # noqa: PLR0913  one argument per option is click's way
+    *,
+    file: Path | None,
+    slices: tuple[str, ...],
+    limit: int | None,
+    tokens: int,
+    model: str | None,
+    seed: int,
+    as_json: bool,
+    no_spawn: bool,
+) -> None:
+    """Replay prompts with drafts and without, and compare the texts.
+
+    Greedy and at T = 0.8 with a seed; by auto, and by each drafter made to draft every round. Exit
+    code 1 if anything differs although exactness is strict.
+
+    Example: localspec verify --slices code,edit --limit 2
+    """
+    prompts = measuring.prompts_of(file, slices, limit)
+    client = measuring.reach(spawn=not no_spawn)
+    with measuring.progress_bar("loading"):
+        found = readiness.loaded(client, model)
+    compared = list(arms.forced(client, found).values())
+    with measuring.progress_bar("verify", len(prompts) * len(replay.WAYS)) as tell:
+        settings = Settings(max_tokens=tokens, seed=seed)
+        verification = replay.verify(compared, prompts, settings, found, tell)
+    if as_json:
+        click.echo(msgspec.json.encode(verification).decode())
+    else:
+        _tell_verification(verification)
+    if verification.broken:
+        click.get_current_context().exit(LocalSpecError.exit_code)
+
+
+def _tell_verification(verification: replay.Verification) -> None:
+    click.echo(render.printable(f"{verification.model}, exactness {verification.exactness}"))
+    rows = [
+        [tally.way, tally.arm, f"{tally.equal} of {tally.compared}",
+         f"{tally.accepted} of {tally.drafted}"]
+        for tally in verification.tallies
+    ]  # fmt: skip
+    measuring.show(
+        report.Table("Texts equal to plain's", ["way", "arm", "equal", "accepted drafts"], rows)
+    )
+    for one in verification.differences[:DIFFERENCES_SHOWN]:
+        click.echo(
+            render.printable(
+                f"\n{one.prompt}, turn {one.turn + 1}, {one.way}, {one.arm}: "
+                f"first difference at character {one.position}, after {one.before!r}\n"
+                f"  plain: {one.plain!r}\n  {one.arm}: {one.found!r}"
+            )
+        )
+        if one.likeliest and one.logit_gap is not None:
+            likelier, other = one.likeliest
+            click.echo(
+                render.printable(f"  logit gap {one.logit_gap:.2f}: {likelier!r} before {other!r}")
+            )
+    hidden = len(verification.differences) - DIFFERENCES_SHOWN
+    if hidden > 0:
+        click.echo(f"\n{hidden} more differences; --json has them all.")
+    if verification.differences and not verification.broken:
+        click.echo(
+            '\nexactness = "standard" lets the last bits of a logit depend on how many rows were '
+            'computed with it;\nwhere two tokens are nearly equal, that shows. "strict" does not.'
+        )
