@@ -27,13 +27,13 @@ _END = -1
 
 _FIRM_TOKENS = 32
 """A copy this long needs no second opinion, and periodic text would make it an expensive one."""
-_REACH_TOKENS = 96
-"""How far behind a broken copy its continuation is looked for: several deleted lines."""
+_REACH_TOKENS = 48
+"""How far behind a broken copy its continuation is looked for: a few deleted lines."""
 _PATIENCE_TOKENS = 48
 """An insertion longer than this has left the old text; a short match near it means nothing."""
 _DRIFT_TOKENS = 3
 """Substitutions this long often have the length of what they replaced, as a renamed word has."""
-_PROOF_TOKENS = 8
+_PROOF_TOKENS = 5
 """A place that predicted less was a guess; its failure must not hide where a copy broke."""
 _WITNESSES = 8
 """Other occurrences asked what followed them; more would not change the answer."""
