@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from localspec.bench import arms, readiness, replay, report
+from localspec.bench import arms, readiness, report, verification
 from localspec.bench.results import Settings
 from localspec.cli import measuring, render
 from localspec.errors import LocalSpecError
@@ -44,28 +44,28 @@ def verify(  # noqa: PLR0913  one argument per option is click's way
     with measuring.progress_bar("loading"):
         found = readiness.loaded(client, model)
     compared = list(arms.forced(client, found).values())
-    with measuring.progress_bar("verify", len(prompts) * len(replay.WAYS)) as tell:
+    with measuring.progress_bar("verify", len(prompts) * len(verification.WAYS)) as tell:
         settings = Settings(max_tokens=tokens, seed=seed)
-        verification = replay.verify(compared, prompts, settings, found, tell)
+        verified = verification.verify(compared, prompts, settings, found, tell)
     if as_json:
-        click.echo(msgspec.json.encode(verification).decode())
+        click.echo(msgspec.json.encode(verified).decode())
     else:
-        _tell_verification(verification)
-    if verification.broken:
+        _tell(verified)
+    if verified.broken:
         click.get_current_context().exit(LocalSpecError.exit_code)
 
 
-def _tell_verification(verification: replay.Verification) -> None:
-    click.echo(render.printable(f"{verification.model}, exactness {verification.exactness}"))
+def _tell(verified: verification.Verification) -> None:
+    click.echo(render.printable(f"{verified.model}, exactness {verified.exactness}"))
     rows = [
         [tally.way, tally.arm, f"{tally.equal} of {tally.compared}",
          f"{tally.accepted} of {tally.drafted}"]
-        for tally in verification.tallies
+        for tally in verified.tallies
     ]  # fmt: skip
     measuring.show(
         report.Table("Texts equal to plain's", ["way", "arm", "equal", "accepted drafts"], rows)
     )
-    for one in verification.differences[:DIFFERENCES_SHOWN]:
+    for one in verified.differences[:DIFFERENCES_SHOWN]:
         click.echo(
             render.printable(
                 f"\n{one.prompt}, turn {one.turn + 1}, {one.way}, {one.arm}: "
@@ -78,10 +78,10 @@ def _tell_verification(verification: replay.Verification) -> None:
             click.echo(
                 render.printable(f"  logit gap {one.logit_gap:.2f}: {likelier!r} before {other!r}")
             )
-    hidden = len(verification.differences) - DIFFERENCES_SHOWN
+    hidden = len(verified.differences) - DIFFERENCES_SHOWN
     if hidden > 0:
         click.echo(f"\n{hidden} more differences; --json has them all.")
-    if verification.differences and not verification.broken:
+    if verified.differences and not verified.broken:
         click.echo(
             '\nexactness = "standard" lets the last bits of a logit depend on how many rows were '
             'computed with it;\nwhere two tokens are nearly equal, that shows. "strict" does not.'

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Peer, answer, chunk
 
-from localspec.bench import arms, replay
+from localspec.bench import arms, verification
 from localspec.bench.results import Settings
 from localspec.bench.suite import Prompt
 from localspec.client import Client
@@ -22,7 +22,7 @@ Reply: TypeAlias = str | list[bytes] | tuple[int, object]
 @given(TEXT, TEXT)
 def test_a_difference_is_the_first_one(plain: str, found: str) -> None:
     """Up to it both say the same; from it on they do not."""
-    parted = replay.difference(plain, found)
+    parted = verification.difference(plain, found)
     if parted is None:
         assert plain == found
         return
@@ -49,14 +49,16 @@ def after(likelier: str, other: str, gap: float) -> Reply:
     }
 
 
-def verified(exactness: str, *replies: Reply, turns: int = 1) -> tuple[replay.Verification, Peer]:
+def verified(
+    exactness: str, *replies: Reply, turns: int = 1
+) -> tuple[verification.Verification, Peer]:
     """A repetition of one prompt, with one drafter, by a peer that gives `replies` in turn."""
     model = {"name": "tiny", "drafters": ["lookup"], "exactness": exactness}
     prompt = Prompt("qa/1", "qa", ("Why?", "And then?")[:turns])
     streams = [answer(reply) if isinstance(reply, str) else reply for reply in replies]
     with Peer(streams) as peer:
         ways = list(arms.forced(Client(peer.socket_path), model).values())
-        told = replay.verify(ways, [prompt], Settings(), model, lambda _count, _text: None)
+        told = verification.verify(ways, [prompt], Settings(), model, lambda _count, _text: None)
     return told, peer
 
 
@@ -79,7 +81,7 @@ def test_a_difference_breaks_the_promise_that_was_given(exactness: str, *, broke
     texts: list[Reply] = ["a cat", "a cat", "a dog", after("cat", "dog", 0.03), *["same"] * 3]
     told, _ = verified(exactness, *texts)
     assert told.differences == [
-        replay.Difference(
+        verification.Difference(
             "qa/1", 0, "greedy", "lookup", 2, "a ", "cat", "dog", ("cat", "dog"), 0.03
         )
     ]
