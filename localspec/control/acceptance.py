@@ -1,17 +1,17 @@
 """How likely a drafted token is to be accepted, learned from what the target said.
 
 Three layers, each starting from the one before: the drafter's own prior, what nodes of this source
-and bucket have done on this model (kept on disk), and how this session differs from that. A neural
-source is also asked before it drafts: `Yield` remembers what its drafts have been worth lately.
+and bucket have done on this model (kept on disk), and how this session differs from that. What a
+neural source promises before it drafts is in `outlook.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from localspec.control.outlook import Outlook
 from localspec.types import Signal
 
 _PRIOR_WEIGHT = 8.0
@@ -21,70 +21,10 @@ _MEMORY = 0.997
 _SURE = 0.999
 """No estimate is surer, so that a session's correction can still move it."""
 
-_FADING = 0.97
-"""Per session: a source that once disappointed is tried again some fifty sessions later."""
-
-_LOCAL_RATE = 0.12
+_LOCAL_RATE = 0.1
 _LOCAL_MEMORY = 0.99
 _LOCAL_LIMIT = 3.0
 """A session's correction in log-odds: about 8 surprises move it by one, and it fades in 100."""
-
-
-@dataclass(slots=True)
-class Yield:
-    """What a source's drafts gave: decaying sums over rounds in which it drafted.
-
-    A round is described by nodes drafted, nodes then verified, and expected accepted nodes. The
-    verified counts are kept as a histogram, because the target's cost over rows is jagged.
-    """
-
-    memory: float
-    rounds: float = 0.0
-    gain: float = 0.0
-    drafted: float = 0.0
-    survived: float = 0.0
-    verified: dict[int, float] = field(default_factory=dict)
-
-    def add(self, survival: Sequence[float], verified: int) -> None:
-        """One draft: the cumulative survival of its nodes, and how many of them were verified."""
-        for count in self.verified:
-            self.verified[count] *= self.memory
-        self.rounds = self.memory * self.rounds + 1
-        self.gain = self.memory * self.gain + sum(survival[:verified])
-        self.drafted = self.memory * self.drafted + len(survival)
-        self.verified[verified] = self.verified.get(verified, 0.0) + 1
-        before = 1.0
-        alone = 0.0
-        for now in survival:
-            alone += now / before if before > 0 else 0.0
-            before = now
-        self.survived = self.memory * self.survived + alone
-
-    def fade(self) -> None:
-        """Count all that was seen for less, the averages unchanged."""
-        faded = Yield(self.memory).plus(self, _FADING * self.rounds)
-        self.rounds, self.gain, self.drafted = faded.rounds, faded.gain, faded.drafted
-        self.survived, self.verified = faded.survived, faded.verified
-
-    def plus(self, other: Yield, weight: float) -> Yield:
-        """This one with `weight` rounds of the other's average added."""
-        scale = weight / other.rounds
-        verified = dict(self.verified)
-        for count, rounds in other.verified.items():
-            verified[count] = verified.get(count, 0.0) + scale * rounds
-        return Yield(
-            self.memory,
-            self.rounds + weight,
-            self.gain + scale * other.gain,
-            self.drafted + scale * other.drafted,
-            self.survived + scale * other.survived,
-            verified,
-        )
-
-    @property
-    def agreement(self) -> float:
-        """Mean probability that one more drafted token is accepted, if those before it were."""
-        return self.survived / self.drafted
 
 
 class Local:
@@ -113,7 +53,7 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, int], list[float]] = {}  # accepted, observed; decayed
-        self.yields: dict[str, Yield] = {}
+        self._outlooks: dict[str, Outlook] = {}
 
     def estimate(self, signal: Signal, local: Local | None = None) -> float:
         """Probability that this node is accepted, given that its parent was."""
@@ -139,23 +79,17 @@ class Acceptance:
             survival.append(alive)
         return survival
 
+    def outlook(self, source: str) -> Outlook:
+        """How sure a neural source is of its drafts."""
+        return self._outlooks.setdefault(source, Outlook())
+
     def to_dict(self) -> dict[str, Any]:
         """Everything learned, as JSON has it."""
         return {
             "buckets": [
                 [source, bucket, *counts] for (source, bucket), counts in self._buckets.items()
             ],
-            "yields": {
-                name: {
-                    "memory": kept.memory,
-                    "rounds": kept.rounds,
-                    "gain": kept.gain,
-                    "drafted": kept.drafted,
-                    "survived": kept.survived,
-                    "verified": {str(count): share for count, share in kept.verified.items()},
-                }
-                for name, kept in self.yields.items()
-            },
+            "outlooks": {name: kept.to_dict() for name, kept in self._outlooks.items()},
         }
 
     @classmethod
@@ -172,9 +106,8 @@ class Acceptance:
                 if not 0 <= counts[0] <= counts[1] < math.inf:
                     raise ValueError(f"not acceptance counts: {counts}")
                 acceptance._buckets[str(source), int(bucket)] = counts
-            for name, kept in data["yields"].items():
-                verified = {int(count): float(share) for count, share in kept["verified"].items()}
-                acceptance.yields[str(name)] = Yield(**{**kept, "verified": verified})
+            for name, kept in data["outlooks"].items():
+                acceptance._outlooks[str(name)] = Outlook.from_dict(kept)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not acceptance counts: {error!r}") from error
         return acceptance

@@ -1,28 +1,25 @@
 """The decision of every round: which source drafts, and how many nodes are verified.
 
-It is the argmax of expected committed tokens per second over plain decoding, each free chain, a
-neural chain, and a free chain continued by neural tokens. `plan` decides who drafts, `cut` how much
-of the drafts shares the decode, `observe` learns. No clock, no I/O, no model: what it knows came
-through `observe`, and the same history gives the same decisions.
+A round is worth its expected committed tokens, less what its seconds bring at the session's rate
+(Dinkelbach, 1967: who maximises that every round maximises tokens per second over many). `plan`
+takes the argmax over plain decoding, each free chain, a neural chain, and a free chain continued by
+neural tokens; `cut` decides how much of the drafts shares the decode; `observe` learns. No clock,
+no I/O, no model: what it knows came through `observe`, and the same history gives the same
+decisions.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from localspec.control.acceptance import Acceptance, Local, Yield
+import numpy as np
+
+from localspec.control.acceptance import Acceptance, Local
 from localspec.control.costs import Costs
-from localspec.control.options import (
-    LOOK_AHEAD,
-    MODEL_MEMORY,
-    RECURRING_READS,
-    SESSION_MEMORY,
-    Decode,
-    Option,
-    Options,
-    yield_key,
-)
+from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
 from localspec.control.round import Drafted, Judged, Memory, Neural, Plan, Round, View
 from localspec.types import Draft, Signal, Token
 
@@ -30,9 +27,31 @@ __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round
 
 ADVANTAGE = 1.03
 """A plan must promise this much over plain decoding: the best of noisy promises is an optimist."""
+RECURRING_READS = 3
+"""Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
+_REPAID = 5.0
+"""How many times over what a source must read first has to be repaid: both sides are guesses."""
+_GRAIN = 0.04
+"""Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
+_KEPT_ROUNDS = 32
 
-_BEARABLE = 0.1
-"""A neural draft may run at this loss for a while; one that loses more is only probed."""
+
+_NONE = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to spend the round for one session.
+
+    `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
+    expect, `nodes` those verified for them. `base` ends where `extend` goes on.
+    """
+
+    base: Draft = _NONE
+    extend: Neural | None = None
+    worth: float = 0.0
+    gain: float = 0.0
+    nodes: int = 0
 
 
 class Controller:
@@ -47,12 +66,12 @@ class Controller:
     def __init__(self, costs: Costs, acceptance: Acceptance, *, multiple: int = 1) -> None:
         self.costs = costs
         self.acceptance = acceptance
-        self._options = Options(costs, acceptance, multiple)
+        self._multiple = multiple
+        self._prospects: dict[tuple[str, int, int], Prospect] = {}
+        self._rounds = 0
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
-        for drafts in self.acceptance.yields.values():
-            drafts.fade()
         return Memory()
 
     # --- before drafting --------------------------------------------------------------------------
@@ -63,95 +82,136 @@ class Controller:
         `other_rows` of prefill share the decode. Sessions are planned in order, each with the rows
         that those before it are expected to take.
         """
-        rows = len(views) * self._options.multiple + other_rows
-        decode = Decode(rows, len(views), self.costs.host_seconds, self._pace(views))
+        rows = len(views) * self._multiple + other_rows
+        rate = self._rate(views)
         plans = []
         for view in views:
-            memory = view.memory or Memory()
-            option, rate = self._choose(view, memory, decode)
-            plans.append(self._as_plan(view, memory, option, decode, rate))
-            decode = Decode(
-                decode.rows + self._options.extra_rows(round(option.nodes)),
-                decode.expected + option.gain,
-                decode.seconds + option.drafting,
-                decode.pace,
-            )
+            option = self._choose(view, view.memory or Memory(), rows, rate)
+            plans.append(self._as_plan(view, option, rows, rate))
+            rows += self._extra_rows(option.nodes)
         return plans
 
-    def _choose(self, view: View, memory: Memory, decode: Decode) -> tuple[Option, float]:
-        """The option to take, and the tokens per second at which time is charged.
+    def _rate(self, views: Sequence[View]) -> float:
+        """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
+        plain = len(views) / self._seconds(max(1, len(views) * self._multiple))
+        paces = [view.memory.pace if view.memory is not None else 0.0 for view in views]
+        pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
+        return max(plain, pace)
 
-        1. The best neural option, if it beats the best free one and plain decoding, the rest of the
-           session will repay what the source has to read first, and such promises were kept so far.
-        2. The same at a loss, if the session can afford to keep it going or to probe it.
-        3. The best free chain; how much of it, and whether any, is `cut`'s to say.
+    def _seconds(self, rows: int) -> float:
+        return self.costs.target(rows) + self.costs.host_seconds
+
+    def _extra_rows(self, nodes: int) -> int:
+        """Rows that a draft of `nodes` adds to a session's own, padding included."""
+        return -(-(1 + nodes) // self._multiple) * self._multiple - self._multiple
+
+    def _price(self, rows: int, nodes: int, rate: float) -> float:
+        """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
+        return rate * (self.costs.target(rows + self._extra_rows(nodes)) - self.costs.target(rows))
+
+    def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> _Option:
+        """The option of most worth.
+
+        A neural one has to promise more than the best free chain and than plain decoding by a
+        margin; such promises must have been kept so far; and the rest of the session must repay
+        what the source has to read first. Otherwise it is only probed.
         """
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
-
-        def score(option: Option) -> float:
-            return decode.score(option.tokens, option.seconds)
-
-        plain = self._options.plain(decode)
-        copies = (self._options.copy(chain, survival, decode) for chain, survival in chains)
-        free = max(copies, key=score, default=plain)
-        neural = max(self._options.neural(view, memory, chains, decode), key=score, default=None)
-        rate = max(decode.pace, plain.rate, free.rate, neural.rate if neural else 0.0)
-        if neural is None:
-            return free, rate
-        alone = max(free.worth(rate), plain.worth(rate))
-        margin = (ADVANTAGE - 1) * plain.tokens
-        leads = neural.worth(rate) > max(free.worth(rate), plain.worth(rate) + margin)
-        to_beat = max(free.rate, plain.rate)
+        copies = (self._copy(chain, survival, rows, rate) for chain, survival in chains)
+        free = max(copies, key=_worth, default=_Option())
+        neural = max(self._neural(view, chains, rows, rate), key=_worth, default=None)
+        if neural is None or neural.extend is None:
+            return free
+        lead = neural.worth - memory.discount - max(free.worth, 0.0)
+        memory.begin(max(0.0, lead) / (1 + neural.gain))
+        backlog = self._backlog_seconds(neural.extend)
         lasts = view.remaining / rate
-        memory.begin(lasts, saving=max(0.0, 1 - to_beat / neural.rate) if leads else 0.0)
-        wins = leads and neural.backlog <= memory.saving * lasts
-        loss = (alone - neural.worth(rate)) / rate + neural.backlog
         if (
-            (wins and memory.trusts())
+            (lead > 0 and _REPAID * backlog <= memory.saving * lasts)
             or (view.always and not free.base.tokens)
-            or memory.affords(0.0 if wins else loss, _BEARABLE * neural.seconds)
+            or (backlog == 0 and memory.probes())
         ):
-            memory.stake(to_beat)
-            return neural, rate
-        return free, rate
+            memory.stake(neural.worth, rate)
+            return neural
+        return free
 
-    def _pace(self, views: Sequence[View]) -> float:
-        """Tokens per second that these sessions have lately made together; 0 if one is new."""
-        paces = [view.memory.pace if view.memory is not None else 0.0 for view in views]
-        return sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
+    def _copy(self, chain: Draft, survival: Sequence[float], rows: int, rate: float) -> _Option:
+        """A free chain cut where it is worth most, at least one node; `base` is all of it."""
+        best = _Option(chain, worth=-math.inf)
+        gain = 0.0
+        for nodes, alive in enumerate(survival, start=1):
+            gain += alive
+            worth = gain - self._price(rows, nodes, rate)
+            if worth > best.worth:
+                best = _Option(chain, None, worth, gain, nodes)
+        return best
 
-    def _as_plan(
-        self, view: View, memory: Memory, option: Option, decode: Decode, rate: float
-    ) -> Plan:
-        neural = option.extend
-        if neural is None:
+    def _neural(
+        self,
+        view: View,
+        chains: Sequence[tuple[Draft, list[float]]],
+        rows: int,
+        rate: float,
+    ) -> Iterator[_Option]:
+        """Each neural source from the root, and after each free chain."""
+        if view.budget < 1:
+            return
+        ease = _ease(view)
+        for source in view.neural:
+            prospect = self._prospect(source.name, rows, rate)
+            reads = min(source.pending, RECURRING_READS)
+            price = rate * self.costs.draft(source.name, reads, 0)
+            worth, gain = prospect.ahead(ease)
+            yield _Option(_NONE, source, worth - price, gain, round(gain) + 1)
+            for chain, survival in chains:
+                for nodes in _joints(survival, ease):
+                    if nodes < min(view.budget, DEPTH):
+                        price = rate * self.costs.draft(source.name, reads + nodes, 0)
+                        worth, gain = prospect.ahead(ease, survival[:nodes])
+                        base = chain.head(nodes)
+                        yield _Option(base, source, worth - price, gain, round(gain) + 1)
+
+    def _prospect(self, name: str, rows: int, rate: float) -> Prospect:
+        """The solved stopping problem of a source, for this decode and about this rate."""
+        grain = round(math.log(rate) / _GRAIN)
+        key = name, rows, grain
+        found = self._prospects.get(key)
+        if found is None:
+            about = math.exp(grain * _GRAIN)
+            prices = [self._price(rows, nodes, about) for nodes in range(DEPTH + 1)]
+            step = about * self.costs.draft(name, 1, 1)
+            found = solve(self.acceptance.outlook(name), np.array(prices), step)
+            self._prospects[key] = found
+        return found
+
+    def _backlog_seconds(self, source: Neural) -> float:
+        backlog = max(0, source.pending - RECURRING_READS)
+        return self.costs.draft(source.name, backlog + 1, 0)
+
+    def _as_plan(self, view: View, option: _Option, rows: int, rate: float) -> Plan:
+        if option.extend is None:
             return Plan(option.base, None, 0, _never)
-        prefix = len(option.base)
-        budget = view.budget - prefix
-        agreement = self._options.expected_yield(view, memory, neural, decode).agreement
-        step = self.costs.draft(neural.name, 1, 1)
+        name = option.extend.name
+        local = _local(view)
+        prospect = self._prospect(name, rows, rate)
+        based = self.acceptance.survival(option.base.signals, local)
 
         def worth(signals: Sequence[Signal]) -> bool:
-            """The marginal rule P(v) > R dT, for some number of further nodes together."""
             if not signals:
                 return True
-            alive = option.alive
+            survival = list(based)
+            alive = based[-1] if based else 1.0
+            ease = _ease(view)
             for signal in signals:
-                alive *= self.acceptance.estimate(signal, memory.local)
-            nodes = prefix + len(signals)
-            before = self._options.target(decode, nodes)
-            gain = 0.0
-            for further in range(1, min(LOOK_AHEAD, budget - len(signals)) + 1):
-                alive *= agreement
-                gain += alive
-                rise = self._options.target(decode, nodes + further) - before
-                if gain > rate * (further * step + rise):
-                    return True
-            return False
+                chance = self.acceptance.estimate(signal, local)
+                alive *= chance
+                survival.append(alive)
+                ease = news(ease, chance)
+            return prospect.goes_on(survival, ease)
 
-        return Plan(option.base, neural.name, budget, worth)
+        return Plan(option.base, name, view.budget - len(option.base), worth)
 
     # --- after drafting ---------------------------------------------------------------------------
 
@@ -165,33 +225,29 @@ class Controller:
             _falling(self.acceptance.survival(draft.signals, _local(view)))
             for view, draft in zip(views, drafts, strict=True)
         ]
+        for view, draft in zip(views, drafts, strict=True):
+            if view.memory is not None:
+                view.memory.proposed = draft
         counts = [int(view.always and len(s) > 0) for view, s in zip(views, survivals, strict=True)]
-        extra = self._options.extra_rows
-        rows = other_rows + sum(self._options.multiple + extra(count) for count in counts)
-        expected = float(len(views))
-        expected += sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
-        host = self.costs.host_seconds
-        pace = self._pace(views)
-        steps = [(expected, self.costs.target(max(rows, 1)) + host, list(counts))]
+        extra = self._extra_rows
+        rows = other_rows + sum(self._multiple + extra(count) for count in counts)
+        rate = self._rate(views)
+        gain = sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
+        margin = (ADVANTAGE - 1) * len(views)
+        best, chosen = gain - rate * self.costs.target(max(rows, 1)) + margin, list(counts)
         heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
         heapq.heapify(heap)
         while heap:
             falling, index = heapq.heappop(heap)
             count = counts[index]
-            expected -= falling
+            gain -= falling
             rows += extra(count + 1) - extra(count)
             counts[index] = count + 1
             if count + 1 < len(survivals[index]):
                 heapq.heappush(heap, (-survivals[index][count + 1], index))
-            steps.append((expected, self.costs.target(rows) + host, list(counts)))
-        rate = max(pace, *(tokens / seconds for tokens, seconds, _ in steps))
-        margin = (ADVANTAGE - 1) * steps[0][0]
-        worths = [tokens - rate * seconds for tokens, seconds, _ in steps]
-        worths[0] += margin
-        chosen = steps[worths.index(max(worths))][2]
-        for view, draft in zip(views, drafts, strict=True):
-            if view.memory is not None:
-                view.memory.proposed = draft
+            worth = gain - rate * self.costs.target(rows)
+            if worth > best:
+                best, chosen = worth, list(counts)
         return chosen
 
     # --- afterwards -------------------------------------------------------------------------------
@@ -210,19 +266,28 @@ class Controller:
             if view.memory is not None:
                 view.memory.advance(len(committed), seconds / self.costs.target(1))
             self._settle(round_, view, judged)
-            self._learn_yields(view, judged)
             self._learn_acceptance(view, judged, committed)
+        self._rounds += 1
+        if self._rounds % _KEPT_ROUNDS == 0:
+            self._prospects.clear()
 
     def _settle(self, round_: Round, view: View, judged: Judged) -> None:
-        """Charge a session that staked on a neural draft with what that draft cost.
+        """What a session's neural draft proposed and really gave, for what it cost.
 
         Sessions that drafted together share its forwards evenly. What the source had to catch up
         with is no cost of this draft: it was weighed against the rest of the session before.
         """
         if view.memory is None:
             return
+        proposed, view.memory.proposed = view.memory.proposed, _NONE
         names = {neural.name for neural in view.neural}
-        mine = [signal.source in names for signal in judged.draft.signals]
+        drafted = [signal for signal in proposed.signals if signal.source in names]
+        if not drafted:
+            view.memory.staked = None
+            return
+        local = view.memory.local
+        chances = [self.acceptance.estimate(signal, local) for signal in drafted]
+        self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
         memories = [other.memory for other in round_.views if other.memory is not None]
         together = sum(memory.staked is not None for memory in memories)
         seconds = sum(
@@ -230,26 +295,9 @@ class Controller:
             for each in round_.drafted
             if each.name in names
         )
-        rows = max(1, round_.rows - sum(mine))
+        rows = max(1, round_.rows - len(judged.draft))
         rise = self.costs.target(round_.rows) - self.costs.target(rows)
-        view.memory.settle(sum(mine[: judged.accepted]), seconds / max(together, 1) + rise)
-
-    def _learn_yields(self, view: View, judged: Judged) -> None:
-        memory = view.memory
-        if memory is None:
-            return
-        proposed, memory.proposed = memory.proposed, Draft()
-        for neural in view.neural:
-            signals = [signal for signal in proposed.signals if signal.source == neural.name]
-            if not signals:
-                continue
-            survival = self.acceptance.survival(signals, memory.local)
-            verified = sum(signal.source == neural.name for signal in judged.draft.signals)
-            own = memory.yields.setdefault(neural.name, Yield(SESSION_MEMORY))
-            own.add(survival, verified)
-            key = yield_key(neural, view)
-            model = self.acceptance.yields.setdefault(key, Yield(MODEL_MEMORY))
-            model.add(survival, verified)
+        view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
         """Every free chain against the text, then what only the verified draft shows."""
@@ -265,12 +313,30 @@ class Controller:
             self.acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
 
 
+def _worth(option: _Option) -> float:
+    return option.worth
+
+
+def _ease(view: View) -> float:
+    return MIDDLE_EASE if view.ease is None else view.ease
+
+
 def _local(view: View) -> Local | None:
     return view.memory.local if view.memory is not None else None
 
 
 def _never(_signals: Sequence[Signal]) -> bool:
     return False
+
+
+def _joints(survival: Sequence[float], ease: float) -> Iterator[int]:
+    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
+    for nodes in range(1, len(survival)):
+        if survival[nodes] < ease * survival[nodes - 1]:
+            yield nodes
+            break
+    if survival:
+        yield len(survival)
 
 
 def _falling(survival: Sequence[float]) -> list[float]:

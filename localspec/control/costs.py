@@ -171,6 +171,11 @@ class Costs:
         """Seconds by row count, of those that have been measured."""
         return {rows: self.target(rows) for rows in sorted(self._staircase.places)}
 
+    @property
+    def measured_drafters(self) -> frozenset[str]:
+        """Drafters whose cost is no mere guess."""
+        return frozenset(self._drafters)
+
     # --- what was measured ------------------------------------------------------------------------
 
     def measured(self, rows: int, seconds: float) -> None:

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from localspec.control.acceptance import Local, Yield
+from localspec.control.acceptance import Local
 from localspec.types import Draft, Signal, Token
 
-_FIRST_WAIT_ROUNDS = 8
-"""Rounds without a neural draft before the first probe; sooner, nothing could have changed."""
-_ALLOWANCE = 0.01
-"""Share of its time that a session may lose on neural drafts before they have won anything."""
-_BALANCE_MEMORY = 0.99
-"""What drafts won or lost fades over 100 rounds, because texts change in the middle."""
-_SAVING_RATE = 0.05
+_DOUBT_DRAFTS = 5.0
+"""Drafts that have to break their promise before it is believed to be false by as much."""
+_DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.99
+"""The last 20 drafts count; and without new ones they are forgiven over 100 rounds, because texts
+change in the middle."""
+_PACE_MEMORY = 0.95
+"""The pace of the last 20 rounds: longer, a copy's pace would forbid drafting in the text after."""
+_SAVING_MEMORY = 0.9
+_SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
-_PACE_MEMORY = 0.93
-"""The pace of the last 15 rounds: longer, a copy's pace would forbid drafting in the text after."""
-_SAVINGS = 0.1
-"""Share of what neural drafts have won that may be lost on keeping them going."""
+_FIRST_WAIT_ROUNDS = 16
+"""Rounds without a neural draft before the first probe; sooner, nothing could have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +35,22 @@ class Neural:
 class Memory:
     """What the controller remembers of one session. Opaque to its owner.
 
-    A neural source that was left must read all that it missed before it can draft again, so that
-    leaving one for a paragraph may mean leaving it for good. Therefore a session has a purse of
-    seconds which it may lose on a source that does not pay just now: a small `allowance`, and a
-    share of such drafts' `balance`, which is what they really won and not what they promised. It
-    buys long stretches at a small loss, or single probes, `wait` rounds apart and twice as far each
-    time. Once losses have used up the allowance, promises count for nothing but a probe.
+    `shortfall` is by how much neural drafts gave less than they promised, in tokens, over `drafts`
+    of them: what they promise next is taken for less by as much.
 
-    `tokens` and `time` are decaying sums that make its pace.
-    `saving` is the share of its time that a neural source would save, on average over the rounds;
-    over the rest of the session that has to repay what it must read. `proposed` is the last draft
-    before it was cut.
+    `tokens` and `time` are decaying sums that make its pace. `saving` is the share of its time that
+    a neural source would save, on average over the rounds; over the rest of the session that has to
+    repay what the source must read. `proposed` is the last draft before it was cut.
     """
 
     local: Local = field(default_factory=Local)
-    yields: dict[str, Yield] = field(default_factory=dict)
     tokens: float = 0.0
     time: float = 0.0
-    allowance: float | None = None
-    balance: float = 0.0
-    spent: float = 0.0
-    staked: float | None = None
-    saving: float = 0.0
+    shortfall: float = 0.0
+    drafts: float = 0.0
+    staked: tuple[float, float] | None = None
+    saved: float = 0.0
+    seen: float = _SAVING_DOUBT
     idle: int = 0
     wait: int = _FIRST_WAIT_ROUNDS
     proposed: Draft = field(default_factory=Draft)
@@ -66,58 +60,51 @@ class Memory:
         """Tokens in the time of one row, lately; 0 before anything was committed."""
         return self.tokens / self.time if self.time > 0 else 0.0
 
+    @property
+    def saving(self) -> float:
+        """Share of its time that a neural source would save, were it up to date."""
+        return self.saved / self.seen
+
     def advance(self, tokens: int, time: float) -> None:
         """A round committed `tokens` in `time`, which is in rows of the target."""
         self.tokens = _PACE_MEMORY * self.tokens + tokens
         self.time = _PACE_MEMORY * self.time + time
 
-    def begin(self, seconds: float, saving: float) -> None:
-        """A round with a neural source at hand; `seconds` is how long the session may last.
-
-        `saving` is the share of the round's time that the source would save, were it up to date.
-        """
-        if self.allowance is None:
-            self.allowance = _ALLOWANCE * seconds
-        self.saving += _SAVING_RATE * (saving - self.saving)
-        self.balance *= _BALANCE_MEMORY
-
     @property
-    def purse(self) -> float:
-        """Seconds that may still be lost."""
-        earned = _SAVINGS * self.balance if self.balance > 0 else self.balance
-        return (self.allowance or 0.0) + earned - self.spent
+    def discount(self) -> float:
+        """Tokens by which a neural draft has lately disappointed, on average."""
+        return self.shortfall / (_DOUBT_DRAFTS + self.drafts)
 
-    def stake(self, rate: float) -> None:
-        """A neural draft is taken; without it the round would have made `rate` tokens a second."""
-        self.staked = rate
+    def begin(self, saving: float) -> None:
+        """A round with a neural source at hand that would save this share of its time."""
+        self.saved = _SAVING_MEMORY * self.saved + saving
+        self.seen = _SAVING_MEMORY * self.seen + 1
+        self.shortfall *= _FORGIVENESS
+        self.idle += 1
+
+    def probes(self) -> bool:
+        """Whether it is time to try a neural draft that promises nothing, for what it tells.
+
+        Rarely, and half as often each time: what it would give was learned from such text before.
+        """
+        if self.idle < self.wait:
+            return False
+        self.wait *= 2
+        return True
+
+    def stake(self, worth: float, rate: float) -> None:
+        """A neural draft is taken that promises `worth` tokens above `rate` tokens a second."""
+        self.staked = worth, rate
         self.idle = 0
 
     def settle(self, accepted: int, seconds: float) -> None:
         """What that draft really gave: its nodes that were accepted, for `seconds` more."""
         if self.staked is not None:
-            self.balance += accepted / self.staked - seconds
+            promised, rate = self.staked
+            self.shortfall *= _DRAFT_MEMORY
+            self.shortfall += promised - (accepted - rate * seconds)
+            self.drafts = _DRAFT_MEMORY * self.drafts + 1
             self.staked = None
-
-    def trusts(self) -> bool:
-        """Whether a promise to win is enough: what was lost so far is within the allowance."""
-        if self.balance > 0:
-            self.wait = _FIRST_WAIT_ROUNDS
-        return self.purse > 0
-
-    def affords(self, loss: float, bearable: float) -> bool:
-        """Whether to take a neural draft that loses `loss` seconds; if so, they are paid.
-
-        More than `bearable` is not paid round after round; a probe may cost half the allowance.
-        """
-        probing = self.idle >= self.wait and loss <= (self.allowance or 0.0) / 2
-        if not probing and loss > min(bearable, self.purse):
-            self.idle += 1
-            return False
-        if probing:
-            self.wait *= 2
-        else:
-            self.spent += max(loss, 0.0)
-        return True
 
 
 @dataclass(frozen=True, slots=True)

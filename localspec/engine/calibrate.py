@@ -1,10 +1,15 @@
-"""The target's staircase, measured forward by forward while nobody waits."""
+"""What forwards and drafts cost, measured one by one while nobody waits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from localspec.types import Backend, Row
+from localspec.control.round import Drafted
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Backend, Draft, Drafter, Row, SamplingParams
+
+_READ_TOKENS, _STEPS = 64, 4
+"""A rehearsed draft reads so many tokens, and then drafts so many without reading."""
 
 
 def measurements(
@@ -25,3 +30,28 @@ def measurements(
             target.truncate(slot, 0)
             if repeat:
                 yield rows, seconds
+
+
+def rehearsals(
+    drafter: Drafter, repeats: int, slot: int, clock: Callable[[], float]
+) -> Iterator[Drafted]:
+    """Drafts that nobody verifies; one for each `next`. The first of all warms up and is not given.
+
+    `slot` must be free while an item is computed. What the drafter keeps of it is a text like any
+    other that ended there.
+    """
+    sampler = Sampler(SamplingParams(temperature=0.0))
+    for repeat in range(repeats + 1):
+        session = drafter.open(slot, [0] * _READ_TOKENS + [repeat], sampler)
+        for depth in (1, _STEPS):
+            pending = max(1, session.pending)
+            began = clock()
+            (draft,) = drafter.propose([Ask(session, Draft(), depth, _always)])
+            seconds = clock() - began
+            if repeat and draft:
+                yield Drafted(drafter.name, pending, len(draft), seconds)
+        session.close()
+
+
+def _always(_signals: object) -> bool:
+    return True

@@ -15,6 +15,8 @@ _log = logging.getLogger("localspec.engine")
 
 _TAIL_TOKENS = 16.0
 """A request that outlives its prediction is expected to go on for about this long."""
+_UNSEEN_TOKENS = 64.0
+"""What an answer may be expected to go on for while it is shorter; later, as long as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,13 @@ class Drafting:
             elif budget:
                 ask = Ask(opened, Draft(), budget, _always)
                 free += [draft for draft in self._ask(name, [ask], [session]) if draft.tokens]
-        expected = session.request.expected_tokens - session.n_output
+        known = max(session.request.expected_tokens - session.n_output, _TAIL_TOKENS)
+        likely = max(float(session.n_output), _UNSEEN_TOKENS)
         return View(
             free=tuple(free),
             neural=tuple(neural),
             budget=budget,
-            remaining=min(float(session.remaining), max(expected, _TAIL_TOKENS)),
+            remaining=min(float(session.remaining), known, likely),
             always=wish.mode == "always",
             memory=session.memory,
             ease=session.ease,

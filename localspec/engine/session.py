@@ -24,8 +24,8 @@ from localspec.types import (
 TARGET = "target"
 """The source of tokens that no draft proposed."""
 
-EASE_TOKENS = 24
-"""How many tokens the moving average of `Session.ease` remembers."""
+EASE_TOKENS = 6
+"""Tokens that the moving average of `Session.ease` remembers: these tell most of the next one."""
 
 
 @dataclass(frozen=True, slots=True)

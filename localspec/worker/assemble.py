@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 from localspec import drafters
 from localspec.config import Placement
 from localspec.control.controller import Controller
-from localspec.control.costs import POINTS
+from localspec.control.costs import POINTS, Costs
 from localspec.engine import calibrate, exactness
 from localspec.engine.exactness import Shape
 from localspec.engine.step import Engine, Limits
-from localspec.errors import ModelError
+from localspec.errors import EngineError, ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Drafter, Row
 from localspec.worker.intake import Intake
@@ -54,7 +54,7 @@ class Loaded:
     router: Router
     profile: Profile
     _parts: ExitStack
-    _measuring: Iterator[tuple[int, float]]
+    _measuring: Iterator[None]
     _saved_steps: int = -1
     _saved_at: float = 0.0
 
@@ -92,8 +92,7 @@ class Loaded:
         """
         # Measuring empties its slot; a conversation that has come there is worth more.
         free = not self.engine.remembers(self.engine.target.n_slots - 1)
-        if free and (measured := next(self._measuring, None)):
-            self.profile.costs.measured(*measured)
+        if free and next(self._measuring, self) is None:
             return True
         now = time.monotonic()
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
@@ -131,7 +130,6 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
             clock=time.monotonic,
         )
-        missing = sorted(set(POINTS) - set(profile.costs.measured_rows()))
         return Loaded(
             ready=loader.ready(target, engine, shape, off),
             model=target.model,
@@ -140,10 +138,25 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
-            _measuring=calibrate.measurements(
-                target, missing, _REPEATS, target.n_slots - 1, time.perf_counter
-            ),
+            _measuring=_measuring(profile.costs, target, sources.values()),
         )
+
+
+def _measuring(costs: Costs, target: Context, sources: Iterable[Drafter]) -> Iterator[None]:
+    """Measure what is not known yet, in the last slot: a short forward or draft for each `next`."""
+    slot, clock = target.n_slots - 1, time.perf_counter
+    for drafter in sources:
+        if not drafter.free and drafter.name not in costs.measured_drafters:
+            try:
+                for cost in calibrate.rehearsals(drafter, _REPEATS, slot, clock):
+                    costs.measured_draft(cost.name, cost.pending, cost.depth, cost.seconds)
+                    yield
+            except EngineError:
+                _log.exception("drafter %s failed while it was measured", drafter.name)
+    missing = sorted(set(POINTS) - set(costs.measured_rows()))
+    for rows, seconds in calibrate.measurements(target, missing, _REPEATS, slot, clock):
+        costs.measured(rows, seconds)
+        yield
 
 
 class _Loader:

@@ -202,7 +202,6 @@ class Controlled:
         sources: Sequence[str] = ("lookup", "neural"),
         unread: int = 1,
         budget: int = 24,
-        ease: float | None = None,
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine
@@ -210,7 +209,7 @@ class Controlled:
         self.controller = controller or Controller(profiled(machine, self.rng), Acceptance())
         self.sources = sources
         self.budget = budget
-        self.ease = ease
+        self.ease = CONFIDENCES[text.bucket[0]]
         self.memory = self.controller.open_session()
         self.read = -unread + 1
         self.outcome = Outcome()
@@ -258,6 +257,8 @@ class Controlled:
         rows = 1 + len(draft)
         target = self.machine.target(rows)
         outcome.time += target + self.machine.host + cost
+        for place in range(position, position + kept + 1):
+            self.ease += (CONFIDENCES[self.text.bucket[place]] - self.ease) / 6
         outcome.tokens += kept + 1
         outcome.rounds += 1
         for signal in draft.signals:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.acceptance import Acceptance, Local, Yield
+from localspec.control.acceptance import Acceptance, Local
 from localspec.types import Signal
 
 SIGNAL = Signal("lookup", 3, 0.6)
@@ -74,43 +74,16 @@ def test_estimates_are_probabilities_and_survival_never_rises(
     assert again.survival(chain) == acceptance.survival(chain)
 
 
-@given(
-    st.lists(
-        st.tuples(st.lists(st.floats(0.1, 1), min_size=1, max_size=6), st.integers(0, 6)),
-        min_size=1,
-        max_size=30,
-    )
-)
-def test_a_yield_is_the_average_of_recent_drafts(drafts: list[tuple[list[float], int]]) -> None:
-    """Shares sum to one, means lie within what was seen, and the disk keeps them."""
-    kept = Yield(0.9)
-    for conditionals, verified in drafts:
-        alive, survival = 1.0, []
-        for probability in conditionals:
-            alive *= probability
-            survival.append(alive)
-        kept.add(survival, min(verified, len(survival)))
-    assert sum(kept.verified.values()) == pytest.approx(kept.rounds)
-    every = [probability for conditionals, _ in drafts for probability in conditionals]
-    assert min(every) - 1e-9 <= kept.agreement <= max(every) + 1e-9
-    acceptance = Acceptance()
-    acceptance.yields["neural"] = kept
-    again = Acceptance.from_dict(json.loads(json.dumps(acceptance.to_dict())))
-    assert again.yields == {"neural": kept}
-    mixed = Yield(0.9).plus(kept, 2.0)
-    assert mixed.gain / mixed.rounds == pytest.approx(kept.gain / kept.rounds)
-
-
 @pytest.mark.parametrize(
     "data",
     [
         {},
-        {"buckets": [["lookup", 1, 5, 2]], "yields": {}},
-        {"buckets": [["lookup"]], "yields": {}},
-        {"buckets": [], "yields": {"neural": {"rounds": 1}}},
+        {"buckets": [["lookup", 1, 5, 2]], "outlooks": {}},
+        {"buckets": [["lookup"]], "outlooks": {}},
+        {"buckets": [], "outlooks": {"neural": {"counts": [[1]]}}},
     ],
 )
 def test_damaged_counts_are_refused(data: dict[str, object]) -> None:
     """More accepted than observed, or another shape: the owner learns anew."""
-    with pytest.raises(ValueError, match=r"not acceptance counts|not enough values"):
+    with pytest.raises(ValueError, match=r"not a|not enough values"):
         Acceptance.from_dict(data)

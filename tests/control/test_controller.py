@@ -75,8 +75,8 @@ def test_with_nothing_to_draft_it_decodes_plainly() -> None:
     [
         pytest.param([0.3] * 8, Q4_K, 0, 0, id="unlikely nodes cost more than they give"),
         pytest.param([0.99] * 15, Q4_K, 15, 15, id="a sure copy goes to the end of its stair"),
-        pytest.param([0.93] * 8, Q4_0, 3, 3, id="a likely one to the end of the first stair"),
-        pytest.param([0.9] * 20, GPU, 7, 7, id="not over the edge at nine rows"),
+        pytest.param([0.8] * 8, Q4_0, 3, 3, id="a likely one to the end of the first stair"),
+        pytest.param([0.75] * 20, GPU, 7, 7, id="not over the edge at nine rows"),
         pytest.param([0.5] * 20, FLAT, 3, 20, id="where rows are free, more of them"),
     ],
 )
@@ -144,7 +144,6 @@ def test_drafting_goes_on_while_the_next_node_is_worth_its_cost() -> None:
     assert plan.worth(())
     assert plan.worth(chain([0.99], "neural").signals)
     assert not plan.worth(chain([0.1], "neural").signals)
-    assert not plan.worth(chain([0.99] * 8, "neural").signals)
 
 
 def test_a_free_source_is_scored_on_text_that_it_did_not_draft() -> None:
@@ -203,8 +202,9 @@ def test_evidence_counts_once_whether_drafted_or_not() -> None:
 
 
 def test_the_verified_part_of_a_neural_draft_is_what_is_learned() -> None:
-    """Accepted nodes, then the rejected one; nothing about what came after it."""
+    """Accepted nodes, then the rejected one; of what came after it only how sure it was."""
     control = controller(Q4_0)
+    believed = control.acceptance.outlook("neural").shares
     draft = chain([0.5, 0.51, 0.52, 0.53], "neural")
     view = View(neural=(Neural("neural", 1),), budget=8, memory=control.open_session())
     control.cut([view], [draft])
@@ -215,7 +215,8 @@ def test_the_verified_part_of_a_neural_draft_is_what_is_learned() -> None:
     assert estimates[0] > 0.5
     assert estimates[1] < 0.51
     assert estimates[2:] == pytest.approx([0.52, 0.53])
-    assert control.acceptance.yields["neural"].drafted == 4
+    learned = control.acceptance.outlook("neural").shares - believed
+    assert learned[:, 1].max() > 0.01  # all four are of that level
 
 
 def test_padding_is_filled_with_nodes() -> None:

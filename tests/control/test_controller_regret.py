@@ -53,14 +53,22 @@ def plain(_text: Text, _position: int) -> tuple[Draft, None]:
 def test_it_is_never_two_percent_under_the_best_fixed_policy(
     machine: str, text: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """From the first round on, learning included; 28 policies with hindsight, plain among them."""
+    """From the first round on, learning included; 28 policies with hindsight, plain among them.
+
+    Over two texts, so that luck with a few drafts is not taken for judgement.
+    """
     world = MACHINES[machine]
-    words = Text(TEXTS[text], seed=11)
-    name, best = best_fixed(world, words)
-    mine = Controlled(world, words, seed=12).play()
-    regret = 1 - mine.rate / best.rate
-    record_property("regret", f"{regret:.3f} against {name}")
-    print(f"{machine}, {text}: {mine.rate:.3f}, {name} {best.rate:.3f}, regret {regret:+.3f}")  # noqa: T201 — the report
+    mine = best = 0.0
+    names = []
+    for seed in (11, 12):
+        words = Text(TEXTS[text], seed)
+        name, fixed_policy = best_fixed(world, words)
+        names.append(name)
+        best += fixed_policy.time
+        mine += Controlled(world, words, seed).play().time
+    regret = 1 - best / mine
+    record_property("regret", f"{regret:.3f} against {names}")
+    print(f"{machine}, {text}: regret {regret:+.3f} against {names}")  # noqa: T201 — the report
     assert regret < 0.02
 
 

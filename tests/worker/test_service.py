@@ -99,6 +99,25 @@ def run(loaded: Loaded, script: Script) -> Script:
     return script
 
 
+def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) -> None:
+    """Target and draft model; and what was rehearsed in the last slot is in nobody's way."""
+    costs = loaded.profile.costs
+    assert costs.measured_drafters == {"model"}
+    assert set(costs.measured_rows()) >= {1, 2, 4, 8, 16, 32}
+    texts = []
+    for mode in ("off", "always"):
+        how = SpeculationParams(mode=mode)
+        both = [generate(name, max_tokens=12, speculation=how) for name in ("a", "b")]
+        script = run(loaded, Script(both))
+        texts.append(
+            [
+                [token for delta in script.all(Delta) if delta.id == id_ for token in delta.tokens]
+                for id_ in "ab"
+            ]
+        )
+    assert texts[0] == texts[1]
+
+
 def test_a_step_gives_each_session_at_most_one_delta(loaded: Loaded) -> None:
     """Between two deltas of one request every other active request has had its turn."""
     script = run(loaded, Script([generate("a", max_tokens=20), generate("b", max_tokens=20)]))

@@ -1,0 +1,223 @@
+"""What a neural source promises before it drafts, and when a draft of it should stop.
+
+A draft model knows how sure it is: its confidence in a token, calibrated, is the chance that the
+target agrees. A draft is therefore a walk over levels of confidence, paid step by step, that may be
+stopped after any step. How it begins and goes on depends on how easy the text is, and every node is
+news of that too. `Outlook` learns which levels come in text of which ease; `solve` finds the best
+moments to stop for one machine's costs, by dynamic programming, so that the worth of a draft is
+known before its first step is paid.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+DEPTH = 16
+"""Nodes of a draft that are looked ahead."""
+LEVEL_EDGES = (0.43, 0.6, 0.82, 0.945, 0.985)
+"""Where one level of confidence ends and the next begins."""
+EASE = (0.45, 0.55, 0.65, 0.75, 0.84, 0.91, 0.96, 0.99)
+"""How sure the target is of a text on average: knots, between which shares are interpolated."""
+MIDDLE_EASE = 0.84
+"""Taken for the ease of a text of which nothing is known."""
+
+_FIRST_CHANCES = np.array([0.28, 0.47, 0.7, 0.9, 0.97, 0.996])
+"""Mean chance of acceptance in each level."""
+_NEWS = 0.3
+"""How far the confidence of one drafted node moves the ease that is expected of the next."""
+_FIRST_SHARES = np.array(
+    [
+        (0.23, 0.26, 0.27, 0.10, 0.06, 0.08),
+        (0.18, 0.22, 0.28, 0.11, 0.09, 0.12),
+        (0.16, 0.20, 0.26, 0.11, 0.10, 0.17),
+        (0.11, 0.16, 0.25, 0.10, 0.11, 0.27),
+        (0.06, 0.12, 0.21, 0.10, 0.12, 0.39),
+        (0.03, 0.07, 0.16, 0.09, 0.12, 0.53),
+        (0.01, 0.03, 0.12, 0.07, 0.10, 0.67),
+        (0.01, 0.01, 0.05, 0.03, 0.06, 0.84),
+    ]
+)
+"""Shares of the levels by ease: a 0.5B model drafting for a 1.5B one, over the built-in suite."""
+_FIRST_WEIGHT = 40.0
+"""Nodes of each ease that those shares count for."""
+_MEMORY, _CHANCE_RATE = 0.998, 0.02
+"""Forgetting per node of an ease, and of a level."""
+
+
+class Outlook:
+    """How sure one source is, by the ease of the text. Model lifetime; state only."""
+
+    def __init__(self) -> None:
+        self._counts = _FIRST_WEIGHT * _FIRST_SHARES
+        self.chances = _FIRST_CHANCES.copy()
+
+    def observe(self, chances: Sequence[float], ease: float) -> None:
+        """One draft: the chance of each of its nodes, given that its parent is accepted."""
+        for chance in chances:
+            knot, share = _place(ease)
+            where = bisect_right(LEVEL_EDGES, chance)
+            self.chances[where] += _CHANCE_RATE * (chance - self.chances[where])
+            for row, weight in ((knot, 1 - share), (knot + 1, share)):
+                self._counts[row] *= _MEMORY**weight
+                self._counts[row, where] += weight
+            ease = news(ease, chance)
+
+    @property
+    def shares(self) -> Array:
+        """Shares (ease, level) of the levels of confidence."""
+        shares: Array = self._counts / self._counts.sum(1, keepdims=True)
+        return shares
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything learned, as JSON has it."""
+        return {"counts": self._counts.tolist(), "chances": self.chances.tolist()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Outlook:
+        """What `to_dict` gave.
+
+        Raises:
+            ValueError: the data has another shape; learn anew.
+        """
+        outlook = cls()
+        try:
+            counts = np.array(data["counts"], dtype=float)
+            chances = np.array(data["chances"], dtype=float)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an outlook: {error!r}") from error
+        sane = counts.shape == _FIRST_SHARES.shape and np.isfinite(counts).all()
+        sane = sane and (counts >= 0).all() and (counts.sum(1) > 0).all()
+        if (
+            not sane
+            or chances.shape != (len(_FIRST_CHANCES),)
+            or not ((chances >= 0) & (chances <= 1)).all()
+        ):
+            raise ValueError("not an outlook: the numbers have another shape")
+        outlook._counts, outlook.chances = counts, chances
+        return outlook
+
+
+def news(ease: float, chance: float) -> float:
+    """The ease to expect after a drafted node with this chance."""
+    return ease + _NEWS * (chance - ease)
+
+
+def _place(ease: float) -> tuple[int, float]:
+    """The knot before `ease`, and how far it is on the way to the next one."""
+    knot = min(max(bisect_right(EASE, ease) - 1, 0), len(EASE) - 2)
+    share = (ease - EASE[knot]) / (EASE[knot + 1] - EASE[knot])
+    return knot, min(max(share, 0.0), 1.0)
+
+
+# --- optimal stopping -----------------------------------------------------------------------------
+
+_HAZARDS = (0, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.0)
+_ALIVE = np.exp(-np.array(_HAZARDS))
+"""Chances that a whole draft survives: knots, between which worths are interpolated."""
+
+
+def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
+    """For each value the ascending knot before it, and how far it is on the way to the next."""
+    inside = np.clip(values, knots[0], knots[-1])
+    before = np.minimum(np.searchsorted(knots, inside, side="right") - 1, len(knots) - 2)
+    return before, (inside - knots[before]) / (knots[before + 1] - knots[before])
+
+
+class _After:
+    """Where a node of each level leads to from each knot: (alive, level) and (ease, level)."""
+
+    def __init__(self, chances: Array) -> None:
+        ease = np.array(EASE)[:, None]
+        self._row, self._row_share = _between(-_ALIVE, -_ALIVE[:, None] * chances)
+        self._column, self._column_share = _between(ease[:, 0], ease + _NEWS * (chances - ease))
+
+    def __call__(self, value: Array) -> Array:
+        """`value` (any, alive, ease) after a node, as (any, alive, ease, level) before it."""
+        row, column = self._row[:, None, :], self._column[None]
+        share = self._column_share
+        near, far = (
+            (1 - share) * value[:, at, column] + share * value[:, at, column + 1]
+            for at in (row, row + 1)
+        )
+        after: Array = near + self._row_share[:, None, :] * (far - near)
+        return after
+
+
+class Ahead(NamedTuple):
+    """What a draft promises that goes on as is best.
+
+    `worth` is in tokens above what the same time brings without it; `accepted` are nodes.
+    """
+
+    worth: float
+    accepted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """The solved stopping problem of one source, one machine and one rate.
+
+    `tables` (2, DEPTH, alive, ease) hold the fields of `Ahead` by the nodes drafted so far, which
+    are verified; `prices` (DEPTH + 1,) what verifying so many nodes costs, in tokens.
+    """
+
+    tables: Array
+    prices: Array
+
+    def ahead(self, ease: float, survival: Sequence[float] = ()) -> Ahead:
+        """A draft that goes on after nodes with this survival, those included."""
+        nodes = len(survival)
+        alive = survival[-1] if survival else 1.0
+        if nodes >= DEPTH or alive < _ALIVE[-1]:
+            return _NOTHING
+        before, share = _between(-_ALIVE, np.array(-alive))
+        knot, turn = _place(ease)
+        weights = np.outer((1 - share, share), (1 - turn, turn))
+        cells = self.tables[:, nodes, before : before + 2, knot : knot + 2]
+        worth, accepted = (cells * weights).sum((1, 2)).tolist()
+        gain = sum(survival)
+        return Ahead(gain - float(self.prices[nodes]) + worth, gain + accepted)
+
+    def goes_on(self, survival: Sequence[float], ease: float) -> bool:
+        """Whether to draft another node after some with this survival and the ease they told of."""
+        if len(survival) >= DEPTH:
+            return False
+        gains = np.concatenate([[0.0], np.cumsum(survival)])
+        stopping = (gains - self.prices[: len(gains)]).max()
+        return bool(self.ahead(ease, survival).worth > stopping)
+
+
+_NOTHING = Ahead(-math.inf, 0.0)
+
+
+def solve(outlook: Outlook, prices: Array, step: float) -> Prospect:
+    """Optimal stopping of a draft, backwards from its last node.
+
+    A node is drafted for `step`; then it is known how sure it is, and it is verified and perhaps
+    followed by another, or dropped.
+
+    Args:
+        outlook: How sure the source is.
+        prices: (DEPTH + 1,) tokens that verifying 0, 1, ... nodes costs; prices[0] is 0.
+        step: Tokens that drafting one node costs.
+    """
+    after, shares = _After(outlook.chances), outlook.shares
+    alive = (_ALIVE[:, None] * outlook.chances)[:, None, :]
+    tables = np.zeros((2, DEPTH + 1, len(_ALIVE), len(EASE)))
+    for nodes in range(DEPTH - 1, -1, -1):
+        on, accepted = after(tables[:, nodes + 1])
+        on[on < 0] = 0.0
+        kept = alive - (prices[nodes + 1] - prices[nodes]) + on
+        accepted = np.where(kept > 0, alive + np.where(on > 0, accepted, 0.0), 0.0)
+        tables[0, nodes] = (np.maximum(kept, 0.0) * shares).sum(2) - step
+        tables[1, nodes] = (accepted * shares).sum(2)
+    return Prospect(tables[:, :DEPTH], prices)
