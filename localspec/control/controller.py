@@ -29,7 +29,7 @@ ADVANTAGE = 1.03
 """A plan must promise this much over plain decoding: the best of noisy promises is an optimist."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-_REPAID = 5.0
+_REPAID = 4.0
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
 _GRAIN = 0.04
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""

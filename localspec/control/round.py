@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from localspec.control.acceptance import Local
 from localspec.types import Draft, Signal, Token
 
-_DOUBT_DRAFTS = 5.0
-"""Drafts that have to break their promise before it is believed to be false by as much."""
+_DOUBT_TOKENS, _DOUBT_DRAFTS = 0.3, 5.0
+"""By how much a draft is taken to promise too much before any was seen, and how many drafts that
+counts for: the best of noisy promises is an optimist, and not every text is as easy as it looks."""
 _DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.99
 """The last 20 drafts count; and without new ones they are forgiven over 100 rounds, because texts
 change in the middle."""
@@ -73,7 +74,8 @@ class Memory:
     @property
     def discount(self) -> float:
         """Tokens by which a neural draft has lately disappointed, on average."""
-        return self.shortfall / (_DOUBT_DRAFTS + self.drafts)
+        doubt = _DOUBT_TOKENS * _DOUBT_DRAFTS
+        return (doubt + self.shortfall) / (_DOUBT_DRAFTS + self.drafts)
 
     def begin(self, saving: float) -> None:
         """A round with a neural source at hand that would save this share of its time."""

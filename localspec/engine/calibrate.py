@@ -42,7 +42,7 @@ def rehearsals(
     """
     sampler = Sampler(SamplingParams(temperature=0.0))
     for repeat in range(repeats + 1):
-        session = drafter.open(slot, [0] * _READ_TOKENS + [repeat], sampler)
+        session = drafter.open(slot, [repeat] + [0] * (_READ_TOKENS - 1), sampler)
         for depth in (1, _STEPS):
             pending = max(1, session.pending)
             began = clock()

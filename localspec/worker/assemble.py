@@ -145,6 +145,11 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 def _measuring(costs: Costs, target: Context, sources: Iterable[Drafter]) -> Iterator[None]:
     """Measure what is not known yet, in the last slot: a short forward or draft for each `next`."""
     slot, clock = target.n_slots - 1, time.perf_counter
+    missing = sorted(set(POINTS) - set(costs.measured_rows()))
+    for rows, seconds in calibrate.measurements(target, missing, _REPEATS, slot, clock):
+        costs.measured(rows, seconds)
+        yield
+    # Drafts are kept relative to the target, so they come second.
     for drafter in sources:
         if not drafter.free and drafter.name not in costs.measured_drafters:
             try:
@@ -153,10 +158,6 @@ def _measuring(costs: Costs, target: Context, sources: Iterable[Drafter]) -> Ite
                     yield
             except EngineError:
                 _log.exception("drafter %s failed while it was measured", drafter.name)
-    missing = sorted(set(POINTS) - set(costs.measured_rows()))
-    for rows, seconds in calibrate.measurements(target, missing, _REPEATS, slot, clock):
-        costs.measured(rows, seconds)
-        yield
 
 
 class _Loader:
