@@ -31,9 +31,9 @@ RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _REPAID = 4.0
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
-_GRAIN = 0.04
+_GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
-_KEPT_ROUNDS = 32
+_KEPT_ROUNDS = 64
 
 
 _NONE = Draft()
@@ -77,7 +77,7 @@ class Controller:
     # --- before drafting --------------------------------------------------------------------------
 
     def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
-        """Who drafts for each session. Call once a round: it counts the rounds between probes.
+        """Who drafts for each session. Call once a round: it is remembered what was promised.
 
         `other_rows` of prefill share the decode. Sessions are planned in order, each with the rows
         that those before it are expected to take.
@@ -112,9 +112,9 @@ class Controller:
     def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> _Option:
         """The option of most worth.
 
-        A neural one has to promise more than the best free chain and than plain decoding by a
-        margin; such promises must have been kept so far; and the rest of the session must repay
-        what the source has to read first. Otherwise it is only probed.
+        A neural one has to promise more than the best free chain and than plain decoding, after
+        what such promises have lately been false by; and the rest of the session must repay what
+        the source has to read first.
         """
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
@@ -131,7 +131,6 @@ class Controller:
         if (
             (lead > 0 and _REPAID * backlog <= memory.saving * lasts)
             or (view.always and not free.base.tokens)
-            or (backlog == 0 and memory.probes())
         ):
             memory.stake(neural.worth, rate)
             return neural

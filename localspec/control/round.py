@@ -9,19 +9,17 @@ from typing import Any, Protocol
 from localspec.control.acceptance import Local
 from localspec.types import Draft, Signal, Token
 
-_DOUBT_TOKENS, _DOUBT_DRAFTS = 0.3, 5.0
+_DOUBT_TOKENS, _DOUBT_DRAFTS = 0.8, 5.0
 """By how much a draft is taken to promise too much before any was seen, and how many drafts that
 counts for: the best of noisy promises is an optimist, and not every text is as easy as it looks."""
 _DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.99
-"""The last 20 drafts count; and without new ones they are forgiven over 100 rounds, because texts
-change in the middle."""
+"""The last hundred drafts count; without new ones they are forgiven over as many rounds, because a
+text may change in the middle."""
 _PACE_MEMORY = 0.95
 """The pace of the last 20 rounds: longer, a copy's pace would forbid drafting in the text after."""
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
-_FIRST_WAIT_ROUNDS = 16
-"""Rounds without a neural draft before the first probe; sooner, nothing could have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,8 @@ class Memory:
     """What the controller remembers of one session. Opaque to its owner.
 
     `shortfall` is by how much neural drafts gave less than they promised, in tokens, over `drafts`
-    of them: what they promise next is taken for less by as much.
+    of them: what they promise next is taken for less by as much. That fades, so a source that is
+    left is tried again, and again later each time that it disappoints.
 
     `tokens` and `time` are decaying sums that make its pace. `saving` is the share of its time that
     a neural source would save, on average over the rounds; over the rest of the session that has to
@@ -52,8 +51,6 @@ class Memory:
     staked: tuple[float, float] | None = None
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
-    idle: int = 0
-    wait: int = _FIRST_WAIT_ROUNDS
     proposed: Draft = field(default_factory=Draft)
 
     @property
@@ -82,22 +79,10 @@ class Memory:
         self.saved = _SAVING_MEMORY * self.saved + saving
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.shortfall *= _FORGIVENESS
-        self.idle += 1
-
-    def probes(self) -> bool:
-        """Whether it is time to try a neural draft that promises nothing, for what it tells.
-
-        Rarely, and half as often each time: what it would give was learned from such text before.
-        """
-        if self.idle < self.wait:
-            return False
-        self.wait *= 2
-        return True
 
     def stake(self, worth: float, rate: float) -> None:
         """A neural draft is taken that promises `worth` tokens above `rate` tokens a second."""
         self.staked = worth, rate
-        self.idle = 0
 
     def settle(self, accepted: int, seconds: float) -> None:
         """What that draft really gave: its nodes that were accepted, for `seconds` more."""
