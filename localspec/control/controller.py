@@ -29,9 +29,9 @@ ADVANTAGE = 1.03
 """A plan must promise this much over plain decoding: the best of noisy promises is an optimist."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-_REPAID = 4.0
+_REPAID = 2.0
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
-_GRAIN = 0.1
+_GRAIN = 0.04
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
 
@@ -128,9 +128,8 @@ class Controller:
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         backlog = self._backlog_seconds(neural.extend)
         lasts = view.remaining / rate
-        if (
-            (lead > 0 and _REPAID * backlog <= memory.saving * lasts)
-            or (view.always and not free.base.tokens)
+        if (lead > 0 and _REPAID * backlog <= memory.saving * lasts) or (
+            view.always and not free.base.tokens
         ):
             memory.stake(neural.worth, rate)
             return neural

@@ -12,8 +12,8 @@ from localspec.types import Draft, Signal, Token
 _DOUBT_TOKENS, _DOUBT_DRAFTS = 0.8, 5.0
 """By how much a draft is taken to promise too much before any was seen, and how many drafts that
 counts for: the best of noisy promises is an optimist, and not every text is as easy as it looks."""
-_DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.99
-"""The last hundred drafts count; without new ones they are forgiven over as many rounds, because a
+_DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.98
+"""The last hundred drafts count; without new ones they are forgiven over fifty rounds, because a
 text may change in the middle."""
 _PACE_MEMORY = 0.95
 """The pace of the last 20 rounds: longer, a copy's pace would forbid drafting in the text after."""
@@ -46,8 +46,8 @@ class Memory:
     local: Local = field(default_factory=Local)
     tokens: float = 0.0
     time: float = 0.0
-    shortfall: float = 0.0
-    drafts: float = 0.0
+    shortfall: float = _DOUBT_TOKENS * _DOUBT_DRAFTS
+    drafts: float = _DOUBT_DRAFTS
     staked: tuple[float, float] | None = None
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
@@ -71,8 +71,7 @@ class Memory:
     @property
     def discount(self) -> float:
         """Tokens by which a neural draft has lately disappointed, on average."""
-        doubt = _DOUBT_TOKENS * _DOUBT_DRAFTS
-        return (doubt + self.shortfall) / (_DOUBT_DRAFTS + self.drafts)
+        return self.shortfall / self.drafts
 
     def begin(self, saving: float) -> None:
         """A round with a neural source at hand that would save this share of its time."""
@@ -90,7 +89,7 @@ class Memory:
             promised, rate = self.staked
             self.shortfall *= _DRAFT_MEMORY
             self.shortfall += promised - (accepted - rate * seconds)
-            self.drafts = _DRAFT_MEMORY * self.drafts + 1
+            self.drafts = _DOUBT_DRAFTS + _DRAFT_MEMORY * (self.drafts - _DOUBT_DRAFTS) + 1
             self.staked = None
 
 

@@ -15,8 +15,8 @@ _log = logging.getLogger("localspec.engine")
 
 _TAIL_TOKENS = 16.0
 """A request that outlives its prediction is expected to go on for about this long."""
-_UNSEEN_TOKENS = 64.0
-"""What an answer may be expected to go on for while it is shorter; later, as long as it is."""
+_UNSEEN_TOKENS = 32.0
+"""What an answer may be expected to go on for at first; later about as long as it is by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Drafting:
                 ask = Ask(opened, Draft(), budget, _always)
                 free += [draft for draft in self._ask(name, [ask], [session]) if draft.tokens]
         known = max(session.request.expected_tokens - session.n_output, _TAIL_TOKENS)
-        likely = max(float(session.n_output), _UNSEEN_TOKENS)
+        likely = max(session.n_output - _UNSEEN_TOKENS, _UNSEEN_TOKENS)
         return View(
             free=tuple(free),
             neural=tuple(neural),

@@ -222,7 +222,7 @@ class Controlled:
         return self.outcome
 
     def view(self) -> View:
-        """The session as the engine would show it."""
+        """The session as the engine would show it: nobody knows how long an answer will be."""
         position = self.outcome.tokens
         lookup = self.text.lookup(position, self.budget) if "lookup" in self.sources else Draft()
         neural = (Neural("neural", position - self.read + 1),) if "neural" in self.sources else ()
@@ -230,7 +230,7 @@ class Controlled:
             free=(lookup,) if lookup else (),
             neural=neural,
             budget=self.budget,
-            remaining=float(self.text.length - position),
+            remaining=float(min(self.text.length - position, max(position - 32, 32))),
             memory=self.memory,
             ease=self.ease,
         )
