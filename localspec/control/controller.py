@@ -137,14 +137,11 @@ class Controller:
 
     def _copy(self, chain: Draft, survival: Sequence[float], rows: int, rate: float) -> _Option:
         """A free chain cut where it is worth most, at least one node; `base` is all of it."""
-        best = _Option(chain, worth=-math.inf)
-        gain = 0.0
+        gain, best = 0.0, (-math.inf, 0.0, 0)
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            worth = gain - self._price(rows, nodes, rate)
-            if worth > best.worth:
-                best = _Option(chain, None, worth, gain, nodes)
-        return best
+            best = max(best, (gain - self._price(rows, nodes, rate), gain, nodes))
+        return _Option(chain, None, *best)
 
     def _neural(
         self,

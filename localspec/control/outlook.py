@@ -132,24 +132,13 @@ def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
     return before, (inside - knots[before]) / (knots[before + 1] - knots[before])
 
 
-class _After:
-    """Where a node of each level leads to from each knot: (alive, level) and (ease, level)."""
-
-    def __init__(self, chances: Array) -> None:
-        ease = np.array(EASE)[:, None]
-        self._row, self._row_share = _between(-_ALIVE, -_ALIVE[:, None] * chances)
-        self._column, self._column_share = _between(ease[:, 0], ease + _NEWS * (chances - ease))
-
-    def __call__(self, value: Array) -> Array:
-        """`value` (any, alive, ease) after a node, as (any, alive, ease, level) before it."""
-        row, column = self._row[:, None, :], self._column[None]
-        share = self._column_share
-        near, far = (
-            (1 - share) * value[:, at, column] + share * value[:, at, column + 1]
-            for at in (row, row + 1)
-        )
-        after: Array = near + self._row_share[:, None, :] * (far - near)
-        return after
+def _towards(knots: Array, values: Array) -> Array:
+    """Weights (level, knot, knot) that read a table at `values` (knot, level), interpolating."""
+    before, share = _between(knots, values.T)
+    weights = np.zeros((*before.shape, len(knots)))
+    np.put_along_axis(weights, before[..., None], 1 - share[..., None], 2)
+    np.put_along_axis(weights, before[..., None] + 1, share[..., None], 2)
+    return weights
 
 
 class Ahead(NamedTuple):
@@ -210,14 +199,16 @@ def solve(outlook: Outlook, prices: Array, step: float) -> Prospect:
         prices: (DEPTH + 1,) tokens that verifying 0, 1, ... nodes costs; prices[0] is 0.
         step: Tokens that drafting one node costs.
     """
-    after, shares = _After(outlook.chances), outlook.shares
-    alive = (_ALIVE[:, None] * outlook.chances)[:, None, :]
+    ease = np.array(EASE)[:, None]
+    alive = _ALIVE[:, None] * outlook.chances
+    fall = _towards(-_ALIVE, -alive)
+    turn = _towards(ease[:, 0], ease + _NEWS * (outlook.chances - ease)).transpose(0, 2, 1)
+    gain, shares = alive.T[:, :, None], outlook.shares.T[:, None, :]  # (level, alive, ease)
     tables = np.zeros((2, DEPTH + 1, len(_ALIVE), len(EASE)))
     for nodes in range(DEPTH - 1, -1, -1):
-        on, accepted = after(tables[:, nodes + 1])
-        on[on < 0] = 0.0
-        kept = alive - (prices[nodes + 1] - prices[nodes]) + on
-        accepted = np.where(kept > 0, alive + np.where(on > 0, accepted, 0.0), 0.0)
-        tables[0, nodes] = (np.maximum(kept, 0.0) * shares).sum(2) - step
-        tables[1, nodes] = (accepted * shares).sum(2)
+        on, accepted = fall @ tables[:, None, nodes + 1] @ turn
+        kept = gain - (prices[nodes + 1] - prices[nodes]) + np.maximum(on, 0.0)
+        accepted = np.where(kept > 0, gain + np.where(on > 0, accepted, 0.0), 0.0)
+        tables[0, nodes] = (np.maximum(kept, 0.0) * shares).sum(0) - step
+        tables[1, nodes] = (accepted * shares).sum(0)
     return Prospect(tables[:, :DEPTH], prices)

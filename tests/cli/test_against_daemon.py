@@ -61,7 +61,7 @@ def test_a_pipe_is_answered_in_pieces_that_add_up(user: User) -> None:
 
 def test_the_footer_shows_the_daemons_own_figures(user: User) -> None:
     """On stderr, so that stdout is the answer alone."""
-    done = user.run("chat", "--max-tokens", "5", "hello")
+    done = user.run("chat", "--temperature", "0", "--max-tokens", "5", "hello")
     assert done.stderr.startswith("5 tokens · ")
     assert "cut at the token limit" in done.stderr
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from scripted import PATIENCE_SECONDS, Peer, answer, chunk
 
 from localspec import paths
+from localspec.cli.render import origin_style
 from localspec.cli.repl import HISTORY_BYTES, Repl, SlashCompleter, history, unfenced
 from localspec.cli.transcript import Conversation
 
@@ -166,8 +167,11 @@ def test_draft_show_colours_tokens_by_origin(peer: Peer, talk: Talk) -> None:
         Repl(talk.conversation, spawn=False, console=console).run()
     assert peer.asked[-1].body["return_origins"] is True
     assert peer.asked[-1].body["speculation"] == {"mode": "always"}
-    assert "ab\x1b[35m cd\x1b[0m\x1b[36me\x1b[0m\n" in screen.getvalue()
-    assert "\x1b[35mlookup\x1b[0m" in screen.getvalue()
+    codes = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
+    lookup, model = (codes[origin_style(source)] for source in ("lookup", "model"))
+    assert lookup != model
+    assert f"ab\x1b[{lookup}m cd\x1b[0m\x1b[{model}me\x1b[0m\n" in screen.getvalue()
+    assert f"\x1b[{lookup}mlookup\x1b[0m" in screen.getvalue()
 
 
 def test_a_saved_conversation_comes_back_whole(peer: Peer, talk: Talk, home: Path) -> None:
