@@ -29,7 +29,7 @@ _TABLE_ROWS = np.arange(1, 129)
 """Row counts whose cost is kept ready: a round asks for dozens of them."""
 
 _FIRST_ROW_SECONDS = 0.03
-_FIRST_STEP, _FIRST_READ = 0.35, 0.09
+_FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 _FIRST_HOST_SECONDS = 0.0005
 """Priors of a round's other parts: drafting a token and reading one, in rows of the target."""
 
@@ -71,7 +71,8 @@ class _DraftCost:
     """One drafter: a drafted token and a token read beforehand, as logs relative to the level."""
 
     step: _Estimate = field(default_factory=lambda: _draft_estimate(_FIRST_STEP))
-    read: _Estimate = field(default_factory=lambda: _draft_estimate(_FIRST_READ))
+    read: _Estimate = field(default_factory=lambda: _draft_estimate(_FIRST_STEP / _READS_A_STEP))
+    measured: bool = False
 
 
 class _Staircase:
@@ -174,7 +175,13 @@ class Costs:
     @property
     def measured_drafters(self) -> frozenset[str]:
         """Drafters whose cost is no mere guess."""
-        return frozenset(self._drafters)
+        return frozenset(name for name, cost in self._drafters.items() if cost.measured)
+
+    def expect_draft(self, name: str, step: float) -> None:
+        """What drafting a token may cost, in rows of the target; only until it is measured."""
+        if name not in self._drafters:
+            read = step / _READS_A_STEP
+            self._drafters[name] = _DraftCost(_draft_estimate(step), _draft_estimate(read))
 
     # --- what was measured ------------------------------------------------------------------------
 
@@ -190,6 +197,7 @@ class Costs:
         if depth < 1 or not 0 < seconds < math.inf:
             return
         cost = self._drafters.setdefault(name, _DraftCost())
+        cost.measured = True
         stepping = self.draft(name, 1, depth)
         reading = self.draft(name, pending, 0)
         learns, mine, other = (
@@ -215,6 +223,7 @@ class Costs:
             "drafters": {
                 name: {"step": cost.step.as_list(), "read": cost.read.as_list()}
                 for name, cost in self._drafters.items()
+                if cost.measured
             },
             "host_seconds": self._host_seconds,
         }
@@ -232,12 +241,11 @@ class Costs:
             for rows, (mean, variance) in data["points"].items():
                 costs._staircase.add(int(rows), _finite(mean), _finite(variance))
             for name, parts in data["drafters"].items():
-                costs._drafters[name] = _DraftCost(
-                    *(
-                        _Estimate(_finite(parts[key][0]), _finite(parts[key][1]), _DRAFT_DRIFT)
-                        for key in ("step", "read")
-                    )
+                step, read = (
+                    _Estimate(_finite(parts[key][0]), _finite(parts[key][1]), _DRAFT_DRIFT)
+                    for key in ("step", "read")
                 )
+                costs._drafters[name] = _DraftCost(step, read, measured=True)
             costs._host_seconds = _finite(data["host_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"not a cost profile: {error!r}") from error

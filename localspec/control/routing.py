@@ -35,7 +35,7 @@ SHORT_TOKENS = 32
 """Below this, reading the prompt into a draft model costs more than it can win."""
 
 HOT_TEMPERATURE = 0.7
-POOR_ACCEPTANCE = 0.35
+POOR_ACCEPTANCE = 0.1
 """At a hot temperature the law is flat; accepting fewer than this, drafts lose on any staircase."""
 
 

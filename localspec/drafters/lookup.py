@@ -10,6 +10,7 @@ copy begins with it; what is copied from it has a source of its own.
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from enum import IntEnum
 from typing import cast
 
 from localspec.drafters._occurrences import Match, Occurrences
+from localspec.engine.sampling import Sampler
 from localspec.types import PREDICTION, Ask, Draft, Signal, Token
 
 NAME = "lookup"
@@ -71,27 +73,29 @@ _PRIORS = (0.08, 0.25, 0.38, 0.50, 0.60, 0.70, 0.80, 0.88, 0.94, 0.97)
 _ORIGIN_ODDS = (0.0, 0.1, 0.65, 2.0)
 _PLACE_ODDS = (0.6, 0.0, -0.7)
 _AGREEMENT_ODDS = (0.0, 0.7, -1.1)
+_SAMPLED_ODDS = -0.7
+"""Sampling leaves the copied text more often than the likeliest token does."""
 
 
-def _signal(place: Place, origin: Origin, agreement: Agreement, length_bin: int) -> Signal:
+def _signal(
+    sampled: bool,  # noqa: FBT001 — one of the things that are known of a node
+    place: Place,
+    origin: Origin,
+    agreement: Agreement,
+    length_bin: int,
+) -> Signal:
     prior = _PRIORS[length_bin]
     odds = math.log(prior / (1 - prior)) + _PLACE_ODDS[place] + _ORIGIN_ODDS[origin]
-    odds += _AGREEMENT_ODDS[agreement]
-    bucket = (place * len(Origin) + origin) * len(Agreement) + agreement
+    odds += _AGREEMENT_ODDS[agreement] + _SAMPLED_ODDS * sampled
+    bucket = ((sampled * len(Place) + place) * len(Origin) + origin) * len(Agreement) + agreement
     source = PREDICTION if place is Place.PREDICTION else NAME
     return Signal(source, bucket * len(_PRIORS) + length_bin, 1 / (1 + math.exp(-odds)))
 
 
-_SIGNALS = [
-    [
-        [
-            [_signal(place, origin, agreement, index) for index in range(len(_PRIORS))]
-            for agreement in Agreement
-        ]
-        for origin in Origin
-    ]
-    for place in Place
-]
+_SIGNALS = {
+    key: [_signal(*key, index) for index in range(len(_PRIORS))]
+    for key in itertools.product((False, True), Place, Origin, Agreement)
+}
 
 
 @dataclass(slots=True)
@@ -105,13 +109,14 @@ class _Cursor:
     position: int
     length: int
     origin: Origin
+    sampled: bool
     proven: int = 0
 
     def signal(self, agreement: Agreement = Agreement.ALONE, depth: int = 0) -> Signal:
         """Why to believe in the token `depth` places after the next one."""
         origin = max(self.origin, Origin.COPY) if depth else self.origin
         length_bin = bisect_right(_LENGTHS, self.length + depth)
-        return _SIGNALS[self.place][origin][agreement][length_bin]
+        return _SIGNALS[self.sampled, self.place, origin, agreement][length_bin]
 
 
 class LookupSession:
@@ -122,7 +127,14 @@ class LookupSession:
 
     pending = 0
 
-    def __init__(self, prompt: Sequence[Token], prediction: Sequence[Token] = ()) -> None:
+    def __init__(
+        self,
+        prompt: Sequence[Token],
+        prediction: Sequence[Token] = (),
+        *,
+        sampled: bool = False,
+    ) -> None:
+        self._sampled = sampled
         self._seen = Occurrences([*prediction, _END, *prompt])
         self._end = len(prediction)
         self._start = len(self._seen.text)
@@ -231,7 +243,7 @@ class LookupSession:
         return Place.PROMPT if position < self._start else Place.OUTPUT
 
     def _at(self, position: int, length: int, origin: Origin) -> _Cursor:
-        return _Cursor(self._text_of(position), position, length, origin)
+        return _Cursor(self._text_of(position), position, length, origin, self._sampled)
 
     def _copy(self, cursor: _Cursor, witnesses: list[int], ask: Ask) -> Draft:
         text = self._seen.text
@@ -269,12 +281,12 @@ class LookupDrafter:
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: object,
+        sampler: Sampler,
         prediction: Sequence[Token] = (),
     ) -> LookupSession:
         """Index both texts: microseconds per token, nothing is decoded."""
-        del slot, sampler
-        return LookupSession(prompt, prediction)
+        del slot
+        return LookupSession(prompt, prediction, sampled=not sampler.greedy)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """One chain per ask."""

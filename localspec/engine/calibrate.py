@@ -6,10 +6,35 @@ from collections.abc import Callable, Iterator, Sequence
 
 from localspec.control.round import Drafted
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Backend, Draft, Drafter, Row, SamplingParams
+from localspec.types import Ask, Backend, Draft, Drafter, Floats, Row, SamplingParams
 
 _READ_TOKENS, _STEPS = 64, 4
 """A rehearsed draft reads so many tokens, and then drafts so many without reading."""
+
+
+class Timed:
+    """A target whose forwards are told to `measured`, as rows and seconds, while it is probed."""
+
+    def __init__(
+        self,
+        target: Backend,
+        measured: Callable[[int, float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
+        self.context, self.max_rows = target.context, target.max_rows
+        self._target, self._measured, self._clock = target, measured, clock
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """As the target does."""
+        began = self._clock()
+        logits = self._target.decode(rows)
+        self._measured(len(rows), self._clock() - began)
+        return logits
+
+    def truncate(self, slot: int, length: int) -> None:
+        """As the target does."""
+        self._target.truncate(slot, length)
 
 
 def measurements(

@@ -116,11 +116,15 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         profile = Profile.open(
             loader.files, command.config.engine, loader.build, command.safe_kernels
         )
+        fresh = profile.shape is None
         if profile.shape is None:
-            profile.shape = loader.probe(target)
+            profile.shape = loader.probe(target, profile.costs)
             profile.save()  # probing takes long; a worker killed early must not do it again
         shape = profile.shape
         sources, off = loader.drafters(target, shape)
+        for name, drafter in sources.items():
+            if not drafter.free:
+                profile.costs.expect_draft(name, loader.size_ratio)
         engine = Engine(
             target,
             sources,
@@ -138,14 +142,19 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
-            _measuring=_measuring(profile.costs, target, sources.values()),
+            _measuring=_measuring(profile.costs, target, sources.values(), fresh=fresh),
         )
 
 
-def _measuring(costs: Costs, target: Context, sources: Iterable[Drafter]) -> Iterator[None]:
-    """Measure what is not known yet, in the last slot: a short forward or draft for each `next`."""
+def _measuring(
+    costs: Costs, target: Context, sources: Iterable[Drafter], *, fresh: bool
+) -> Iterator[None]:
+    """Measure what is not known yet, in the last slot: a short forward or draft for each `next`.
+
+    Of a `fresh` profile nothing is known well.
+    """
     slot, clock = target.n_slots - 1, time.perf_counter
-    missing = sorted(set(POINTS) - set(costs.measured_rows()))
+    missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
     for rows, seconds in calibrate.measurements(target, missing, _REPEATS, slot, clock):
         costs.measured(rows, seconds)
         yield
@@ -179,6 +188,12 @@ class _Loader:
         self._began = time.monotonic()
 
     @property
+    def size_ratio(self) -> float:
+        """The draft's file by the target's: about what a token costs where memory is the limit."""
+        target, *draft = (file.stat().st_size for file in self.files)
+        return min(1.0, sum(draft) / target)
+
+    @property
     def build(self) -> str:
         """Version and features of llama.cpp, in its own words."""
         from localspec.engine.llama import build_info  # noqa: PLC0415 - see `load`
@@ -190,11 +205,15 @@ class _Loader:
         model = self._model("target", self.files[0], self._config.engine.target)
         return self._context("target", model, self._config.engine.target)
 
-    def probe(self, target: Context) -> Shape:
-        """What this build's kernels allow; some seconds for a large model, kept in the profile."""
+    def probe(self, target: Context, costs: Costs) -> Shape:
+        """What this build's kernels allow; some seconds for a large model, kept in the profile.
+
+        Its forwards are the first that is known of the costs.
+        """
         self._on_progress("probe", 0.0)
+        timed = calibrate.Timed(target, costs.measured, time.perf_counter)
         kind = exactness.strict if self._config.engine.exactness == "strict" else exactness.standard
-        shape = kind(target, can_roll_back=target.can_roll_back())
+        shape = kind(timed, can_roll_back=target.can_roll_back())
         self._on_progress("probe", 1.0)
         return shape
 

@@ -28,10 +28,10 @@ USUAL = Facts(mode="auto", drafters=("lookup",), predicted_tokens=200)
         (replace(USUAL, predicted_tokens=SHORT_TOKENS - 1), "short-request"),
         (replace(USUAL, predicted_tokens=SHORT_TOKENS), "speculating"),
         (replace(USUAL, grammar_tokens=5), "short-request"),
-        (replace(USUAL, temperature=1.2, acceptance=0.2), "high-temperature"),
+        (replace(USUAL, temperature=1.2, acceptance=0.05), "high-temperature"),
         (replace(USUAL, temperature=1.2, acceptance=None), "speculating"),
         (replace(USUAL, temperature=1.2, acceptance=0.8), "speculating"),
-        (replace(USUAL, temperature=0.2, acceptance=0.2), "speculating"),
+        (replace(USUAL, temperature=0.2, acceptance=0.05), "speculating"),
     ],
 )
 def test_each_fact_leads_to_its_reason(facts: Facts, reason: Reason) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from localspec import drafters
 from localspec.drafters.lookup import LookupSession
+from localspec.engine.sampling import Sampler
 from localspec.errors import ConfigError
-from localspec.types import Ask, Draft, Signal
+from localspec.types import Ask, Draft, SamplingParams, Signal
 
 
 def ask(
@@ -29,7 +30,7 @@ def ask(
 
 def opened(prompt: Sequence[int]) -> LookupSession:
     """A session on `prompt`, opened as the engine opens it."""
-    session = drafters.load("lookup").open(0, prompt, None)  # type: ignore[arg-type]
+    session = drafters.load("lookup").open(0, prompt, Sampler(SamplingParams(temperature=0)))
     assert isinstance(session, LookupSession)
     return session
 

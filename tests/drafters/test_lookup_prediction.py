@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from localspec import drafters
 from localspec.drafters.lookup import LookupSession
-from localspec.types import Ask, Draft, Signal
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Draft, SamplingParams, Signal
 
 OLD = list(range(100, 160))
 DECOY = [1, OLD[20], 2, OLD[30], 3, OLD[25], 4]
@@ -25,7 +26,9 @@ def ask(session: LookupSession, budget: int = 8, prefix: Sequence[int] = ()) -> 
 
 def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
     """A session on both texts, opened as the engine opens it."""
-    session = drafters.load("lookup").open(0, prompt, None, prediction)  # type: ignore[arg-type]
+    session = drafters.load("lookup").open(
+        0, prompt, Sampler(SamplingParams(temperature=0)), prediction
+    )
     assert isinstance(session, LookupSession)
     return session
 
