@@ -123,7 +123,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         shape = profile.shape
         sources, off = loader.drafters(target, shape)
         for name, drafter in sources.items():
-            if not drafter.free:
+            if not drafter.free and loader.size_ratio:
                 profile.costs.expect_draft(name, loader.size_ratio)
         engine = Engine(
             target,
@@ -189,7 +189,7 @@ class _Loader:
 
     @property
     def size_ratio(self) -> float:
-        """The draft's file by the target's: about what a token costs where memory is the limit."""
+        """The draft's file by the target's, 0 without one: memory limits what a token costs."""
         target, *draft = (file.stat().st_size for file in self.files)
         return min(1.0, sum(draft) / target)
 
