@@ -26,7 +26,7 @@ from localspec.types import Draft, Signal, Token
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
 
 ADVANTAGE = 1.03
-"""A plan must promise this much over plain decoding: the best of noisy promises is an optimist."""
+"""A draft must promise this much over plain decoding: the best of noisy promises is an optimist."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _REPAID = 2.0
@@ -255,21 +255,23 @@ class Controller:
             self.costs.measured_draft(drafted.name, drafted.pending, drafted.depth, drafted.seconds)
         seconds = round_.target_seconds + round_.host_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted)
+        memories = [view.memory for view in round_.views if view.memory is not None]
+        together = sum(memory.staked is not None for memory in memories)
         for view, judged, committed in zip(
             round_.views, round_.judged, round_.committed, strict=True
         ):
             if view.memory is not None:
                 view.memory.advance(len(committed), seconds / self.costs.target(1))
-            self._settle(round_, view, judged)
+            self._settle(round_, view, judged, together)
             self._learn_acceptance(view, judged, committed)
         self._rounds += 1
         if self._rounds % _KEPT_ROUNDS == 0:
             self._prospects.clear()
 
-    def _settle(self, round_: Round, view: View, judged: Judged) -> None:
+    def _settle(self, round_: Round, view: View, judged: Judged, together: int) -> None:
         """What a session's neural draft proposed and really gave, for what it cost.
 
-        Sessions that drafted together share its forwards evenly. What the source had to catch up
+        Sessions that drafted `together` share its forwards evenly. What the source had to catch up
         with is no cost of this draft: it was weighed against the rest of the session before.
         """
         if view.memory is None:
@@ -283,8 +285,6 @@ class Controller:
         local = view.memory.local
         chances = [self.acceptance.estimate(signal, local) for signal in drafted]
         self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
-        memories = [other.memory for other in round_.views if other.memory is not None]
-        together = sum(memory.staked is not None for memory in memories)
         seconds = sum(
             self.costs.draft(each.name, min(each.pending, RECURRING_READS), each.depth)
             for each in round_.drafted

@@ -219,6 +219,27 @@ def test_the_verified_part_of_a_neural_draft_is_what_is_learned() -> None:
     assert learned[:, 1].max() > 0.01  # all four are of that level
 
 
+def test_sessions_that_draft_together_are_charged_alike() -> None:
+    """They share the draft's forwards; who is settled first does not matter."""
+    control = controller(Q4_0, step=0.2)
+    views = [
+        View(neural=(Neural("neural", 1),), budget=8, memory=control.open_session(), ease=0.95)
+        for _ in range(2)
+    ]
+    plans = control.plan(views)
+    assert [plan.extend for plan in plans] == ["neural", "neural"]
+    memories = [view.memory for view in views if view.memory is not None]
+    for memory in memories:
+        memory.stake(1.0, 30.0)  # the same promise, whichever was planned first
+    draft = chain([0.9, 0.9], "neural")
+    control.cut(views, [draft, draft])
+    drafted = (Drafted("neural", 2, 2, 0.02),)
+    judged = (Judged(draft, 1), Judged(draft, 1))
+    control.observe(Round(6, 0.08, 0.0005, drafted, tuple(views), judged, ((1, 7), (1, 7))))
+    first, second = memories
+    assert first.discount == pytest.approx(second.discount)
+
+
 def test_padding_is_filled_with_nodes() -> None:
     """Where rows come in fours anyway, nodes up to the next four cost nothing."""
     control = controller(Q4_K, multiple=4)
