@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from localspec import frames
 from localspec.config import Config, Engine, Placement
@@ -22,10 +24,15 @@ from localspec.protocol import (
     Generate,
     Heartbeat,
     Load,
+    Quit,
     Ready,
     Started,
 )
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.worker.assemble import Loaded
+from localspec.worker.service import Service
+
+E = TypeVar("E", bound=Event)
 
 GREEDY = SamplingParams(temperature=0)
 CONTEXT = 512
@@ -191,6 +198,44 @@ class Worker:
         self.process.wait()
         assert self.process.stderr is not None
         self.process.stderr.close()
+
+
+@dataclass
+class Script:
+    """A line that answers events with commands, and says Quit when nothing is left to do."""
+
+    first: Sequence[Command]
+    answers: Callable[[Event], Sequence[Command]] = lambda _: ()
+    tick_seconds: float = 0.001
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._commands: deque[Command] = deque(self.first)
+
+    def send(self, event: Event) -> None:
+        """Note it, and queue the answer."""
+        self.events.append(event)
+        self._commands.extend(self.answers(event))
+
+    def receive(self, wait_seconds: float) -> Command | None:
+        """The next command; Quit where a real line would wait."""
+        if self._commands:
+            return self._commands.popleft()
+        return Quit() if wait_seconds > 0 else None
+
+    def run(self, loaded: Loaded) -> Script:
+        """Serve it to its end, on a clock that moves a little each time it is read."""
+        ticks = itertools.count()
+        Service(loaded, self, lambda: next(ticks) * self.tick_seconds).run()
+        return self
+
+    def all(self, kind: type[E], id_: str | None = None) -> list[E]:
+        """The events of one kind, and of one request if it is named."""
+        return [
+            event
+            for event in self.events
+            if isinstance(event, kind) and (id_ is None or getattr(event, "id", None) == id_)
+        ]
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,16 @@ The line is scripted: it answers events with commands, and says Quit when nothin
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from worker_peer import CONTEXT, GREEDY, Files, load
+from worker_peer import CONTEXT, GREEDY, Files, Script, load
 
 from localspec.protocol import (
     Cancel,
     Command,
     Delta,
-    Event,
     Failed,
     Finished,
     Generate,
@@ -33,46 +30,10 @@ from localspec.protocol import (
 from localspec.types import SpeculationParams
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
-from localspec.worker.service import HEARTBEAT_SECONDS, Service
-
-E = TypeVar("E", bound=Event)
+from localspec.worker.service import HEARTBEAT_SECONDS
 
 PROMPT = "one two three one two three one"
 EAGLE = SpeculationParams(drafters=["eagle"])
-
-
-@dataclass
-class Script:
-    """A line that answers events with commands."""
-
-    first: Sequence[Command]
-    answers: Callable[[Event], Sequence[Command]] = lambda _: ()
-    tick_seconds: float = 0.001
-    events: list[Event] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._commands: deque[Command] = deque(self.first)
-
-    def send(self, event: Event) -> None:
-        """Note it, and queue the answer."""
-        self.events.append(event)
-        self._commands.extend(self.answers(event))
-
-    def receive(self, wait_seconds: float) -> Command | None:
-        """The next command; Quit where a real line would wait."""
-        if self._commands:
-            return self._commands.popleft()
-        return Quit() if wait_seconds > 0 else None
-
-    def run(self, loaded: Loaded) -> Script:
-        """Serve it to its end, on a clock that moves a little each time it is read."""
-        ticks = itertools.count()
-        Service(loaded, self, lambda: next(ticks) * self.tick_seconds).run()
-        return self
-
-    def all(self, kind: type[E]) -> list[E]:
-        """The events of one kind."""
-        return [event for event in self.events if isinstance(event, kind)]
 
 
 @pytest.fixture(scope="module")

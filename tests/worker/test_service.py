@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from worker_peer import GREEDY, Files, load
+from worker_peer import GREEDY, Files, Script, load
 
 from localspec.control.controller import Controller
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
 from localspec.protocol import (
     Cancel,
-    Command,
     Delta,
-    Event,
     Failed,
     Finished,
     Generate,
@@ -33,39 +30,6 @@ from localspec.types import Backend, Floats, Row, SpeculationParams
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
 from localspec.worker.service import HEARTBEAT_SECONDS, Service
-
-E = TypeVar("E", bound=Event)
-
-
-@dataclass
-class Script:
-    """A line that answers events with commands, and says Quit when nothing is left to do."""
-
-    first: Sequence[Command]
-    answers: Callable[[Event], Sequence[Command]] = lambda _: ()
-    events: list[Event] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._commands: deque[Command] = deque(self.first)
-
-    def send(self, event: Event) -> None:
-        """Note it, and queue the answer."""
-        self.events.append(event)
-        self._commands.extend(self.answers(event))
-
-    def receive(self, wait_seconds: float) -> Command | None:
-        """The next command; Quit where a real line would wait."""
-        if self._commands:
-            return self._commands.popleft()
-        return Quit() if wait_seconds > 0 else None
-
-    def all(self, kind: type[E], id_: str | None = None) -> list[E]:
-        """The events of one kind, and of one request if it is named."""
-        return [
-            event
-            for event in self.events
-            if isinstance(event, kind) and (id_ is None or getattr(event, "id", None) == id_)
-        ]
 
 
 def generate(id_: str, prompt: str = "hello", **fields: Any) -> Generate:
@@ -92,13 +56,6 @@ def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
             yield loaded
 
 
-def run(loaded: Loaded, script: Script) -> Script:
-    """Serve the script to its end, on a clock that moves a millisecond each time it is read."""
-    ticks = itertools.count()
-    Service(loaded, script, lambda: next(ticks) / 1000).run()
-    return script
-
-
 def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) -> None:
     """Target and draft model; and what was rehearsed in the last slot is in nobody's way."""
     costs = loaded.profile.costs
@@ -108,7 +65,7 @@ def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) ->
     for mode in ("off", "always"):
         how = SpeculationParams(mode=mode)
         both = [generate(name, max_tokens=12, speculation=how) for name in ("a", "b")]
-        script = run(loaded, Script(both))
+        script = Script(both).run(loaded)
         texts.append(
             [
                 [token for delta in script.all(Delta) if delta.id == id_ for token in delta.tokens]
@@ -120,14 +77,14 @@ def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) ->
 
 def test_a_step_gives_each_session_at_most_one_delta(loaded: Loaded) -> None:
     """Between two deltas of one request every other active request has had its turn."""
-    script = run(loaded, Script([generate("a", max_tokens=20), generate("b", max_tokens=20)]))
+    script = Script([generate("a", max_tokens=20), generate("b", max_tokens=20)]).run(loaded)
     order = [event.id for event in script.all(Delta)]
     assert order == ["a", "b"] * 20
 
 
 def test_requests_are_served_in_the_order_in_which_they_came(loaded: Loaded) -> None:
     """With two slots, five requests start in order, each as soon as a slot is free."""
-    script = run(loaded, Script([generate(str(index)) for index in range(5)]))
+    script = Script([generate(str(index)) for index in range(5)]).run(loaded)
     assert [event.id for event in script.all(Started)] == list("01234")
     assert [event.id for event in script.all(Finished)] == list("01234")
     busy = 0
@@ -139,13 +96,10 @@ def test_requests_are_served_in_the_order_in_which_they_came(loaded: Loaded) -> 
 def test_cancelling_in_prefill_frees_the_slot_within_two_steps(loaded: Loaded) -> None:
     """A long prompt is left behind at once, and what was waiting takes its place."""
     before = loaded.engine.steps
-    script = run(
-        loaded,
-        Script(
-            [generate("long", "x" * 480)],
-            lambda event: [Cancel("long")] if isinstance(event, Started) else [],
-        ),
-    )
+    script = Script(
+        [generate("long", "x" * 480)],
+        lambda event: [Cancel("long")] if isinstance(event, Started) else [],
+    ).run(loaded)
     last = script.all(Finished, "long")[0]
     assert last.reason == "cancelled"
     assert last.usage.completion_tokens == 0
@@ -156,14 +110,11 @@ def test_cancelling_in_prefill_frees_the_slot_within_two_steps(loaded: Loaded) -
 
 def test_cancelling_in_the_middle_leaves_a_bystander_alone(loaded: Loaded) -> None:
     """The cancelled stream ends within two more deltas; the other's text is what it always was."""
-    alone = run(loaded, Script([generate("b", max_tokens=20)]))
-    script = run(
-        loaded,
-        Script(
-            [generate("a", "other", max_tokens=20), generate("b", max_tokens=20)],
-            lambda event: [Cancel("a")] if isinstance(event, Delta) and event.id == "a" else [],
-        ),
-    )
+    alone = Script([generate("b", max_tokens=20)]).run(loaded)
+    script = Script(
+        [generate("a", "other", max_tokens=20), generate("b", max_tokens=20)],
+        lambda event: [Cancel("a")] if isinstance(event, Delta) and event.id == "a" else [],
+    ).run(loaded)
     assert [e.reason for e in script.all(Finished)] == ["cancelled", "length"]
     assert 1 <= len(script.all(Delta, "a")) <= 2
     assert [e.text for e in script.all(Delta, "b")] == [e.text for e in alone.all(Delta)]
@@ -171,9 +122,7 @@ def test_cancelling_in_the_middle_leaves_a_bystander_alone(loaded: Loaded) -> No
 
 def test_cancelling_in_the_queue_never_starts(loaded: Loaded) -> None:
     """A waiting request is told that it is over; those around it are served."""
-    script = run(
-        loaded, Script([*(generate(id_) for id_ in "abcd"), Cancel("c"), Cancel("nobody")])
-    )
+    script = Script([*(generate(id_) for id_ in "abcd"), Cancel("c"), Cancel("nobody")]).run(loaded)
     assert [event.id for event in script.all(Started)] == list("abd")
     cancelled = script.all(Finished, "c")
     assert [event.reason for event in cancelled] == ["cancelled"]
@@ -182,13 +131,10 @@ def test_cancelling_in_the_queue_never_starts(loaded: Loaded) -> None:
 
 def test_quit_ends_open_requests_with_an_error_and_says_goodbye(loaded: Loaded) -> None:
     """Nobody is left without a last word, neither active nor waiting."""
-    script = run(
-        loaded,
-        Script(
-            [generate(id_, max_tokens=300) for id_ in "abc"],
-            lambda event: [Quit()] if isinstance(event, Delta) else [],
-        ),
-    )
+    script = Script(
+        [generate(id_, max_tokens=300) for id_ in "abc"],
+        lambda event: [Quit()] if isinstance(event, Delta) else [],
+    ).run(loaded)
     assert [(event.id, event.code) for event in script.all(Failed)] == [
         (id_, "server_shutdown") for id_ in "cab"
     ]
@@ -249,7 +195,7 @@ def test_an_engine_that_fails_tells_every_request_and_is_not_used_again(
     )
     script = Script([generate(id_) for id_ in "abc"])
     with pytest.raises(EngineError, match="out of memory"):
-        run(replace(loaded, engine=engine), script)
+        script.run(replace(loaded, engine=engine))
     assert sorted(event.id for event in script.all(Failed)) == list("abc")
     assert {event.code for event in script.all(Failed)} == {"engine_error"}
     assert not script.all(Goodbye)
@@ -258,7 +204,7 @@ def test_an_engine_that_fails_tells_every_request_and_is_not_used_again(
 def test_a_second_load_is_an_error_of_the_protocol(loaded: Loaded, files: Files) -> None:
     """A worker hosts one model for its whole life."""
     with pytest.raises(EngineError, match="one model"):
-        run(loaded, Script([load(files)]))
+        Script([load(files)]).run(loaded)
 
 
 def test_loading_reports_progress_and_keeps_what_it_measured(
