@@ -94,8 +94,9 @@ def physical_cores() -> int:
 class Model:
     """Weights and vocabulary of one GGUF. Outlives its contexts; `close` frees it."""
 
-    def __init__(self, handle: object, buffers: list[Buffer]) -> None:
+    def __init__(self, handle: object, buffers: list[Buffer], *, on_cpu: bool) -> None:
         self._handle = handle
+        self.on_cpu = on_cpu
         self._vocab = native.llama_model_get_vocab(handle)
         self.buffers = buffers
         self.n_vocab: int = native.llama_vocab_n_tokens(self._vocab)
@@ -156,7 +157,8 @@ class Model:
                 f"{path.name} could not be loaded: {_log.why()}.",
                 fix="Run `localspec models show` on it; pull or quantize it again.",
             )
-        return cls(handle, _log.take_buffers())
+        on_cpu = placement.gpu_layers == 0 or not native.llama_supports_gpu_offload()
+        return cls(handle, _log.take_buffers(), on_cpu=on_cpu)
 
     def close(self) -> None:
         """Free the weights. Contexts on this model must be closed before."""
