@@ -280,7 +280,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent about once a second by the engine's own thread: health means that `steps` moves.
 
     `routing` counts finished requests by the router's reason. `draft_ms` is what one drafted token
-    costs of each source that is not free, `host_ms` the rest of a round.
+    costs of each source that is not free, `host_ms` the rest of a round. The `far` ones are those
+    behind `far_tokens` tokens of text. `measuring`: costs are still to be measured, in pauses.
     """
 
     steps: int
@@ -295,6 +296,10 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     cost_ms_by_rows: dict[int, float]
     draft_ms: dict[str, float] = {}
     host_ms: float = 0.0
+    far_tokens: int = 0
+    far_ms_by_rows: dict[int, float] = {}
+    far_draft_ms: dict[str, float] = {}
+    measuring: bool = False
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

@@ -5,7 +5,7 @@ Every sentence follows from a figure that is shown with it; nothing measured, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,8 +24,11 @@ SHORT_SHARE = 0.5
 MANY_REQUESTS = 20
 
 
+_NO_FAR: Mapping[int, float] = {}
+
+
 class Stair(msgspec.Struct, frozen=True):
-    """One row count: its cost, relative to one row too.
+    """One row count: its cost, relative to one row too, and behind a long text.
 
     A round of so many rows is faster than plain decoding when it commits more than `relative`
     tokens, drafting left aside. `edge`: each of these rows is cheaper than of any fewer, and one
@@ -36,12 +39,14 @@ class Stair(msgspec.Struct, frozen=True):
     ms: float
     relative: float
     edge: bool
+    far_ms: float
 
 
 class Learned(msgspec.Struct, frozen=True):
     """What the daemon knows of one model; None and empty where it has not measured yet."""
 
     model: str
+    far_tokens: int
     stairs: list[Stair]
     acceptance: dict[str, tuple[int, int]]
     tokens_per_second: float | None
@@ -58,10 +63,12 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
         weight_types: Element types of the target's weights, the one with most bytes first.
         has_gpu: A GPU of this machine is known to its system.
     """
-    stairs = treads(staircase(model))
+    far_tokens = model.get("far_tokens") or 0
+    stairs = treads(staircase(model), dict(staircase(model, far_tokens)))
     drafted, accepted = model.get("drafted") or {}, model.get("accepted") or {}
     return Learned(
         model=model["name"],
+        far_tokens=far_tokens,
         stairs=stairs,
         acceptance={name: (accepted.get(name, 0), count) for name, count in drafted.items()},
         tokens_per_second=model.get("tokens_per_second") or None,
@@ -84,8 +91,11 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
     )
 
 
-def treads(costs: Sequence[tuple[int, float]]) -> list[Stair]:
-    """The staircase with its edges; empty unless one row was measured, which all is relative to."""
+def treads(costs: Sequence[tuple[int, float]], far: Mapping[int, float] = _NO_FAR) -> list[Stair]:
+    """The staircase with its edges; empty unless one row was measured, which all is relative to.
+
+    `far` are costs of the same rows behind a long text.
+    """
     if not costs or costs[0][0] != 1:
         return []
     one = costs[0][1]
@@ -95,7 +105,7 @@ def treads(costs: Sequence[tuple[int, float]]) -> list[Stair]:
         following = costs[place + 1][1] if place + 1 < len(costs) else float("inf")
         edge = ms / rows < cheapest and following >= SAME_TREAD * ms
         cheapest = min(cheapest, ms / rows)
-        stairs.append(Stair(rows, ms, ms / one, edge))
+        stairs.append(Stair(rows, ms, ms / one, edge, far.get(rows, ms)))
     return stairs
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
-from localspec.bench.results import staircase
+from localspec.bench.results import draft_ms, staircase
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Prices:
     row_multiple: int = 1
 
     @classmethod
-    def of(cls, model: Mapping[str, Any]) -> Self | None:
-        """Those in a model's status; None where it has measured no staircase."""
-        stairs = staircase(dict(model))
+    def of(cls, model: Mapping[str, Any], cells: float = 0) -> Self | None:
+        """Those in a model's status behind so many tokens; None where it has no staircase."""
+        stairs = staircase(model, cells)
         if not stairs:
             return None
         return cls(
             stairs,
-            model.get("draft_ms") or {},
+            draft_ms(model, cells),
             model.get("host_ms") or 0.0,
             model.get("row_multiple") or 1,
         )

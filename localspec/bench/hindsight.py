@@ -82,7 +82,15 @@ def _replay(arm: Arm, prompt: str, turn: int, messages: Sequence[Json], text: st
     except RequestError:
         return None
     told = msgspec.convert(answer, Replayed)
-    return Replay(prompt, turn, told.tokens, told.max_draft, told.drafters, predicts=bool(expected))
+    return Replay(
+        prompt,
+        turn,
+        told.tokens,
+        told.max_draft,
+        told.drafters,
+        predicts=bool(expected),
+        prompt_tokens=told.prompt_tokens,
+    )
 
 
 def bounds(results: Results) -> dict[str, dict[str, float]]:
@@ -91,14 +99,14 @@ def bounds(results: Results) -> dict[str, dict[str, float]]:
     The first token of an answer is the prompt's and counts neither here nor in a measured ratio.
     Empty where no replay or no staircase is there.
     """
-    prices = Prices.of(results.model)
-    if prices is None:
-        return {}
     found: dict[str, dict[str, float]] = {}
     for arm in results.arms:
         drafters = _drafters(arm, results)
         totals: dict[str, list[float]] = {}
         for replay in _told(results.replays, predicting=arm == PREDICTION) if drafters else ():
+            prices = Prices.of(results.model, replay.prompt_tokens + replay.tokens / 2)
+            if prices is None:
+                return {}
             total = totals.setdefault(replay.prompt, [0.0, 0.0])
             total[0] += plain_ms(replay.tokens - 1, prices)
             total[1] += _best_ms(replay, drafters, prices)

@@ -38,7 +38,7 @@ def html(results: Results, summary: Summary) -> str:
     """The whole page."""
     figures = [
         ("Speed-up per slice", plots.speedups(summary)),
-        ("Cost of one forward", plots.cost_staircase(staircase(results.model))),
+        ("Cost of one forward", plots.cost_staircase(_stairs(results))),
         ("Acceptance by position", plots.acceptance(summary)),
         ("Predicted against observed acceptance", plots.reliability(summary)),
     ]
@@ -52,6 +52,13 @@ def html(results: Results, summary: Summary) -> str:
         f"<title>LocalSpec bench</title><style>{_colours()}{STYLE}</style>"
         f'<h1>LocalSpec bench</h1><ul class="facts">{facts}</ul>{drawn}{written}</html>\n'
     )
+
+
+def _stairs(results: Results) -> dict[str, list[tuple[int, float]]]:
+    stairs = {"at the beginning of a text": staircase(results.model)}
+    if behind := results.model.get("far_tokens"):
+        stairs[f"behind {behind} tokens"] = staircase(results.model, behind)
+    return stairs
 
 
 def _colours() -> str:

@@ -6,7 +6,7 @@ Colours are classes `c0`, `c1` ... of the page; text and lines take the page's t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -122,12 +122,16 @@ def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
     )
 
 
-def cost_staircase(stairs: Sequence[tuple[int, float]]) -> str:
-    """Milliseconds of a forward by its rows; "" with fewer than two measured."""
-    if len(stairs) < 2:  # noqa: PLR2004  a point is no curve
+def cost_staircase(stairs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Milliseconds of a forward by its rows, by what it is called; "" with fewer than two rows."""
+    lines = [
+        Line(name, [(float(rows), ms) for rows, ms in each])
+        for name, each in stairs.items()
+        if len(each) > 1  # a point is no curve
+    ]
+    if not lines:
         return ""
-    line = Line("one forward of the target", [(float(rows), ms) for rows, ms in stairs])
-    return _curves([line], "rows in one forward", "milliseconds", lambda value: f"{value:g}")
+    return _curves(lines, "rows in one forward", "milliseconds", lambda value: f"{value:g}")
 
 
 def acceptance(summary: Summary) -> str:

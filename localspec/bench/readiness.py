@@ -10,17 +10,14 @@ from pathlib import Path
 
 from localspec.bench.arms import Arm
 from localspec.bench.measure import ask
-from localspec.bench.results import Settings, staircase
+from localspec.bench.results import Settings
 from localspec.client import Client, Json
 from localspec.errors import DaemonError
 
 WARM_TOKENS = 48
 WARM = "List the whole numbers from 1 to 40 with a comma between them, then do it once more."
 
-SETTLED_SECONDS = 3.0
-"""The daemon measures its costs in pauses, a row count in well under a second; longer without a new
-one means that it is done."""
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.25
 
 
@@ -49,15 +46,10 @@ def warm(arms: Sequence[Arm], settings: Settings) -> None:
 
 
 def settled(client: Client, name: str) -> Json:
-    """The model's status once its staircase stopped growing, or after PATIENCE_SECONDS."""
-    began = changed = time.monotonic()
-    model = model_of(client, name)
-    while time.monotonic() - changed < SETTLED_SECONDS:
+    """The model's status once its costs are measured, or after PATIENCE_SECONDS."""
+    began = time.monotonic()
+    while (model := model_of(client, name)).get("measuring"):
         time.sleep(POLL_SECONDS)
-        newer = model_of(client, name)
-        if len(staircase(newer)) != len(staircase(model)):
-            changed = time.monotonic()
-        model = newer
         if time.monotonic() - began > PATIENCE_SECONDS:
             break
     return model

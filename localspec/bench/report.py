@@ -211,11 +211,15 @@ def _reliability(summary: Summary) -> Table:
 
 
 def _staircase(results: Results) -> Table:
-    stairs = staircase(results.model)
+    stairs, behind = staircase(results.model), results.model.get("far_tokens") or 0
+    far = staircase(results.model, behind)
     return Table(
         "Cost of one forward by rows",
-        ["rows", "ms", "relative to the fewest", "ms per row"],
-        [[str(n), f"{ms:.1f}", f"{ms / stairs[0][1]:.2f}", f"{ms / n:.1f}"] for n, ms in stairs],
+        ["rows", "ms", "relative to the fewest", "ms per row", f"ms behind {behind} tokens"],
+        [
+            [str(n), f"{ms:.1f}", f"{ms / stairs[0][1]:.2f}", f"{ms / n:.1f}", f"{slow:.1f}"]
+            for (n, ms), (_, slow) in zip(stairs, far, strict=True)
+        ],
         "As the daemon measured it. A round that verifies n - 1 drafted tokens has n rows.",
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -62,6 +64,7 @@ class Replay(msgspec.Struct, frozen=True):
     """One text of plain's, led through the engine again: what each drafter would have proposed.
 
     A round drafts at most `max_draft` tokens. `predicts`: the drafters were given a prediction.
+    The text followed `prompt_tokens` tokens.
     """
 
     prompt: str
@@ -70,6 +73,7 @@ class Replay(msgspec.Struct, frozen=True):
     max_draft: int
     drafters: dict[str, Trace]
     predicts: bool = False
+    prompt_tokens: int = 0
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -111,10 +115,25 @@ class Results(msgspec.Struct, frozen=True):
         ]
 
 
-def staircase(model: dict[str, Any]) -> list[tuple[int, float]]:
-    """(rows, milliseconds) of the target's forward, ascending, from a model's status."""
-    costs = model.get("cost_ms_by_rows") or {}
-    return sorted((int(rows), float(ms)) for rows, ms in costs.items())
+def staircase(model: Mapping[str, Any], cells: float = 0) -> list[tuple[int, float]]:
+    """(rows, milliseconds) of the target's forward behind so many tokens, ascending in rows.
+
+    From a model's status, on the line between what it says of near and far.
+    """
+    near, far = model.get("cost_ms_by_rows") or {}, model.get("far_ms_by_rows") or {}
+    return sorted((int(rows), ms) for rows, ms in _behind(model, near, far, cells).items())
+
+
+def draft_ms(model: Mapping[str, Any], cells: float = 0) -> dict[str, float]:
+    """What one drafted token costs there, of each source that is not free."""
+    return _behind(model, model.get("draft_ms") or {}, model.get("far_draft_ms") or {}, cells)
+
+
+def _behind(
+    model: Mapping[str, Any], near: Mapping[str, float], far: Mapping[str, float], cells: float
+) -> dict[str, float]:
+    share = cells / (model.get("far_tokens") or math.inf)
+    return {name: ms + share * (far.get(name, ms) - ms) for name, ms in near.items()}
 
 
 def rate(answers: list[Answer]) -> float | None:

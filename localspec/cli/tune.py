@@ -37,16 +37,23 @@ def tune(*, model: str | None, as_json: bool, no_spawn: bool) -> None:
 def _tell_learned(learned: advice.Learned) -> None:
     click.echo(render.printable(learned.model))
     rows = [
-        [str(stair.rows), f"{stair.ms:.1f}", f"{stair.relative:.2f}", "edge" * stair.edge]
+        [
+            str(stair.rows),
+            f"{stair.ms:.1f}",
+            f"{stair.relative:.2f}",
+            f"{stair.far_ms:.1f}",
+            "edge" * stair.edge,
+        ]
         for stair in learned.stairs
     ]
+    behind = f"ms behind {learned.far_tokens} tokens"
     note = (
         "A round of n rows beats plain if it commits more tokens than its relative cost.\n"
         "Edges are the row counts worth filling: cheaper by the row than any fewer, dearer after."
     )
     if rows:
         measuring.show(
-            report.Table("Cost of one forward", ["rows", "ms", "relative", ""], rows, note)
+            report.Table("Cost of one forward", ["rows", "ms", "relative", behind, ""], rows, note)
         )
     for name, (accepted, drafted) in learned.acceptance.items():
         if drafted:

@@ -34,7 +34,8 @@ _REPAID = 2.0
 _GRAIN = 0.04
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
-
+_CELLS_GRAIN = 256
+"""And for texts that differ in length by less than this."""
 
 _NONE = Draft()
 
@@ -67,7 +68,7 @@ class Controller:
         self.costs = costs
         self.acceptance = acceptance
         self._multiple = multiple
-        self._prospects: dict[tuple[str, int, int], Prospect] = {}
+        self._prospects: dict[tuple[str, int, int, int], Prospect] = {}
         self._rounds = 0
 
     def open_session(self) -> Memory:
@@ -93,21 +94,22 @@ class Controller:
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
-        plain = len(views) / self._seconds(max(1, len(views) * self._multiple))
+        looks = self._multiple * sum(view.cells for view in views)
+        rows = max(1, len(views) * self._multiple)
+        plain = len(views) / (self.costs.target(rows, looks) + self.costs.host_seconds)
         paces = [view.memory.pace if view.memory is not None else 0.0 for view in views]
         pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
         return max(plain, pace)
-
-    def _seconds(self, rows: int) -> float:
-        return self.costs.target(rows) + self.costs.host_seconds
 
     def _extra_rows(self, nodes: int) -> int:
         """Rows that a draft of `nodes` adds to a session's own, padding included."""
         return -(-(1 + nodes) // self._multiple) * self._multiple - self._multiple
 
-    def _price(self, rows: int, nodes: int, rate: float) -> float:
+    def _price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
         """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
-        return rate * (self.costs.target(rows + self._extra_rows(nodes)) - self.costs.target(rows))
+        extra = self._extra_rows(nodes)
+        costs = self.costs
+        return rate * (costs.target(rows + extra, extra * cells) - costs.target(rows))
 
     def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> _Option:
         """The option of most worth.
@@ -119,14 +121,14 @@ class Controller:
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
-        copies = (self._copy(chain, survival, rows, rate) for chain, survival in chains)
+        copies = (self._copy(chain, survival, rows, rate, view.cells) for chain, survival in chains)
         free = max(copies, key=_worth, default=_Option())
         neural = max(self._neural(view, chains, rows, rate), key=_worth, default=None)
         if neural is None or neural.extend is None:
             return free
         lead = neural.worth - memory.discount - max(free.worth, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
-        backlog = self._backlog_seconds(neural.extend)
+        backlog = self._backlog_seconds(neural.extend, view.cells)
         lasts = view.remaining / rate
         if (lead > 0 and _REPAID * backlog <= memory.saving * lasts) or (
             view.always and not free.base.tokens
@@ -135,12 +137,14 @@ class Controller:
             return neural
         return free
 
-    def _copy(self, chain: Draft, survival: Sequence[float], rows: int, rate: float) -> _Option:
+    def _copy(
+        self, chain: Draft, survival: Sequence[float], rows: int, rate: float, cells: int
+    ) -> _Option:
         """A free chain cut where it is worth most, at least one node; `base` is all of it."""
         gain, best = 0.0, (-math.inf, 0.0, 0)
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            best = max(best, (gain - self._price(rows, nodes, rate), gain, nodes))
+            best = max(best, (gain - self._price(rows, nodes, rate, cells), gain, nodes))
         return _Option(chain, None, *best)
 
     def _neural(
@@ -155,42 +159,42 @@ class Controller:
             return
         ease = _ease(view)
         for source in view.neural:
-            prospect = self._prospect(source.name, rows, rate)
+            prospect = self._prospect(source.name, rows, rate, view.cells)
             reads = min(source.pending, RECURRING_READS)
-            price = rate * self.costs.draft(source.name, reads, 0)
+            price = rate * self.costs.draft(source.name, reads, 0, view.cells)
             worth, gain = prospect.ahead(ease)
             yield _Option(_NONE, source, worth - price, gain, round(gain) + 1)
             for chain, survival in chains:
                 for nodes in _joints(survival, ease):
                     if nodes < min(view.budget, DEPTH):
-                        price = rate * self.costs.draft(source.name, reads + nodes, 0)
+                        price = rate * self.costs.draft(source.name, reads + nodes, 0, view.cells)
                         worth, gain = prospect.ahead(ease, survival[:nodes])
                         base = chain.head(nodes)
                         yield _Option(base, source, worth - price, gain, round(gain) + 1)
 
-    def _prospect(self, name: str, rows: int, rate: float) -> Prospect:
+    def _prospect(self, name: str, rows: int, rate: float, cells: int) -> Prospect:
         """The solved stopping problem of a source, for this decode and about this rate."""
-        grain = round(math.log(rate) / _GRAIN)
-        key = name, rows, grain
+        grain, span = round(math.log(rate) / _GRAIN), cells // _CELLS_GRAIN
+        key = name, rows, grain, span
         found = self._prospects.get(key)
         if found is None:
-            about = math.exp(grain * _GRAIN)
-            prices = [self._price(rows, nodes, about) for nodes in range(DEPTH + 1)]
-            step = about * self.costs.draft(name, 1, 1)
+            about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN + _CELLS_GRAIN // 2
+            prices = [self._price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
+            step = about * self.costs.draft(name, 1, 1, cells)
             found = solve(self.acceptance.outlook(name), np.array(prices), step)
             self._prospects[key] = found
         return found
 
-    def _backlog_seconds(self, source: Neural) -> float:
+    def _backlog_seconds(self, source: Neural, cells: int) -> float:
         backlog = max(0, source.pending - RECURRING_READS)
-        return self.costs.draft(source.name, backlog + 1, 0)
+        return self.costs.draft(source.name, backlog + 1, 0, cells)
 
     def _as_plan(self, view: View, option: _Option, rows: int, rate: float) -> Plan:
         if option.extend is None:
             return Plan(option.base, None, 0, _never)
         name = option.extend.name
         local = _local(view)
-        prospect = self._prospect(name, rows, rate)
+        prospect = self._prospect(name, rows, rate, view.cells)
         based = self.acceptance.survival(option.base.signals, local)
 
         def worth(signals: Sequence[Signal]) -> bool:
@@ -227,20 +231,24 @@ class Controller:
         extra = self._extra_rows
         rows = other_rows + sum(self._multiple + extra(count) for count in counts)
         rate = self._rate(views)
+        looks = sum(extra(count) * view.cells for view, count in zip(views, counts, strict=True))
         gain = sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
         margin = (ADVANTAGE - 1) * len(views)
-        best, chosen = gain - rate * self.costs.target(max(rows, 1)) + margin, list(counts)
+        best = gain - rate * self.costs.target(max(rows, 1), looks) + margin
+        chosen = list(counts)
         heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
         heapq.heapify(heap)
         while heap:
             falling, index = heapq.heappop(heap)
             count = counts[index]
             gain -= falling
-            rows += extra(count + 1) - extra(count)
+            more = extra(count + 1) - extra(count)
+            rows += more
+            looks += more * views[index].cells
             counts[index] = count + 1
             if count + 1 < len(survivals[index]):
                 heapq.heappush(heap, (-survivals[index][count + 1], index))
-            worth = gain - rate * self.costs.target(rows)
+            worth = gain - rate * self.costs.target(rows, looks)
             if worth > best:
                 best, chosen = worth, list(counts)
         return chosen
@@ -249,10 +257,16 @@ class Controller:
 
     def observe(self, round_: Round) -> None:
         """Learn from one round; nothing in it may belong to a decode that also prefilled."""
-        self.costs.measured(round_.rows, round_.target_seconds)
+        looks = sum(
+            (self._multiple + self._extra_rows(len(judged.draft))) * view.cells
+            for view, judged in zip(round_.views, round_.judged, strict=True)
+        )
+        self.costs.measured(round_.rows, round_.target_seconds, looks)
         self.costs.measured_host(round_.host_seconds)
         for drafted in round_.drafted:
-            self.costs.measured_draft(drafted.name, drafted.pending, drafted.depth, drafted.seconds)
+            self.costs.measured_draft(
+                drafted.name, drafted.pending, drafted.depth, drafted.seconds, drafted.cells
+            )
         seconds = round_.target_seconds + round_.host_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted)
         memories = [view.memory for view in round_.views if view.memory is not None]
@@ -286,12 +300,13 @@ class Controller:
         chances = [self.acceptance.estimate(signal, local) for signal in drafted]
         self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
         seconds = sum(
-            self.costs.draft(each.name, min(each.pending, RECURRING_READS), each.depth)
+            self.costs.draft(each.name, min(each.pending, RECURRING_READS), each.depth, each.cells)
             for each in round_.drafted
             if each.name in names
         )
         rows = max(1, round_.rows - len(judged.draft))
-        rise = self.costs.target(round_.rows) - self.costs.target(rows)
+        looks = self._extra_rows(len(judged.draft)) * view.cells
+        rise = self.costs.target(round_.rows, looks) - self.costs.target(rows)
         view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:

@@ -100,8 +100,8 @@ class View:
     `free` holds one chain per free source with something to say, `budget` the most nodes that may
     be drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there
     is a draft. `ease` is the mean probability that the target lately gave its own tokens, if that
-    is known: it tells, before a draft model has read anything, whether it would agree. `key` is the
-    caller's own.
+    is known: it tells, before a draft model has read anything, whether it would agree. `cells` are
+    the tokens before the draft, which every row of it looks back on. `key` is the caller's own.
     """
 
     free: tuple[Draft, ...] = ()
@@ -111,6 +111,7 @@ class View:
     always: bool = False
     memory: Memory | None = None
     ease: float | None = None
+    cells: int = 0
     key: Any = None
 
 
@@ -129,12 +130,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """What one source's drafting cost: `depth` forwards after reading `pending` tokens."""
+    """What one source's drafting cost: `depth` forwards after reading `pending` tokens.
+
+    `cells` are the tokens that its sessions had before them, all together.
+    """
 
     name: str
     pending: int
     depth: int
     seconds: float
+    cells: int = 0
 
 
 @dataclass(frozen=True, slots=True)

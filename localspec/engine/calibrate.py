@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from localspec.control.round import Drafted
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Backend, Draft, Drafter, Floats, Row, SamplingParams
+from localspec.types import (
+    Ask,
+    Backend,
+    Draft,
+    Drafter,
+    Floats,
+    Row,
+    SamplingParams,
+    Token,
+)
 
+FAR_TOKENS = 1024
+"""What a far measurement looks back on: enough that attention shows, read in some seconds."""
+_FAR_ROWS = (1, 4, 16)
+_CHUNK_ROWS = 64
+"""Rows of one forward while that is read: requests may wait for it."""
 _READ_TOKENS, _STEPS = 64, 4
 """A rehearsed draft reads so many tokens, and then drafts so many without reading."""
 
 
 class Timed:
-    """A target whose forwards are told to `measured`, as rows and seconds, while it is probed."""
+    """A target whose forwards are told to `measured`, as `Costs.measured` takes them."""
 
     def __init__(
         self,
         target: Backend,
-        measured: Callable[[int, float], None],
+        measured: Callable[[int, float, float], None],
         clock: Callable[[], float],
     ) -> None:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
@@ -29,7 +44,7 @@ class Timed:
         """As the target does."""
         began = self._clock()
         logits = self._target.decode(rows)
-        self._measured(len(rows), self._clock() - began)
+        self._measured(len(rows), self._clock() - began, sum(row.position for row in rows))
         return logits
 
     def truncate(self, slot: int, length: int) -> None:
@@ -37,10 +52,18 @@ class Timed:
         self._target.truncate(slot, length)
 
 
+class Forward(NamedTuple):
+    """One forward of the target, as `Costs.measured` takes it."""
+
+    rows: int
+    seconds: float
+    looks: int
+
+
 def measurements(
     target: Backend, row_counts: Sequence[int], repeats: int, slot: int, clock: Callable[[], float]
-) -> Iterator[tuple[int, float]]:
-    """Forwards of each row count, interleaved, as (rows, seconds); one forward for each `next`.
+) -> Iterator[Forward]:
+    """Forwards of each row count, interleaved; one forward for each `next`.
 
     `slot` must be free while an item is computed, and is left empty. The first forward of all warms
     up and is not given.
@@ -49,33 +72,86 @@ def measurements(
     for repeat in range(repeats + 1):
         for rows in fitting if repeat else fitting[:1]:
             target.truncate(slot, 0)
-            began = clock()
-            target.decode([Row(0, index, slot, wants_logits=True) for index in range(rows)])
-            seconds = clock() - began
+            forward = _forward(target, slot, 0, rows, clock)
             target.truncate(slot, 0)
             if repeat:
-                yield rows, seconds
+                yield forward
+
+
+def far_tokens(target: Backend) -> int:
+    """How many tokens the rows of a far measurement look back on."""
+    return max(0, min(FAR_TOKENS, target.context - max(_FAR_ROWS)))
+
+
+def far_measurements(
+    target: Backend,
+    repeats: int,
+    slot: int,
+    clock: Callable[[], float],
+    used: Callable[[], int],
+) -> Iterator[Forward]:
+    """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
+
+    `slot` must be free while an item is computed. `used` gives another number once somebody else
+    used the target: the tokens are read again then. At the end the slot is left empty.
+    """
+    far = far_tokens(target)
+    wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
+    held, known = 0, used()
+    while wanted:
+        if used() != known:
+            held, known = 0, used()
+        target.truncate(slot, held)
+        reading = min(far - held, _CHUNK_ROWS, target.max_rows)
+        forward = _forward(target, slot, held, reading or wanted.pop(0), clock)
+        held += reading
+        target.truncate(slot, held if wanted else 0)
+        yield forward
+
+
+def _forward(
+    target: Backend, slot: int, held: int, rows: int, clock: Callable[[], float]
+) -> Forward:
+    places = range(held, held + rows)
+    began = clock()
+    target.decode([Row(0, place, slot, wants_logits=True) for place in places])
+    return Forward(rows, clock() - began, sum(places))
 
 
 def rehearsals(
     drafter: Drafter, repeats: int, slot: int, clock: Callable[[], float]
 ) -> Iterator[Drafted]:
-    """Drafts that nobody verifies; one for each `next`. The first of all warms up and is not given.
+    """Drafts that nobody verifies, and what is read for them; one for each `next`.
 
-    `slot` must be free while an item is computed. What the drafter keeps of it is a text like any
-    other that ended there.
+    After short texts, each read anew, and after a long one. The first of all warms up and is not
+    given. `slot` must be free while an item is computed. What the drafter keeps of it is a text
+    like any other that ended there.
     """
-    sampler = Sampler(SamplingParams(temperature=0.0))
     for repeat in range(repeats + 1):
-        session = drafter.open(slot, [repeat] + [0] * (_READ_TOKENS - 1), sampler)
-        for depth in (1, _STEPS):
-            pending = max(1, session.pending)
-            began = clock()
-            (draft,) = drafter.propose([Ask(session, Draft(), depth, _always)])
-            seconds = clock() - began
-            if repeat and draft:
-                yield Drafted(drafter.name, pending, len(draft), seconds)
-        session.close()
+        drafts = _rehearse(drafter, slot, [repeat] + [0] * (_READ_TOKENS - 1), 1, clock)
+        for drafted in drafts:
+            if repeat:
+                yield drafted
+    yield from _rehearse(drafter, slot, [repeats + 1] + [0] * (FAR_TOKENS - 1), repeats, clock)
+
+
+def _rehearse(
+    drafter: Drafter, slot: int, text: list[Token], repeats: int, clock: Callable[[], float]
+) -> Iterator[Drafted]:
+    """Read the text, then draft some tokens after it, `repeats` times."""
+    session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
+    depths = [_STEPS] * repeats
+    while depths:
+        pending = session.pending
+        depth = 1 if pending > 1 else depths.pop()
+        began = clock()
+        (draft,) = drafter.propose([Ask(session, Draft(), depth, _always)])
+        seconds = clock() - began
+        read, cells = pending - session.pending, len(text) - session.pending
+        if read == 0 and not draft:
+            break  # it has no room for this text
+        yield Drafted(drafter.name, max(1, read), len(draft), seconds, cells)
+    session.close()
 
 
 def _always(_signals: object) -> bool:

@@ -113,7 +113,11 @@ class Drafting:
         tails = self._ask(name, asks, sessions)
         seconds = self._clock() - began
         read = pending - sum(ask.session.pending for ask in asks)
-        return tails, Drafted(name, read, max(map(len, tails)), seconds)
+        cells = sum(
+            len(session.tokens) - ask.session.pending
+            for session, ask in zip(sessions, asks, strict=True)
+        )
+        return tails, Drafted(name, read, max(map(len, tails)), seconds, cells)
 
     def _view(self, session: Session, context: int) -> View:
         wish = session.request.speculation
@@ -138,6 +142,7 @@ class Drafting:
             always=wish.mode == "always",
             memory=session.memory,
             ease=session.ease,
+            cells=session.cached,
         )
 
     def _ask(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:

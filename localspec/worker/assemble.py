@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +57,7 @@ class Loaded:
     profile: Profile
     _parts: ExitStack
     _measuring: Iterator[None]
+    measuring: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
 
@@ -72,17 +73,17 @@ class Loaded:
         self.profile.save()
         self._parts.close()
 
-    def cost_ms_by_rows(self) -> dict[int, float]:
-        """The target's measured staircase."""
+    def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
+        """The target's measured staircase behind so many tokens."""
         return {
             rows: round(seconds * 1000, 3)
-            for rows, seconds in self.profile.costs.measured_rows().items()
+            for rows, seconds in self.profile.costs.measured_rows(cells).items()
         }
 
-    def draft_ms(self) -> dict[str, float]:
+    def draft_ms(self, cells: int = 0) -> dict[str, float]:
         """What one more drafted token costs of each source that is not free; a guess at first."""
         return {
-            name: round(self.profile.costs.draft(name, 1, 1) * 1000, 3)
+            name: round(self.profile.costs.draft(name, 1, 1, cells) * 1000, 3)
             for name, drafter in self.engine.drafters.items()
             if not drafter.free
         }
@@ -93,9 +94,10 @@ class Loaded:
         A request that comes meanwhile waits for two forwards at most.
         """
         # Measuring empties its slot; a conversation that has come there is worth more.
-        free = not self.engine.remembers(self.engine.target.n_slots - 1)
-        if free and next(self._measuring, self) is None:
-            return True
+        if self.measuring and not self.engine.remembers(self.engine.target.n_slots - 1):
+            self.measuring = next(self._measuring, self) is None
+            if self.measuring:
+                return True
         now = time.monotonic()
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
@@ -144,28 +146,35 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
-            _measuring=_measuring(profile.costs, target, sources.values(), fresh=fresh),
+            _measuring=_measuring(profile.costs, engine, fresh=fresh),
         )
 
 
-def _measuring(
-    costs: Costs, target: Context, sources: Iterable[Drafter], *, fresh: bool
-) -> Iterator[None]:
+def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     """Measure what is not known yet, in the last slot: a short forward or draft for each `next`.
 
     Of a `fresh` profile nothing is known well.
     """
-    slot, clock = target.n_slots - 1, time.perf_counter
+    target, clock = engine.target, time.perf_counter
+    slot = target.n_slots - 1
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
-    for rows, seconds in calibrate.measurements(target, missing, _REPEATS, slot, clock):
-        costs.measured(rows, seconds)
+    for forward in calibrate.measurements(target, missing, _REPEATS, slot, clock):
+        costs.measured(*forward)
         yield
+    if costs.furthest < calibrate.far_tokens(target):
+        for forward in calibrate.far_measurements(
+            target, _REPEATS, slot, clock, lambda: engine.steps
+        ):
+            costs.measured(*forward)
+            yield
     # Drafts are kept relative to the target, so they come second.
-    for drafter in sources:
+    for drafter in engine.drafters.values():
         if not drafter.free and drafter.name not in costs.measured_drafters:
             try:
                 for cost in calibrate.rehearsals(drafter, _REPEATS, slot, clock):
-                    costs.measured_draft(cost.name, cost.pending, cost.depth, cost.seconds)
+                    costs.measured_draft(
+                        cost.name, cost.pending, cost.depth, cost.seconds, cost.cells
+                    )
                     yield
             except EngineError:
                 _log.exception("drafter %s failed while it was measured", drafter.name)

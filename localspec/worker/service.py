@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Advance, Engine
 from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown
@@ -255,6 +256,10 @@ class Service:
                 cost_ms_by_rows=self._loaded.cost_ms_by_rows(),
                 draft_ms=self._loaded.draft_ms(),
                 host_ms=round(self._loaded.profile.costs.host_seconds * 1000, 3),
+                far_tokens=FAR_TOKENS,
+                far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
+                far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
+                measuring=self._loaded.measuring,
             )
         )
         self._beat_at = now

@@ -151,5 +151,8 @@ def test_prices_come_from_a_status() -> None:
         "row_multiple": 2,
     }
     assert Prices.of(status) == Prices([(1, 10.0), (2, 16.0)], {"model": 3.0}, 1.0, 2)
+    far = {"far_tokens": 1000, "far_ms_by_rows": {"1": 14.0, "2": 24.0}}
+    behind = Prices.of(status | far | {"far_draft_ms": {"model": 5.0}}, 500)
+    assert behind == Prices([(1, 12.0), (2, 20.0)], {"model": 4.0}, 1.0, 2)
     assert Prices.of({"cost_ms_by_rows": {}}) is None
     assert Prices.of({}) is None

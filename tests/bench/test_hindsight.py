@@ -59,7 +59,8 @@ def test_every_text_of_plain_is_replayed_with_its_history() -> None:
     with Peer([(200, TOLD), (400, REFUSED)]) as peer:
         ways = arms.own(Client(peer.socket_path), MODEL).values()
         found = hindsight.replays(ways, prompts, texts, lambda _count, text: heard.append(text))
-    assert found == [Replay("qa/1", 0, 2, 24, {"lookup": Trace(True, [1, 0], [0.5, None])})]
+    traces = {"lookup": Trace(True, [1, 0], [0.5, None])}
+    assert found == [Replay("qa/1", 0, 2, 24, traces, prompt_tokens=9)]
     assert [asked.path for asked in peer.asked] == ["/v1/replay"] * 2
     first, second = (asked.body for asked in peer.asked)
     assert (first["model"], first["text"]) == ("tiny", "one")

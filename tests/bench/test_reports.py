@@ -179,7 +179,7 @@ def test_nothing_measured_draws_nothing() -> None:
     assert plots.speedups(summary) == ""
     assert plots.acceptance(summary) == ""
     assert plots.reliability(summary) == ""
-    assert plots.cost_staircase(staircase(measured.model)) == ""
+    assert plots.cost_staircase({"one": staircase(measured.model)}) == ""
     assert "<svg" not in page.html(measured, summary)
     assert "| qa | 1 |" in report.markdown(measured, summary)
 
@@ -196,7 +196,7 @@ def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
 @given(st.dictionaries(st.integers(1, 64), st.floats(0.01, 1e4), min_size=2))
 def test_any_staircase_is_drawn_with_all_of_its_points(costs: dict[int, float]) -> None:
     """One dot per row count, each inside the picture."""
-    (svg,) = svgs(plots.cost_staircase(sorted(costs.items())))
+    (svg,) = svgs(plots.cost_staircase({"one": sorted(costs.items())}))
     dots = list(svg.iter(f"{SVG}circle"))
     assert len(dots) == len(costs)
     assert all(0 <= float(dot.get("cx", -1)) <= plots.WIDTH for dot in dots)

@@ -240,6 +240,31 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     assert first.discount == pytest.approx(second.discount)
 
 
+def test_behind_a_long_text_drafts_are_shorter() -> None:
+    """Where rows cost next to nothing but what they look back on, less is verified farther on."""
+    control = controller(FLAT)
+    for _ in range(60):
+        for rows in (1, 4, 16):
+            forward = 0.03 * Machine(FLAT).target(rows) + 2e-6 * rows * 2000
+            control.costs.measured(rows, forward, looks=rows * 2000)
+    draft = chain([0.6] * 12)
+    counts = [decide(control, View(free=(draft,), budget=12, cells=n))[1] for n in (0, 3000, 30000)]
+    assert counts[0] > counts[1] > counts[2] == 0
+
+
+def test_what_a_draft_looks_back_on_is_part_of_its_price() -> None:
+    """Worth asking at the beginning; far on, where a drafted token costs what a row does, not."""
+    control = controller(GPU, step=0.1)
+    for _ in range(60):
+        control.costs.measured_draft("neural", 1, 4, 4 * 0.03 * 0.1, cells=0)
+        control.costs.measured_draft("neural", 1, 4, 4 * 0.03 * 1.0, cells=8000)
+    asked = [
+        control.plan([View(neural=(Neural("neural", 1),), budget=8, ease=0.99, cells=cells)])
+        for cells in (0, 8000)
+    ]
+    assert [plan.extend for (plan,) in asked] == ["neural", None]
+
+
 def test_padding_is_filled_with_nodes() -> None:
     """Where rows come in fours anyway, nodes up to the next four cost nothing."""
     control = controller(Q4_K, multiple=4)

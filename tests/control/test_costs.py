@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from typing import Any
 
 import pytest
 from control.simulator import GPU, Q4_0, Q4_K, Machine
@@ -14,6 +15,14 @@ from hypothesis import strategies as st
 from localspec.control.costs import POINTS, Costs
 
 seconds = st.floats(1e-6, 1e3)
+
+STAIRCASE: dict[str, Any] = {"level": 0, "look": [0, 1], "points": {"1": [0, 0]}}
+SOUND: dict[str, Any] = {
+    "staircase": STAIRCASE,
+    "furthest": 0,
+    "drafters": {"neural": [[0, 1], [0, 1], [0, 1], [0, 1]]},
+    "host_seconds": 0,
+}
 
 
 def learned(machine: Machine, rng: random.Random, repeats: int = 5) -> Costs:
@@ -112,18 +121,51 @@ def test_a_drafter_costs_what_its_tokens_and_its_reading_took() -> None:
     assert costs.draft("other", 1, 1) > 0
 
 
+def test_rows_that_look_far_back_cost_more() -> None:
+    """Measured near and behind 1000 tokens, the cost behind 4000 is known; the stairs stay."""
+    rng = random.Random(5)  # noqa: S311 — a simulation
+    costs, look = Costs(), 1.5e-6
+
+    def forward(rows: int, cells: int) -> float:
+        return 0.02 * Machine(Q4_K).target(rows) + look * rows * cells
+
+    for cells in (0, 1000) * 5:
+        for rows in (1, 4, 8, 16):
+            noisy = forward(rows, cells) * rng.lognormvariate(0, 0.05)
+            costs.measured(rows, noisy, looks=rows * cells)
+    assert costs.look_seconds == pytest.approx(look, rel=0.25)
+    assert costs.target(8, 8 * 4000) == pytest.approx(forward(8, 4000), rel=0.15)
+    for rows in (1, 4, 16):
+        assert costs.target(rows) == pytest.approx(forward(rows, 0), rel=0.15)
+    assert costs.furthest == 1000
+
+
+def test_a_draft_behind_a_long_text_costs_more() -> None:
+    """Steps and reading look back at costs of their own."""
+    costs = Costs()
+    costs.measured(1, 0.02)
+    for _ in range(20):
+        for cells, step, read in ((64, 0.005, 0.001), (1000, 0.009, 0.0015)):
+            costs.measured_draft("neural", 1, 4, 4 * step, cells)
+            costs.measured_draft("neural", 201, 0, 200 * read, cells)
+    assert costs.draft("neural", 1, 1, 64) == pytest.approx(0.005, rel=0.1)
+    assert costs.draft("neural", 1, 1, 3000) == pytest.approx(0.0175, rel=0.15)
+    assert costs.draft("neural", 201, 0, 1000) == pytest.approx(0.3, rel=0.1)
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), seconds), max_size=30))
 def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     """JSON there and back changes no cost."""
     costs = Costs()
     for rows, value in events:
-        costs.measured(rows, value)
-        costs.measured_draft("neural", rows, 3, value)
+        costs.measured(rows, value, looks=100 * rows)
+        costs.measured_draft("neural", rows, 3, value, cells=100)
         costs.measured_host(value)
     again = Costs.from_dict(json.loads(json.dumps(costs.to_dict())))
     for rows in range(1, 50):
-        assert again.target(rows) == pytest.approx(costs.target(rows))
-    assert again.draft("neural", 7, 3) == pytest.approx(costs.draft("neural", 7, 3))
+        assert again.target(rows, 500) == pytest.approx(costs.target(rows, 500))
+    assert again.draft("neural", 7, 3, 9) == pytest.approx(costs.draft("neural", 7, 3, 9))
+    assert again.furthest == costs.furthest
     assert again.host_seconds == costs.host_seconds
     assert set(again.measured_rows()) == {rows for rows, _ in events}
 
@@ -132,13 +174,16 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     "data",
     [
         {},
-        {"level": 0, "points": {"one": [0, 0]}, "drafters": {}, "host_seconds": 0},
-        {"level": float("nan"), "points": {}, "drafters": {}, "host_seconds": 0},
-        {"level": 0, "points": [], "drafters": {}, "host_seconds": 0},
-        {"level": 0, "points": {}, "drafters": {"neural": {}}, "host_seconds": 0},
+        {**SOUND, "staircase": {}},
+        {**SOUND, "staircase": {**STAIRCASE, "points": {"one": [0, 0]}}},
+        {**SOUND, "staircase": {**STAIRCASE, "points": {"1": [0, -1]}}},
+        {**SOUND, "staircase": {**STAIRCASE, "points": []}},
+        {**SOUND, "staircase": {**STAIRCASE, "level": float("nan")}},
+        {**SOUND, "drafters": {"neural": {}}},
+        {**SOUND, "drafters": {"neural": [[0, 1]]}},
     ],
 )
 def test_a_damaged_profile_is_refused(data: dict[str, object]) -> None:
     """One kind of error, so that the owner measures anew."""
-    with pytest.raises(ValueError, match=r"not a cost profile|invalid literal"):
+    with pytest.raises(ValueError, match=r"not a cost profile|invalid literal|not enough values"):
         Costs.from_dict(data)

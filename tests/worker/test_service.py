@@ -13,6 +13,7 @@ import pytest
 from worker_peer import GREEDY, Files, Script, load
 
 from localspec.control.controller import Controller
+from localspec.engine import calibrate
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
 from localspec.protocol import (
@@ -61,6 +62,8 @@ def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) ->
     costs = loaded.profile.costs
     assert costs.measured_drafters == {"model"}
     assert set(costs.measured_rows()) >= {1, 2, 4, 8, 16, 32}
+    assert costs.furthest >= calibrate.far_tokens(loaded.engine.target)
+    assert not loaded.measuring
     texts = []
     for mode in ("off", "always"):
         how = SpeculationParams(mode=mode)

@@ -1,0 +1,65 @@
+"""Beliefs about positive quantities, learned from noisy sums of them.
+
+Every quantity is held as a logarithm, because costs are wrong by factors, and every measurement is
+the logarithm of a weighted sum: `log(sum(weight * exp(quantity)))`. Its slope in a quantity is the
+share that this quantity has in the sum, so a measurement corrects what it is made of (an extended
+Kalman filter). Robust: an outlier says only its direction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+_NOISE = 0.01
+"""Variance of one log measurement: 10 %. Less would let one stolen time slice move a belief."""
+_CLIP = 2.0
+"""Standard deviations beyond which a measurement says only its direction."""
+
+
+class Beliefs:
+    """Log quantities with their covariance. State only."""
+
+    def __init__(self) -> None:
+        self.means: Array = np.empty(0)
+        self._covariance: Array = np.empty((0, 0))
+        self._drifts: Array = np.empty(0)
+
+    def add(self, mean: float, variance: float, drift: float) -> int:
+        """Another quantity, and by how much its variance grows with each measurement; its place."""
+        self.means = np.append(self.means, mean)
+        self._drifts = np.append(self._drifts, drift)
+        self._covariance = np.pad(self._covariance, (0, 1))
+        self._covariance[-1, -1] = variance
+        return len(self.means) - 1
+
+    def measured(self, slopes: Sequence[tuple[int, float]], error: float) -> None:
+        """One log measurement that was `error` above what was expected of it.
+
+        Args:
+            slopes: Places and by how much the expectation moves with each; others have none.
+            error: Measured less expected.
+        """
+        slope = np.zeros(len(self.means))
+        for place, value in slopes:
+            slope[place] += value
+        shares = self._covariance @ slope
+        total = float(slope @ shares) + _NOISE
+        limit = _CLIP * math.sqrt(total)
+        self.means += shares * (max(-limit, min(limit, error)) / total)
+        self._covariance -= np.outer(shares, shares) / total
+        self._covariance[np.diag_indices_from(self._covariance)] += self._drifts
+
+    def variance(self, place: int, given: int | None = None) -> float:
+        """How uncertain a quantity is, or would be if another one were known."""
+        covariance = self._covariance
+        own = float(covariance[place, place])
+        if given is not None:
+            own -= float(covariance[place, given]) ** 2 / float(covariance[given, given])
+        return max(own, float(self._drifts[place]))

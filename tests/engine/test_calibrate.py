@@ -1,0 +1,93 @@
+"""What is measured while nobody waits, on a real tiny model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiny
+
+from localspec import drafters
+from localspec.engine import calibrate
+from localspec.engine.llama import Context, Model
+from localspec.types import Row
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    """Two slots of 200 tokens."""
+    model = Model.load(tiny.build(tmp_path / "tiny.gguf"))
+    context = Context.open(model, slots=2, context=200, rows=128)
+    yield context
+    context.close()
+    model.close()
+
+
+def ticks() -> float:
+    """A clock that moves by one second each time it is read."""
+    return float(next(_TICKS))
+
+
+_TICKS = itertools.count()
+
+
+def test_far_forwards_look_back_on_what_was_read_before_them(context: Context) -> None:
+    """Reading in chunks, then each row count behind all of it; the slot is left empty."""
+    far = calibrate.far_tokens(context)
+    seen = list(calibrate.far_measurements(context, 2, 1, ticks, lambda: 0))
+    assert [(forward.rows, forward.looks) for forward in seen] == [
+        (64, sum(range(64))),
+        (64, sum(range(64, 128))),
+        (far - 128, sum(range(128, far))),
+        *((rows, sum(range(far, far + rows))) for rows in (1, 4, 16, 1, 4, 16)),
+    ]
+    assert {forward.seconds for forward in seen} == {1.0}
+    assert context.length(1) == 0
+
+
+@pytest.mark.parametrize("before", [1, 4, 8])
+def test_a_visitor_in_the_slot_is_only_a_delay(context: Context, before: int) -> None:
+    """Whatever a request left there between two forwards, the tokens are read again."""
+    steps = 0
+    measuring = calibrate.far_measurements(context, 2, 1, ticks, lambda: steps)
+    seen = list(itertools.islice(measuring, before))
+    context.truncate(1, 0)
+    context.decode([Row(1, place, 1, wants_logits=True) for place in range(10)])
+    steps += 1
+    after = list(measuring)
+    assert after[0] == (64, 1.0, sum(range(64)))
+    far = calibrate.far_tokens(context)
+    behind = [forward.rows for forward in seen + after if forward.looks >= far * forward.rows]
+    assert behind == [1, 4, 16, 1, 4, 16]
+
+
+def test_a_draft_is_rehearsed_after_short_and_long_texts(context: Context) -> None:
+    """Each is read, then drafted after without reading; too long a text is left out."""
+    drafter = drafters.load("model", context=context, n_vocab=context.n_vocab, ends=frozenset())
+    seen = list(calibrate.rehearsals(drafter, 2, 1, ticks))
+    assert [(cost.pending, cost.depth, cost.cells) for cost in seen] == [
+        (64, 1, 64),
+        (1, 4, 64),
+        (64, 1, 64),
+        (1, 4, 64),
+    ]
+
+
+def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:
+    """Each part is a measurement of its own, and the drafts after it look back on all of it."""
+    model = Model.load(tiny.build(tmp_path / "tiny.gguf"))
+    context = Context.open(model, slots=1, context=1100, rows=256)
+    drafter = drafters.load("model", context=context, n_vocab=model.n_vocab, ends=frozenset())
+    seen = list(calibrate.rehearsals(drafter, 2, 0, ticks))[4:]
+    assert [(cost.pending, cost.depth, cost.cells) for cost in seen] == [
+        (256, 0, 256),
+        (256, 0, 512),
+        (256, 0, 768),
+        (256, 1, 1024),
+        (1, 4, 1024),
+        (1, 4, 1024),
+    ]
+    context.close()
+    model.close()
