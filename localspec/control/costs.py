@@ -32,7 +32,7 @@ _TABLE_ROWS = np.arange(1, 129)
 _FIRST_ROW_SECONDS = 0.03
 _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 """Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
-_FIRST_LOOK, _FIRST_READ_LOOK = 3e-5, 1e-5
+_FIRST_LOOK, _FIRST_READ_LOOK = 5e-5, 2e-5
 """Priors of looking back on one token, in rows of the target; a read token looks back cheaper."""
 _FIRST_HOST_SECONDS = 0.0005
 
@@ -41,7 +41,7 @@ _LEVEL = (4.0, 5e-3)
 every round."""
 _STAIR = (0.09, 1e-6)
 """A stair is 30 % uncertain before it is measured; then it moves 70 times less than the level."""
-_LOOK = (1.0, 1e-5)
+_LOOK = (0.5, 1e-5)
 _DRAFT = (0.25, 1e-5)
 
 

@@ -86,16 +86,18 @@ def far_tokens(target: Backend) -> int:
 def far_measurements(
     target: Backend,
     repeats: int,
-    slot: int,
+    slots: Sequence[int],
     clock: Callable[[], float],
     used: Callable[[], int],
 ) -> Iterator[Forward]:
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
-    `slot` must be free while an item is computed. `used` gives another number once somebody else
-    used the target: the tokens are read again then. At the end the slot is left empty.
+    The first of `slots` holds the tokens. In the second, if there is one, every far forward has a
+    near one of as many rows beside it: the machine's mood is that of both, so their difference is
+    the distance. They must be free while an item is computed. If they were used since the last one,
+    when `used` gives another number, the tokens are read again. At the end they are left empty.
     """
-    far = far_tokens(target)
+    far, slot = far_tokens(target), slots[0]
     wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
     held, known = 0, used()
     while wanted:
@@ -103,10 +105,14 @@ def far_measurements(
             held, known = 0, used()
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
-        forward = _forward(target, slot, held, reading or wanted.pop(0), clock)
+        rows = reading or wanted.pop(0)
+        yield _forward(target, slot, held, rows, clock)
         held += reading
-        target.truncate(slot, held if wanted else 0)
-        yield forward
+        if not reading and slots[1:]:
+            target.truncate(slots[1], 0)
+            yield _forward(target, slots[1], 0, rows, clock)
+    for each in slots:
+        target.truncate(each, 0)
 
 
 def _forward(

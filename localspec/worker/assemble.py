@@ -93,8 +93,8 @@ class Loaded:
 
         A request that comes meanwhile waits for two forwards at most.
         """
-        # Measuring empties its slot; a conversation that has come there is worth more.
-        if self.measuring and not self.engine.remembers(self.engine.target.n_slots - 1):
+        # Measuring empties its slots; a conversation that has come there is worth more.
+        if self.measuring and not any(map(self.engine.remembers, _measured_slots(self.engine))):
             self.measuring = next(self._measuring, self) is None
             if self.measuring:
                 return True
@@ -150,20 +150,26 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         )
 
 
+def _measured_slots(engine: Engine) -> range:
+    """The last two, or the only one."""
+    last = engine.target.n_slots - 1
+    return range(last, max(last - 2, -1), -1)
+
+
 def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
-    """Measure what is not known yet, in the last slot: a short forward or draft for each `next`.
+    """Measure what is not known yet, in the last slots: a short forward or draft for each `next`.
 
     Of a `fresh` profile nothing is known well.
     """
     target, clock = engine.target, time.perf_counter
-    slot = target.n_slots - 1
+    slots = _measured_slots(engine)
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
-    for forward in calibrate.measurements(target, missing, _REPEATS, slot, clock):
+    for forward in calibrate.measurements(target, missing, _REPEATS, slots[0], clock):
         costs.measured(*forward)
         yield
     if costs.furthest < calibrate.far_tokens(target):
         for forward in calibrate.far_measurements(
-            target, _REPEATS, slot, clock, lambda: engine.steps
+            target, _REPEATS, slots, clock, lambda: engine.steps
         ):
             costs.measured(*forward)
             yield
@@ -171,7 +177,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     for drafter in engine.drafters.values():
         if not drafter.free and drafter.name not in costs.measured_drafters:
             try:
-                for cost in calibrate.rehearsals(drafter, _REPEATS, slot, clock):
+                for cost in calibrate.rehearsals(drafter, _REPEATS, slots[0], clock):
                     costs.measured_draft(
                         cost.name, cost.pending, cost.depth, cost.seconds, cost.cells
                     )
