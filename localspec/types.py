@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -237,6 +237,17 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Free what the drafter holds."""
+
+
+@runtime_checkable
+class Glancing(Protocol):
+    """A drafter that reads a text before it drafts, and can first look at only the text's end."""
+
+    def glance_tokens(self, session: DraftSession, latest: int) -> int:
+        """What a glance at the `latest` tokens reads; 0 where it would cost what is known."""
+
+    def glance(self, session: DraftSession, latest: int) -> list[Signal]:
+        """How sure it is of the `latest` tokens or some of them, having read little before them."""
 
 
 class Constraint(Protocol):

@@ -13,14 +13,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from localspec.control.acceptance import Acceptance, Local
 from localspec.control.costs import Costs
 from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
-from localspec.control.round import Drafted, Judged, Memory, Neural, Plan, Round, View
+from localspec.control.round import Drafted, Glance, Judged, Memory, Neural, Plan, Round, View
 from localspec.types import Draft, Signal, Token
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
@@ -31,6 +32,8 @@ RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _REPAID = 2.0
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
+_GLANCE_TOKENS, _GLANCE_PAYS = 8, 3.0
+"""Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
 _GRAIN = 0.04
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
@@ -45,7 +48,8 @@ class _Option:
     """One way to spend the round for one session.
 
     `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
-    expect, `nodes` those verified for them. `base` ends where `extend` goes on.
+    expect, `nodes` those verified for them. `base` ends where `extend` goes on. `glance` is a
+    source that should look at the text before it reads it.
     """
 
     base: Draft = _NONE
@@ -53,6 +57,7 @@ class _Option:
     worth: float = 0.0
     gain: float = 0.0
     nodes: int = 0
+    glance: Neural | None = None
 
 
 class Controller:
@@ -130,12 +135,21 @@ class Controller:
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         backlog = self._backlog_seconds(neural.extend, view.cells)
         lasts = view.remaining / rate
-        if (lead > 0 and _REPAID * backlog <= memory.saving * lasts) or (
-            view.always and not free.base.tokens
-        ):
-            memory.stake(neural.worth, rate)
-            return neural
-        return free
+        if lead > 0 and _REPAID * backlog <= memory.saving * lasts:
+            if self._looks_first(neural.extend, view, memory, backlog):
+                ready = memory.committed >= _GLANCE_TOKENS
+                return replace(free, glance=neural.extend if ready else None)
+        elif not view.always or free.base.tokens:
+            return free
+        memory.stake(neural.worth, rate)
+        return neural
+
+    def _looks_first(self, source: Neural, view: View, memory: Memory, backlog: float) -> bool:
+        """Whether a source should look at the end of the text before it reads all of it."""
+        if view.always or not source.glance or memory.impression is not None:
+            return False
+        glance = self.costs.draft(source.name, source.glance + 1, 0, source.glance)
+        return backlog > _GLANCE_PAYS * glance
 
     def _copy(
         self, chain: Draft, survival: Sequence[float], rows: int, rate: float, cells: int
@@ -157,8 +171,10 @@ class Controller:
         """Each neural source from the root, and after each free chain."""
         if view.budget < 1:
             return
-        ease = _ease(view)
         for source in view.neural:
+            ease = _ease(view)
+            if source.pending > RECURRING_READS and view.memory is not None:
+                ease = min(ease, view.memory.impression or 1.0)
             prospect = self._prospect(source.name, rows, rate, view.cells)
             reads = min(source.pending, RECURRING_READS)
             price = rate * self.costs.draft(source.name, reads, 0, view.cells)
@@ -190,10 +206,12 @@ class Controller:
         return self.costs.draft(source.name, backlog + 1, 0, cells)
 
     def _as_plan(self, view: View, option: _Option, rows: int, rate: float) -> Plan:
-        if option.extend is None:
-            return Plan(option.base, None, 0, _never)
-        name = option.extend.name
         local = _local(view)
+        if option.extend is None:
+            source = option.glance
+            glance = Glance(source.name, partial(self._heard, view)) if source else None
+            return Plan(option.base, None, 0, _never, glance)
+        name = option.extend.name
         prospect = self._prospect(name, rows, rate, view.cells)
         based = self.acceptance.survival(option.base.signals, local)
 
@@ -211,6 +229,12 @@ class Controller:
             return prospect.goes_on(survival, ease)
 
         return Plan(option.base, name, view.budget - len(option.base), worth)
+
+    def _heard(self, view: View, signals: Sequence[Signal]) -> None:
+        """What a source said at a glance: how sure it is on average."""
+        if view.memory is not None and signals:
+            chances = [self.acceptance.estimate(signal, view.memory.local) for signal in signals]
+            view.memory.impression = sum(chances) / len(chances)
 
     # --- after drafting ---------------------------------------------------------------------------
 

@@ -20,14 +20,20 @@ _PACE_MEMORY = 0.95
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
+_GLANCE_HOLDS = 16
+"""Tokens for which a glance holds at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neural:
-    """A source that is not free and could draft now, reading `pending` tokens first."""
+    """A source that is not free and could draft now, reading `pending` tokens first.
+
+    `glance` are the tokens it would read to tell how sure it is of the latest ones; 0 if it cannot.
+    """
 
     name: str
     pending: int
+    glance: int = 0
 
 
 @dataclass(slots=True)
@@ -41,6 +47,9 @@ class Memory:
     `tokens` and `time` are decaying sums that make its pace. `saving` is the share of its time that
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
+
+    `committed` counts the tokens seen. `impression` is how sure a source was at a glance, on
+    average; it holds until the text is twice as long.
     """
 
     local: Local = field(default_factory=Local)
@@ -52,6 +61,18 @@ class Memory:
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
     proposed: Draft = field(default_factory=Draft)
+    committed: int = 0
+    glanced: tuple[float, int] = (1.0, 0)
+
+    @property
+    def impression(self) -> float | None:
+        """What a glance told, if it still holds."""
+        chance, until = self.glanced
+        return chance if self.committed < until else None
+
+    @impression.setter
+    def impression(self, chance: float) -> None:
+        self.glanced = chance, 2 * self.committed + _GLANCE_HOLDS
 
     @property
     def pace(self) -> float:
@@ -67,6 +88,7 @@ class Memory:
         """A round committed `tokens` in `time`, which is in rows of the target."""
         self.tokens = _PACE_MEMORY * self.tokens + tokens
         self.time = _PACE_MEMORY * self.time + time
+        self.committed += tokens
 
     @property
     def discount(self) -> float:
@@ -116,16 +138,26 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Glance:
+    """Source `name` is to look at the latest tokens of the text, and `heard` gets its signals."""
+
+    name: str
+    heard: Callable[[Sequence[Signal]], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """`base` goes to the target, continued by at most `budget` nodes of source `extend`, if any.
 
-    The source asks `worth` with its signals so far before each further node.
+    The source asks `worth` with its signals so far before each further node. A `glance` comes
+    before the next round.
     """
 
     base: Draft
     extend: str | None
     budget: int
     worth: Callable[[Sequence[Signal]], bool]
+    glance: Glance | None = None
 
 
 @dataclass(frozen=True, slots=True)

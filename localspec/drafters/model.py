@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from localspec.engine.sampling import Sampler
 from localspec.engine.slots import common_prefix
 from localspec.errors import EngineError
-from localspec.types import Ask, Backend, Draft, Floats, Law, Row, Signal, Token
+from localspec.types import Ask, Backend, Draft, DraftSession, Floats, Law, Row, Signal, Token
 
 NAME = "model"
 
 READ_ROWS = 256
 """Rows of catching up in one round: a long prompt is read over several rounds, because other
 sessions wait meanwhile."""
+
+_GLANCE_TOKENS, _GLANCE_CONTEXT = 24, 32
+"""A glance tells of so many tokens, and reads so many before them."""
 
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
@@ -91,6 +95,34 @@ class ModelDrafter:
             drawn = [self._draw(chain, logits[i]) for i, chain in enumerate(active)]
             active = [chain for chain, more in zip(active, drawn, strict=True) if more]
             rows = [self._next_row(chain) for chain in active]
+
+    def glance_tokens(self, session: DraftSession, latest: int) -> int:
+        """What `glance` would read; 0 where the slot holds the beginning of this very text."""
+        mine = cast("ModelSession", session)
+        if mine.agreed:
+            return 0
+        return min(len(mine.tokens) - 1, min(latest, _GLANCE_TOKENS) + _GLANCE_CONTEXT)
+
+    def glance(self, session: DraftSession, latest: int) -> list[Signal]:
+        """How sure it is at the end of the text without the beginning. The slot is empty after it.
+
+        Where that is hardly ever, the whole prompt would not help enough to be worth reading.
+
+        Raises:
+            EngineError: llama.cpp failed.
+        """
+        mine = cast("ModelSession", session)
+        mine.forget()
+        self._context.truncate(mine.slot, 0)
+        count = self.glance_tokens(mine, latest)
+        first = max(0, count - min(latest, _GLANCE_TOKENS))
+        read = mine.tokens[-1 - count : -1]
+        rows = [Row(token, at, mine.slot, at >= first) for at, token in enumerate(read)]
+        try:
+            logits = self._decode(rows)[:, : self._n_vocab]
+            return [_signal(row, int(row.argmax()), mine.sampler) for row in logits]
+        finally:
+            self._context.truncate(mine.slot, 0)
 
     def close(self) -> None:
         """Free the draft's context."""
@@ -205,9 +237,7 @@ class _Chain:
 
     @property
     def session(self) -> ModelSession:
-        session = self.ask.session
-        assert isinstance(session, ModelSession)  # noqa: S101 — opened by this drafter
-        return session
+        return cast("ModelSession", self.ask.session)
 
     def draft(self) -> Draft:
         return Draft.chain(self.tokens, self.signals, self.laws)

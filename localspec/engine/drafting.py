@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from localspec.control.round import Drafted, Neural, Plan, Policy, View
+from localspec.control.round import Drafted, Glance, Neural, Plan, Policy, View
 from localspec.engine.session import Session
 from localspec.errors import EngineError
-from localspec.types import Ask, Draft, Drafter, DraftSession, Signal
+from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal
 
 _log = logging.getLogger("localspec.engine")
 
@@ -55,6 +55,9 @@ class Drafting:
         clock: Callable[[], float],
     ) -> None:
         self.drafters = dict(drafters)
+        self._glancing = {
+            name: drafter for name, drafter in drafters.items() if isinstance(drafter, Glancing)
+        }
         self.policy = policy
         self._n_vocab = n_vocab
         self._max_draft = max_draft
@@ -86,7 +89,11 @@ class Drafting:
         views = [self._view(session, context) for session in sessions]
         plans = self.policy.plan(views, other_rows)
         drafts = [plan.base for plan in plans]
-        drafted = []
+        drafted = [
+            self._glance(session, plan.glance)
+            for session, plan in zip(sessions, plans, strict=True)
+            if plan.glance is not None
+        ]
         for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
             asking = [index for index, plan in enumerate(plans) if plan.extend == name]
             tails, cost = self._extend(
@@ -119,6 +126,22 @@ class Drafting:
         )
         return tails, Drafted(name, read, max(map(len, tails)), seconds, cells)
 
+    def _glance(self, session: Session, glance: Glance) -> Drafted:
+        """Let a source look at the latest output, tell the policy, and what it cost."""
+        opened, drafter = session.drafters[glance.name], self._glancing[glance.name]
+        count = self._glance_tokens(session, glance.name)
+        began = self._clock()
+        try:
+            glance.heard(drafter.glance(opened, session.n_output))
+        except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
+            self._leave_out(glance.name, [session])
+        return Drafted(glance.name, count, 0, self._clock() - began, count)
+
+    def _glance_tokens(self, session: Session, name: str) -> int:
+        """What a glance of this drafter would read; 0 for one that cannot."""
+        drafter = self._glancing.get(name)
+        return drafter.glance_tokens(session.drafters[name], session.n_output) if drafter else 0
+
     def _view(self, session: Session, context: int) -> View:
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
@@ -128,7 +151,7 @@ class Drafting:
         neural: list[Neural] = []
         for name, opened in list(session.drafters.items()):
             if not self.drafters[name].free:
-                neural.append(Neural(name, opened.pending))
+                neural.append(Neural(name, opened.pending, self._glance_tokens(session, name)))
             elif budget:
                 ask = Ask(opened, Draft(), budget, _always)
                 free += [draft for draft in self._ask(name, [ask], [session]) if draft.tokens]
@@ -152,11 +175,15 @@ class Drafting:
             for ask, draft in zip(asks, drafts, strict=True):
                 self._check(ask, draft)
         except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
-            _log.exception("drafter %s failed and is left out of these requests", name)
-            for session in sessions:
-                _close_quietly(session.drafters.pop(name))
+            self._leave_out(name, sessions)
             return [Draft() for _ in asks]
         return drafts
+
+    def _leave_out(self, name: str, sessions: list[Session]) -> None:
+        """Close a drafter that is failing now."""
+        _log.exception("drafter %s failed and is left out of these requests", name)
+        for session in sessions:
+            _close_quietly(session.drafters.pop(name))
 
     def _check(self, ask: Ask, draft: Draft) -> None:
         """A draft is foreign input: it must not reach native code unchecked."""

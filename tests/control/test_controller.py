@@ -125,6 +125,41 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
     assert rounds_until_drafting(1000, 4000) < 10
 
 
+@pytest.mark.parametrize(("sure", "reads"), [(0.95, True), (0.3, False)])
+def test_a_source_looks_at_the_end_of_a_text_before_it_reads_all(sure: float, reads: bool) -> None:
+    """Once there is something to see; what it saw holds until the text is twice as long."""
+    control = controller(Q4_0, step=0.1)
+    memory = control.open_session()
+    looked: list[int] = []
+    for count in range(60):
+        neural = (Neural("neural", 400 + count, 20),)
+        view = View(neural=neural, budget=8, remaining=4000, memory=memory, ease=0.95)
+        (plan,) = control.plan([view])
+        if plan.extend is not None:
+            break
+        if plan.glance is not None:
+            looked.append(count)
+            plan.glance.heard([Signal("neural", int(10 * sure), sure)] * 4)
+        control.observe(lived(view, Draft(), [1]))
+    assert (plan.extend == "neural") == reads
+    assert looked == ([8] if reads else [8, 32])
+
+
+@pytest.mark.parametrize(("pending", "glance"), [(30, 20), (400, 0)])
+def test_without_much_to_read_nobody_looks_first(pending: int, glance: int) -> None:
+    """A short text is read at once, and so is one that the source cannot look into."""
+    control = controller(Q4_0, step=0.1)
+    memory = control.open_session()
+    for _ in range(8):
+        view = View(neural=(Neural("neural", pending, glance),), budget=8, memory=memory, ease=0.95)
+        (plan,) = control.plan([view])
+        assert plan.glance is None
+        if plan.extend is not None:
+            break
+        control.observe(lived(view, Draft(), [1]))
+    assert plan.extend == "neural"
+
+
 def test_a_copy_is_continued_by_the_neural_source_where_that_is_worth_most() -> None:
     """On a flat curve a short sure copy is not the end of the draft."""
     control = controller(FLAT, step=0.1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from localspec.control.round import Plan, Round, View
+from localspec.control.round import Glance, Plan, Round, View
 from localspec.engine.sampling import Sampler
 from localspec.types import Ask, Draft, DraftSession, Signal, Token
 
@@ -47,6 +47,27 @@ class FixedDepth:
     def observe(self, round_: Round) -> None:
         """Keep it for the test to look at."""
         self.rounds.append(round_)
+
+
+class Looking(FixedDepth):
+    """Has the neural source glance in so many rounds, and drafts only then."""
+
+    def __init__(self, depth: int, extend: str, glances: int) -> None:
+        super().__init__(depth, extend)
+        self.heard: list[Sequence[Signal]] = []
+        self._glances = glances
+
+    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
+        """One session's; nothing is read before the last glance."""
+        plans = super().plan(views, other_rows)
+        if len(self.heard) < self._glances:
+            plans = [
+                replace(plan, extend=None, glance=Glance(neural.name, self.heard.append))
+                for plan, view in zip(plans, views, strict=True)
+                for neural in view.neural
+                if neural.glance
+            ] or plans
+        return plans
 
 
 @dataclass
@@ -121,6 +142,22 @@ class Raising(Rubbish):
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Never answers."""
         raise RuntimeError(f"no draft for {len(asks)} sessions")
+
+
+class Blinking(Rubbish):
+    """A drafter that must read, and fails when it is to look at the end of the text first."""
+
+    name = "blinking"
+    free = False
+
+    def glance_tokens(self, session: DraftSession, latest: int) -> int:
+        """As if it could."""
+        del session
+        return latest
+
+    def glance(self, session: DraftSession, latest: int) -> list[Signal]:
+        """It cannot."""
+        raise RuntimeError(f"{latest} tokens of {session} are too many")
 
 
 class Lying(Rubbish):

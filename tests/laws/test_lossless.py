@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from laws.house import PROMPTS, SLOTS, House, finish, output
-from laws.policies import FixedDepth, Lying, Raising, Rubbish
+from laws.policies import Blinking, FixedDepth, Looking, Lying, Raising, Rubbish
 
 from localspec.types import Drafter, SamplingParams, SourceCount, SpeculationParams
 
@@ -94,6 +94,38 @@ def test_a_broken_drafter_costs_nobody_a_token(house: House, drafter: str) -> No
 
     assert [output(session) for session in sessions] == [output(session) for session in plain]
     assert all(session.drafters == {} for session in sessions)
+
+
+@pytest.mark.parametrize("chain", ["greedy", "seeded"])
+def test_a_glance_changes_neither_tokens_nor_drafts(house: House, chain: str) -> None:
+    """What the source said of tokens it had not read much before is forgotten again."""
+    for prompt in PROMPTS:
+        request = house.request(prompt, CHAINS[chain])
+        (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
+        policy = Looking(4, "model", glances=3)
+        engine = house.engine(house.drafters("model"), policy)
+
+        (looked,) = finish(engine, [request])
+
+        assert output(looked) == output(plain)
+        assert [len(signals) for signals in policy.heard] == [1, 2, 3]
+        costs = [cost for round_ in policy.rounds for cost in round_.drafted]
+        assert [(cost.depth, cost.pending) for cost in costs[:3]] == [
+            (0, min(32, looked.n_prompt - 1) + seen) for seen in (1, 2, 3)
+        ]
+        assert looked.meter.accepted > 0
+
+
+def test_a_source_that_fails_to_look_is_left_out(house: House) -> None:
+    """It costs its session that source, and no token."""
+    request = house.request(PROMPTS[0], CHAINS["greedy"])
+    (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
+    blinking = {"blinking": Blinking(house.target.n_vocab)}
+
+    (session,) = finish(house.engine(blinking, Looking(4, "blinking", glances=1)), [request])
+
+    assert output(session) == output(plain)
+    assert session.drafters == {}
 
 
 def test_an_end_of_generation_inside_a_draft_ends_the_text(house: House) -> None:
