@@ -49,6 +49,7 @@ class Learned(msgspec.Struct, frozen=True):
     far_tokens: int
     stairs: list[Stair]
     acceptance: dict[str, tuple[int, int]]
+    prompt_tokens_per_second: float | None
     tokens_per_second: float | None
     routing: dict[str, int]
     exactness: str | None
@@ -56,7 +57,7 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learned:
-    """Everything that `tune` says.
+    """Everything that `tune` says. A prompt is read at the rate of the cheapest rows measured.
 
     Args:
         model: The model's entry in the daemon's status.
@@ -71,6 +72,7 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
         far_tokens=far_tokens,
         stairs=stairs,
         acceptance={name: (accepted.get(name, 0), count) for name, count in drafted.items()},
+        prompt_tokens_per_second=max((1000 * row.rows / row.ms for row in stairs), default=None),
         tokens_per_second=model.get("tokens_per_second") or None,
         routing=model.get("routing") or {},
         exactness=model.get("exactness"),

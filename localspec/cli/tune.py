@@ -60,6 +60,8 @@ def _tell_learned(learned: advice.Learned) -> None:
             click.echo(
                 f"{name}: {accepted} of {drafted} drafted accepted ({accepted / drafted:.0%})"
             )
+    if learned.prompt_tokens_per_second:
+        click.echo(f"reads a prompt at about {learned.prompt_tokens_per_second:.0f} tok/s")
     if learned.tokens_per_second:
         click.echo(f"speed lately: {learned.tokens_per_second:.1f} tok/s")
     for sentence in learned.advice:

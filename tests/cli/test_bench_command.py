@@ -118,6 +118,10 @@ def test_tune_tells_the_staircase(user: User) -> None:
     assert told["stairs"][0]["rows"] == 1
     assert told["stairs"][0]["relative"] == 1
     assert len(told["stairs"]) > 5
+    assert told["far_tokens"] > 0
+    assert told["prompt_tokens_per_second"] == pytest.approx(
+        max(1000 * stair["rows"] / stair["ms"] for stair in told["stairs"])
+    )
     assert "Cost of one forward" in user.run("tune").stdout
 
 
