@@ -20,8 +20,8 @@ _PACE_MEMORY = 0.95
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
-_GLANCE_HOLDS = 16
-"""Tokens for which a glance holds at least."""
+_GLANCE_HOLDS, _GLANCE_LEAST = 4, 32
+"""A glance holds until the text is so many times as long, and so many tokens more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Memory:
     repay what the source must read. `proposed` is the last draft before it was cut.
 
     `committed` counts the tokens seen. `impression` is how sure a source was at a glance, on
-    average; it holds until the text is twice as long.
+    average; it holds until the text is several times as long.
     """
 
     local: Local = field(default_factory=Local)
@@ -72,7 +72,7 @@ class Memory:
 
     @impression.setter
     def impression(self, chance: float) -> None:
-        self.glanced = chance, 2 * self.committed + _GLANCE_HOLDS
+        self.glanced = chance, _GLANCE_HOLDS * self.committed + _GLANCE_LEAST
 
     @property
     def pace(self) -> float:

@@ -24,7 +24,7 @@ READ_ROWS = 256
 """Rows of catching up in one round: a long prompt is read over several rounds, because other
 sessions wait meanwhile."""
 
-_GLANCE_TOKENS, _GLANCE_CONTEXT = 24, 32
+_GLANCE_TOKENS, _GLANCE_CONTEXT = 16, 24
 """A glance tells of so many tokens, and reads so many before them."""
 
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)

@@ -111,7 +111,7 @@ def test_a_glance_changes_neither_tokens_nor_drafts(house: House, chain: str) ->
         assert [len(signals) for signals in policy.heard] == [1, 2, 3]
         costs = [cost for round_ in policy.rounds for cost in round_.drafted]
         assert [(cost.depth, cost.pending) for cost in costs[:3]] == [
-            (0, min(32, looked.n_prompt - 1) + seen) for seen in (1, 2, 3)
+            (0, min(24, looked.n_prompt - 1) + seen) for seen in (1, 2, 3)
         ]
         assert looked.meter.accepted > 0
 
