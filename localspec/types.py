@@ -244,7 +244,7 @@ class Glancing(Protocol):
     """A drafter that reads a text before it drafts, and can first look at only the text's end."""
 
     def glance_tokens(self, session: DraftSession, latest: int) -> int:
-        """What a glance at the `latest` tokens reads; 0 where it would cost what is known."""
+        """What a glance at the `latest` tokens reads; 0 where everything is read already."""
 
     def glance(self, session: DraftSession, latest: int) -> list[Signal]:
         """How sure it is of the `latest` tokens or some of them, having read little before them."""

@@ -97,32 +97,32 @@ class ModelDrafter:
             rows = [self._next_row(chain) for chain in active]
 
     def glance_tokens(self, session: DraftSession, latest: int) -> int:
-        """What `glance` would read; 0 where the slot holds the beginning of this very text."""
-        mine = cast("ModelSession", session)
-        if mine.agreed:
-            return 0
-        return min(len(mine.tokens) - 1, min(latest, _GLANCE_TOKENS) + _GLANCE_CONTEXT)
+        """What `glance` would read; 0 where it has read all but the last token."""
+        unread = cast("ModelSession", session).pending - 1
+        return max(0, min(unread, min(latest, _GLANCE_TOKENS) + _GLANCE_CONTEXT))
 
     def glance(self, session: DraftSession, latest: int) -> list[Signal]:
-        """How sure it is at the end of the text without the beginning. The slot is empty after it.
+        """How sure it is at the end of the text, read as if it followed what it has read so far.
 
-        Where that is hardly ever, the whole prompt would not help enough to be worth reading.
+        Where that is hardly ever, what lies between would not help enough to be worth reading. It
+        is forgotten again.
 
         Raises:
             EngineError: llama.cpp failed.
         """
         mine = cast("ModelSession", session)
-        mine.forget()
-        self._context.truncate(mine.slot, 0)
+        start = mine.agreed
+        self._context.truncate(mine.slot, start)
+        del mine.held[start:]
         count = self.glance_tokens(mine, latest)
         first = max(0, count - min(latest, _GLANCE_TOKENS))
         read = mine.tokens[-1 - count : -1]
-        rows = [Row(token, at, mine.slot, at >= first) for at, token in enumerate(read)]
+        rows = [Row(token, start + at, mine.slot, at >= first) for at, token in enumerate(read)]
         try:
             logits = self._decode(rows)[:, : self._n_vocab]
             return [_signal(row, int(row.argmax()), mine.sampler) for row in logits]
         finally:
-            self._context.truncate(mine.slot, 0)
+            self._context.truncate(mine.slot, start)
 
     def close(self) -> None:
         """Free the draft's context."""

@@ -50,23 +50,21 @@ class FixedDepth:
 
 
 class Looking(FixedDepth):
-    """Has the neural source glance in so many rounds, and drafts only then."""
+    """Has the neural source glance in its first `rounds`, or only wait, and then drafts."""
 
-    def __init__(self, depth: int, extend: str, glances: int) -> None:
+    def __init__(self, depth: int, extend: str, rounds: int, *, looks: bool = True) -> None:
         super().__init__(depth, extend)
         self.heard: list[Sequence[Signal]] = []
-        self._glances = glances
+        self._waits = rounds
+        self._looks = looks
 
     def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
         """One session's; nothing is read before the last glance."""
         plans = super().plan(views, other_rows)
-        if len(self.heard) < self._glances:
-            plans = [
-                replace(plan, extend=None, glance=Glance(neural.name, self.heard.append))
-                for plan, view in zip(plans, views, strict=True)
-                for neural in view.neural
-                if neural.glance
-            ] or plans
+        if self._waits and plans and (source := plans[0].extend):
+            self._waits -= 1
+            glance = Glance(source, self.heard.append) if self._looks else None
+            plans = [replace(plans[0], extend=None, glance=glance)]
         return plans
 
 

@@ -98,22 +98,23 @@ def test_a_broken_drafter_costs_nobody_a_token(house: House, drafter: str) -> No
 
 @pytest.mark.parametrize("chain", ["greedy", "seeded"])
 def test_a_glance_changes_neither_tokens_nor_drafts(house: House, chain: str) -> None:
-    """What the source said of tokens it had not read much before is forgotten again."""
+    """What the source read to look is forgotten, and what it had read before is not."""
     for prompt in PROMPTS:
-        request = house.request(prompt, CHAINS[chain])
-        (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
-        policy = Looking(4, "model", glances=3)
-        engine = house.engine(house.drafters("model"), policy)
-
-        (looked,) = finish(engine, [request])
-
-        assert output(looked) == output(plain)
-        assert [len(signals) for signals in policy.heard] == [1, 2, 3]
-        costs = [cost for round_ in policy.rounds for cost in round_.drafted]
-        assert [(cost.depth, cost.pending) for cost in costs[:3]] == [
-            (0, min(24, looked.n_prompt - 1) + seen) for seen in (1, 2, 3)
-        ]
-        assert looked.meter.accepted > 0
+        first = house.request(prompt, CHAINS[chain])
+        (plain,) = finish(house.engine({}, FixedDepth(0)), [first])
+        longer = house.request([*plain.tokens, *first.prompt], CHAINS[chain])
+        for request in (first, longer):
+            told = []
+            for looks in (True, False):
+                drafters = house.drafters("model")
+                if request is longer:  # the source has read its beginning in this slot
+                    finish(house.engine(drafters, FixedDepth(4, "model")), [first])
+                policy = Looking(4, "model", 3, looks=looks)
+                (session,) = finish(house.engine(drafters, policy), [request])
+                told.append((output(session), session.meter.sources))
+                assert [len(signals) for signals in policy.heard] == [1, 2, 3] * looks
+            assert told[0] == told[1]
+            assert told[0][1]["model"].accepted > 0
 
 
 def test_a_source_that_fails_to_look_is_left_out(house: House) -> None:
@@ -122,7 +123,7 @@ def test_a_source_that_fails_to_look_is_left_out(house: House) -> None:
     (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
     blinking = {"blinking": Blinking(house.target.n_vocab)}
 
-    (session,) = finish(house.engine(blinking, Looking(4, "blinking", glances=1)), [request])
+    (session,) = finish(house.engine(blinking, Looking(4, "blinking", 1)), [request])
 
     assert output(session) == output(plain)
     assert session.drafters == {}
