@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from localspec.control.round import Drafted
 from localspec.engine.sampling import Sampler
+from localspec.engine.step import Engine
 from localspec.types import (
     Ask,
     Backend,
@@ -83,36 +84,39 @@ def far_tokens(target: Backend) -> int:
     return max(0, min(FAR_TOKENS, target.context - max(_FAR_ROWS)))
 
 
-def far_measurements(
-    target: Backend,
-    repeats: int,
-    slots: Sequence[int],
-    clock: Callable[[], float],
-    used: Callable[[], int],
-) -> Iterator[Forward]:
+def far_measurements(engine: Engine, repeats: int, clock: Callable[[], float]) -> Iterator[Forward]:
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
-    The first of `slots` holds the tokens. In the second, if there is one, every far forward has a
-    near one of as many rows beside it: the machine's mood is that of both, so their difference is
-    the distance. They must be free while an item is computed. If they were used since the last one,
-    when `used` gives another number, the tokens are read again. At the end they are left empty.
+    The engine's last slot holds the tokens; it must be free while an item is computed. After a step
+    of the engine they are read again. Where another slot is empty, every far forward has a near one
+    of as many rows after it: the machine's mood is that of both, so their difference is the
+    distance. Both slots are left empty.
     """
-    far, slot = far_tokens(target), slots[0]
+    target = engine.target
+    far, slot = far_tokens(target), target.n_slots - 1
     wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
-    held, known = 0, used()
+    held, known = 0, engine.steps
     while wanted:
-        if used() != known:
-            held, known = 0, used()
+        if engine.steps != known:
+            held, known = 0, engine.steps
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
         rows = reading or wanted.pop(0)
         yield _forward(target, slot, held, rows, clock)
         held += reading
-        if not reading and slots[1:]:
-            target.truncate(slots[1], 0)
-            yield _forward(target, slots[1], 0, rows, clock)
-    for each in slots:
-        target.truncate(each, 0)
+        beside = None if reading else _empty_slot(engine)
+        if beside is not None:
+            target.truncate(beside, 0)
+            forward = _forward(target, beside, 0, rows, clock)
+            target.truncate(beside, 0)
+            yield forward
+    target.truncate(slot, 0)
+
+
+def _empty_slot(engine: Engine) -> int | None:
+    """One that holds nothing; not the last."""
+    slots = range(engine.target.n_slots - 1)
+    return next((slot for slot in slots if not engine.remembers(slot)), None)
 
 
 def _forward(

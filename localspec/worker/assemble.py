@@ -57,7 +57,7 @@ class Loaded:
     profile: Profile
     _parts: ExitStack
     _measuring: Iterator[None]
-    measuring: bool = True
+    _unmeasured: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
 
@@ -88,15 +88,22 @@ class Loaded:
             if not drafter.free
         }
 
+    @property
+    def measuring(self) -> bool:
+        """Whether an idle engine has costs to measure.
+
+        That empties the last slot, so it waits while a conversation is there: that is worth more.
+        """
+        return self._unmeasured and not self.engine.remembers(self.engine.target.n_slots - 1)
+
     def rest(self) -> bool:
         """One short piece of work for an idle engine; False when there is none left.
 
         A request that comes meanwhile waits for two forwards at most.
         """
-        # Measuring empties its slots; a conversation that has come there is worth more.
-        if self.measuring and not any(map(self.engine.remembers, _measured_slots(self.engine))):
-            self.measuring = next(self._measuring, self) is None
-            if self.measuring:
+        if self.measuring:
+            self._unmeasured = next(self._measuring, self) is None
+            if self._unmeasured:
                 return True
         now = time.monotonic()
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
@@ -150,34 +157,26 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         )
 
 
-def _measured_slots(engine: Engine) -> range:
-    """The last two, or the only one."""
-    last = engine.target.n_slots - 1
-    return range(last, max(last - 2, -1), -1)
-
-
 def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
-    """Measure what is not known yet, in the last slots: a short forward or draft for each `next`.
+    """Measure what is not known yet, in the last slot: a short forward or draft for each `next`.
 
     Of a `fresh` profile nothing is known well.
     """
     target, clock = engine.target, time.perf_counter
-    slots = _measured_slots(engine)
+    slot = target.n_slots - 1
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
-    for forward in calibrate.measurements(target, missing, _REPEATS, slots[0], clock):
+    for forward in calibrate.measurements(target, missing, _REPEATS, slot, clock):
         costs.measured(*forward)
         yield
     if costs.furthest < calibrate.far_tokens(target):
-        for forward in calibrate.far_measurements(
-            target, _REPEATS, slots, clock, lambda: engine.steps
-        ):
+        for forward in calibrate.far_measurements(engine, _REPEATS, clock):
             costs.measured(*forward)
             yield
     # Drafts are kept relative to the target, so they come second.
     for drafter in engine.drafters.values():
         if not drafter.free and drafter.name not in costs.measured_drafters:
             try:
-                for cost in calibrate.rehearsals(drafter, _REPEATS, slots[0], clock):
+                for cost in calibrate.rehearsals(drafter, _REPEATS, slot, clock):
                     costs.measured_draft(
                         cost.name, cost.pending, cost.depth, cost.seconds, cost.cells
                     )

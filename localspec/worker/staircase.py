@@ -43,11 +43,16 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--gpu-layers", type=int, default=-1)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--flash-attention", choices=("auto", "on", "off"), default="auto")
     asked = parser.parse_args()
     # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    placement = Placement(gpu_layers=asked.gpu_layers, threads=asked.threads)
+    placement = Placement(
+        gpu_layers=asked.gpu_layers,
+        threads=asked.threads,
+        flash_attention=asked.flash_attention,
+    )
     try:
         measured = _measure(asked.model, placement, asked.rows, asked.cells, asked.repeats)
     except LocalSpecError as error:

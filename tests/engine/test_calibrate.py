@@ -10,9 +10,15 @@ import pytest
 import tiny
 
 from localspec import drafters
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import Costs
 from localspec.engine import calibrate
+from localspec.engine.exactness import Shape
 from localspec.engine.llama import Context, Model
-from localspec.types import Row
+from localspec.engine.session import Request
+from localspec.engine.step import Engine, Limits
+from localspec.types import SamplingParams, SpeculationParams
 
 
 @pytest.fixture
@@ -33,10 +39,29 @@ def ticks() -> float:
 _TICKS = itertools.count()
 
 
-def test_far_forwards_look_back_on_what_was_read_before_them(context: Context) -> None:
+@pytest.fixture
+def engine(context: Context) -> Engine:
+    """Over both slots, without drafters."""
+    policy = Controller(Costs(), Acceptance())
+    ends: frozenset[int] = frozenset()
+    return Engine(context, {}, policy, ends=ends, shape=Shape(), limits=Limits(), clock=ticks)
+
+
+def visit(engine: Engine, prompt: list[int]) -> None:
+    """A request that comes and goes; its slot remembers it."""
+    sampling = SamplingParams(temperature=0.0)
+    session = engine.admit(Request("r", "c", prompt, sampling, SpeculationParams(), 3))
+    while session.finish is None:
+        engine.step()
+    engine.retire(session)
+
+
+def test_far_forwards_look_back_on_what_was_read_before_them(
+    context: Context, engine: Engine
+) -> None:
     """Reading in chunks, then each row count behind all of it and beside that near a beginning."""
     far = calibrate.far_tokens(context)
-    seen = list(calibrate.far_measurements(context, 2, (1, 0), ticks, lambda: 0))
+    seen = list(calibrate.far_measurements(engine, 2, ticks))
     pairs = [
         [(rows, sum(range(far, far + rows))), (rows, sum(range(rows)))]
         for rows in (1, 4, 16, 1, 4, 16)
@@ -52,25 +77,18 @@ def test_far_forwards_look_back_on_what_was_read_before_them(context: Context) -
 
 
 @pytest.mark.parametrize("before", [1, 4, 8])
-@pytest.mark.parametrize("slots", [(1,), (1, 0)])
-def test_a_visitor_in_a_slot_is_only_a_delay(
-    context: Context, slots: tuple[int, ...], before: int
-) -> None:
-    """Whatever a request left there between two forwards, the tokens are read again."""
-    steps = 0
-    measuring = calibrate.far_measurements(context, 2, slots, ticks, lambda: steps)
+def test_a_visitor_is_only_a_delay(context: Context, engine: Engine, before: int) -> None:
+    """The tokens are read again after it, and what its slot remembers of it stays there."""
+    measuring = calibrate.far_measurements(engine, 2, ticks)
     seen = list(itertools.islice(measuring, before))
-    for slot in slots:
-        context.truncate(slot, 0)
-        context.decode([Row(1, place, slot, wants_logits=True) for place in range(10)])
-        context.truncate(slot, 7)
-    steps += 1
+    visit(engine, [7, 8, 9])
+    assert (engine.remembers(0), engine.remembers(1)) == (True, False)
     after = list(measuring)
-    assert (64, 1.0, sum(range(64))) in after[:2]
     far = calibrate.far_tokens(context)
+    assert (64, 1.0, sum(range(64))) in after[:2]
     behind = [forward.rows for forward in seen + after if forward.looks >= far * forward.rows]
     assert behind == [1, 4, 16, 1, 4, 16]
-    assert all(context.length(slot) == 0 for slot in slots)
+    assert (context.length(0), context.length(1)) == (5, 0)
 
 
 def test_a_draft_is_rehearsed_after_short_and_long_texts(context: Context) -> None:
