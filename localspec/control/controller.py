@@ -190,11 +190,11 @@ class Controller:
 
     def _prospect(self, name: str, rows: int, rate: float, cells: int) -> Prospect:
         """The solved stopping problem of a source, for this decode and about this rate."""
-        grain, span = round(math.log(rate) / _GRAIN), cells // _CELLS_GRAIN
+        grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
         key = name, rows, grain, span
         found = self._prospects.get(key)
         if found is None:
-            about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN + _CELLS_GRAIN // 2
+            about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
             prices = [self._price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
             step = about * self.costs.draft(name, 1, 1, cells)
             found = solve(self.acceptance.outlook(name), np.array(prices), step)
