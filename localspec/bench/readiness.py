@@ -46,9 +46,12 @@ def warm(arms: Sequence[Arm], settings: Settings) -> None:
 
 
 def settled(client: Client, name: str) -> Json:
-    """The model's status once its costs are measured, or after PATIENCE_SECONDS."""
+    """The model's status once its costs are measured, or after PATIENCE_SECONDS.
+
+    Before a worker's first heartbeat the status does not say whether they are.
+    """
     began = time.monotonic()
-    while (model := model_of(client, name)).get("measuring"):
+    while (model := model_of(client, name)).get("measuring", True):
         time.sleep(POLL_SECONDS)
         if time.monotonic() - began > PATIENCE_SECONDS:
             break
