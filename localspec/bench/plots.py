@@ -19,6 +19,8 @@ COLOURS = 6
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 120, 96, 12, 40
 BAR, GAP = 14, 12
+LABEL = 24
+"""Room for a label of two digits."""
 MAX_POSITIONS = 16
 MIN_DRAFTED = 10
 """A share of fewer tokens is noise that a line would show as a finding."""
@@ -219,9 +221,7 @@ def _curves(
         )
         parts.append(_text(LEFT - 8, y(value) + 4, show(value), "end"))
     parts += [
-        _text(x(place), bottom + 18, f"{place:g}", "middle")
-        for place in sorted(set(places))
-        if _roomy(place, places, x)
+        _text(x(place), bottom + 18, f"{place:g}", "middle") for place in _labelled(places, x)
     ]
     for colour, line in enumerate(lines):
         dots = [(x(place), y(value)) for place, value in line.points]
@@ -233,10 +233,13 @@ def _curves(
     return labels + _svg(parts, bottom + BOTTOM, f"{upward} by {across}")
 
 
-def _roomy(place: float, places: Sequence[float], x: Axis) -> bool:
-    """False for a label that would stand on the one to its left; the first always has room."""
-    left = [other for other in places if other < place]
-    return not left or x(place) - x(max(left)) >= 16  # noqa: PLR2004  two digits and air
+def _labelled(places: Sequence[float], x: Axis) -> list[float]:
+    """Places whose labels do not touch, from left to right; the first always has room."""
+    shown: list[float] = []
+    for place in sorted(set(places)):
+        if not shown or x(place) - x(shown[-1]) >= LABEL:
+            shown.append(place)
+    return shown
 
 
 def _tick_below(x: Axis, value: float, y: float, text: str) -> str:

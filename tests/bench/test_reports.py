@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
@@ -201,3 +202,7 @@ def test_any_staircase_is_drawn_with_all_of_its_points(costs: dict[int, float]) 
     assert len(dots) == len(costs)
     assert all(0 <= float(dot.get("cx", -1)) <= plots.WIDTH for dot in dots)
     assert all(0 <= float(dot.get("cy", -1)) <= 320 for dot in dots)
+    labels = [text for text in svg.iter(f"{SVG}text") if text.get("y") == "298.0"]
+    places = [float(text.get("x", -1)) for text in labels]
+    assert labels[0].text == str(min(costs))
+    assert all(right - left >= plots.LABEL for left, right in itertools.pairwise(places))
