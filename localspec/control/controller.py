@@ -234,7 +234,7 @@ class Controller:
         """What a source said at a glance: how sure it is on average."""
         if view.memory is not None and signals:
             chances = [self.acceptance.estimate(signal, view.memory.local) for signal in signals]
-            view.memory.impression = sum(chances) / len(chances)
+            view.memory.glance(sum(chances) / len(chances))
 
     # --- after drafting ---------------------------------------------------------------------------
 
@@ -328,9 +328,9 @@ class Controller:
             for each in round_.drafted
             if each.name in names
         )
-        rows = max(1, round_.rows - len(judged.draft))
-        looks = self._extra_rows(len(judged.draft)) * view.cells
-        rise = self.costs.target(round_.rows, looks) - self.costs.target(rows)
+        nodes = len(judged.draft)
+        rows = max(1, round_.rows - self._extra_rows(nodes))
+        rise = self._price(rows, nodes, 1.0, view.cells)
         view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:

@@ -70,8 +70,8 @@ class Memory:
         chance, until = self.glanced
         return chance if self.committed < until else None
 
-    @impression.setter
-    def impression(self, chance: float) -> None:
+    def glance(self, chance: float) -> None:
+        """A source has looked at the latest tokens, and gives them this chance on average."""
         self.glanced = chance, _GLANCE_HOLDS * self.committed + _GLANCE_LEAST
 
     @property

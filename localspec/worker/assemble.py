@@ -261,7 +261,9 @@ class _Loader:
         model = self._model("draft", self.files[1], placement)
         if difference := _difference(target.model, model):
             return None, f"The draft does not share the target's vocabulary: {difference}."
-        context = self._context("draft", model, _stepping(placement, model), streams=True)
+        stepping = _stepping(placement, model)
+        alone = stepping.flash_attention == "off"
+        context = self._context("draft", model, stepping, streams=alone)
         if not context.can_roll_back():
             return None, "The draft's memory cannot forget rejected tokens."
         return context, None

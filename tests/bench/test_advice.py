@@ -27,14 +27,15 @@ def advice(*weight_types: str, has_gpu: bool = False, **changes: Any) -> str:
 
 def test_edges_are_rows_worth_filling() -> None:
     """8 rows cost almost what 16 do, so nobody should stop at 8."""
-    stairs = treads([(int(rows), ms) for rows, ms in K_QUANT.items()])
+    stairs = treads([(int(rows), ms) for rows, ms in K_QUANT.items()], {4: 99.0})
     assert [stair.rows for stair in stairs if stair.edge] == [1, 2, 4, 16]
     assert [stair.relative for stair in stairs] == [1, 1.7, 3, 5, 5.2]
+    assert [stair.far_ms for stair in stairs if stair.far_ms != stair.ms] == [99.0]
 
 
 def test_without_one_row_nothing_is_relative() -> None:
     """Then nothing is said but that."""
-    assert treads([(2, 5.0)]) == []
+    assert treads([(2, 5.0)], {}) == []
     assert "No costs are measured yet" in advice("Q4_K", cost_ms_by_rows={})
     assert "times one row" not in advice("Q4_K", cost_ms_by_rows={})
 
@@ -42,7 +43,7 @@ def test_without_one_row_nothing_is_relative() -> None:
 @given(st.dictionaries(st.integers(2, 64), st.floats(0.1, 1e3)), st.floats(0.1, 1e3))
 def test_an_edge_is_cheaper_by_the_row_than_any_fewer(costs: dict[int, float], one: float) -> None:
     """On any staircase, however jagged."""
-    stairs = treads(sorted({1: one, **costs}.items()))
+    stairs = treads(sorted({1: one, **costs}.items()), {})
     for place, stair in enumerate(stairs):
         if stair.edge:
             assert all(stair.ms / stair.rows < other.ms / other.rows for other in stairs[:place])
