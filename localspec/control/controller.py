@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from localspec.control.acceptance import Acceptance, Local
 from localspec.control.costs import Costs
 from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
@@ -197,7 +195,7 @@ class Controller:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
             prices = [self._price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
             step = about * self.costs.draft(name, 1, 1, cells)
-            found = solve(self.acceptance.outlook(name), np.array(prices), step)
+            found = solve(self.acceptance.outlook(name), prices, step)
             self._prospects[key] = found
         return found
 

@@ -120,6 +120,7 @@ class _DraftCost:
     def __init__(self, step: float = _FIRST_STEP) -> None:
         self.beliefs = Beliefs()
         self.measured_once = False
+        self._costs: list[float] | None = None
         for cost, beliefs in (
             (step, _DRAFT),
             (step / _READS_A_STEP, _DRAFT),
@@ -132,8 +133,9 @@ class _DraftCost:
         """What `draft` costs, in rows of the target: steps, reading, and both looking back."""
         read = max(pending - 1, 0)
         amounts = (depth, read, depth * cells, read * max(cells - read / 2, 0.0))
-        costs = np.exp(self.beliefs.means).tolist()
-        return [amount * cost for amount, cost in zip(amounts, costs, strict=True)]
+        if self._costs is None:
+            self._costs = np.exp(self.beliefs.means).tolist()
+        return [amount * cost for amount, cost in zip(amounts, self._costs, strict=True)]
 
     def measured(self, pending: int, depth: int, cells: float, log_cost: float) -> None:
         """Correct each part by its share in what was expected."""
@@ -141,7 +143,7 @@ class _DraftCost:
         whole = sum(parts)
         slopes = [(place, part / whole) for place, part in enumerate(parts)]
         self.beliefs.measured(slopes, log_cost - math.log(whole))
-        self.measured_once = True
+        self.measured_once, self._costs = True, None
 
     def to_list(self) -> list[list[float]]:
         means = self.beliefs.means.tolist()
@@ -159,6 +161,9 @@ class _DraftCost:
         return cost
 
 
+_UNKNOWN = _DraftCost()
+
+
 class Costs:
     """Seconds of every part of a round. Model lifetime; state only, no clock.
 
@@ -172,13 +177,15 @@ class Costs:
         self._host_seconds = _FIRST_HOST_SECONDS
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
-        self._table: list[float] | None = None
+        self._table: list[float] = []
+        self._row_seconds = self._look_seconds = 0.0
+        self._forget()
 
     # --- what it costs ----------------------------------------------------------------------------
 
     def target(self, rows: int, looks: float = 0.0) -> float:
         """Seconds of one target forward over `rows` >= 1 rows."""
-        if self._table is None:
+        if not self._table:
             seconds = np.exp(self._staircase.level + self._staircase.log_stairs(_TABLE_ROWS))
             # Fewer rows never cost more: a stair that leads down was measured in a bad moment, and
             # would keep itself from being measured again.
@@ -188,20 +195,27 @@ class Costs:
         else:
             log_stair = self._staircase.log_stairs(np.array([rows]))[0]
             stair = math.exp(self._staircase.level + float(log_stair))
-        return stair + looks * self.look_seconds
+        return stair + looks * self._look_seconds
+
+    def _forget(self) -> None:
+        """A belief about the target has changed: what was worked out from it holds no more."""
+        staircase = self._staircase
+        self._table = []
+        self._row_seconds = math.exp(staircase.level)
+        self._look_seconds = math.exp(staircase.level + staircase.look)
 
     @property
     def look_seconds(self) -> float:
         """What one row of the target takes more for each token that it looks back on."""
-        return math.exp(self._staircase.level + self._staircase.look)
+        return self._look_seconds
 
     def draft(self, name: str, pending: int, depth: float, cells: float = 0.0) -> float:
         """Seconds to draft `depth` tokens one after another, reading `pending` tokens first.
 
         The first forward reads a pending token and gives the first drafted one.
         """
-        cost = self._drafters.get(name) or _DraftCost()
-        return math.exp(self._staircase.level) * sum(cost.parts(pending, depth, cells))
+        cost = self._drafters.get(name, _UNKNOWN)
+        return self._row_seconds * sum(cost.parts(pending, depth, cells))
 
     @property
     def host_seconds(self) -> float:
@@ -230,7 +244,7 @@ class Costs:
             return
         self._staircase.measured(rows, looks, math.log(seconds))
         self.furthest = max(self.furthest, looks / rows)
-        self._table = None
+        self._forget()
 
     def measured_draft(
         self, name: str, pending: int, depth: int, seconds: float, cells: float = 0.0
@@ -271,6 +285,7 @@ class Costs:
         costs = cls()
         try:
             costs._staircase = _Staircase.from_dict(data["staircase"])
+            costs._forget()
             costs.furthest = _finite(data["furthest"])
             costs._drafters = {
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()

@@ -14,6 +14,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -123,6 +124,8 @@ def _place(ease: float) -> tuple[int, float]:
 _HAZARDS = (0, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.0)
 _ALIVE = np.exp(-np.array(_HAZARDS))
 """Chances that a whole draft survives: knots, between which worths are interpolated."""
+_FALLING: list[float] = (-_ALIVE).tolist()
+"""The same, ascending."""
 
 
 def _between(knots: Array, values: Array) -> tuple[NDArray[np.intp], Array]:
@@ -155,12 +158,13 @@ class Ahead(NamedTuple):
 class Prospect:
     """The solved stopping problem of one source, one machine and one rate.
 
-    `tables` (2, DEPTH, alive, ease) hold the fields of `Ahead` by the nodes drafted so far, which
-    are verified; `prices` (DEPTH + 1,) what verifying so many nodes costs, in tokens.
+    `tables[nodes][alive][ease]` are the fields of `Ahead` by the nodes drafted so far, which are
+    verified; `prices[nodes]` what verifying so many costs, in tokens. Lists: a round reads so
+    few numbers of them that calling numpy would take longer.
     """
 
-    tables: Array
-    prices: Array
+    tables: list[list[list[list[float]]]]
+    prices: Sequence[float]
 
     def ahead(self, ease: float, survival: Sequence[float] = ()) -> Ahead:
         """A draft that goes on after nodes with this survival, those included."""
@@ -168,27 +172,30 @@ class Prospect:
         alive = survival[-1] if survival else 1.0
         if nodes >= DEPTH or alive < _ALIVE[-1]:
             return _NOTHING
-        before, share = _between(-_ALIVE, np.array(-alive))
+        upper = min(bisect_right(_FALLING, -alive), len(_FALLING) - 1)
         knot, turn = _place(ease)
-        weights = np.outer((1 - share, share), (1 - turn, turn))
-        cells = self.tables[:, nodes, before : before + 2, knot : knot + 2]
-        worth, accepted = (cells * weights).sum((1, 2)).tolist()
+        near, far = self.tables[nodes][upper - 1], self.tables[nodes][upper]
+        share = (-alive - _FALLING[upper - 1]) / (_FALLING[upper] - _FALLING[upper - 1])
+        worth, accepted = (
+            (1 - share) * ((1 - turn) * a + turn * b) + share * ((1 - turn) * c + turn * d)
+            for a, b, c, d in zip(near[knot], near[knot + 1], far[knot], far[knot + 1], strict=True)
+        )
         gain = sum(survival)
-        return Ahead(gain - float(self.prices[nodes]) + worth, gain + accepted)
+        return Ahead(gain - self.prices[nodes] + worth, gain + accepted)
 
     def goes_on(self, survival: Sequence[float], ease: float) -> bool:
         """Whether to draft another node after some with this survival and the ease they told of."""
         if len(survival) >= DEPTH:
             return False
-        gains = np.concatenate([[0.0], np.cumsum(survival)])
-        stopping = (gains - self.prices[: len(gains)]).max()
-        return bool(self.ahead(ease, survival).worth > stopping)
+        gains = accumulate(survival, initial=0.0)
+        stopping = max(gain - price for gain, price in zip(gains, self.prices, strict=False))
+        return self.ahead(ease, survival).worth > stopping
 
 
 _NOTHING = Ahead(-math.inf, 0.0)
 
 
-def solve(outlook: Outlook, prices: Array, step: float) -> Prospect:
+def solve(outlook: Outlook, prices: Sequence[float], step: float) -> Prospect:
     """Optimal stopping of a draft, backwards from its last node.
 
     A node is drafted for `step`; then it is known how sure it is, and it is verified and perhaps
@@ -211,4 +218,5 @@ def solve(outlook: Outlook, prices: Array, step: float) -> Prospect:
         accepted = np.where(kept > 0, gain + np.where(on > 0, accepted, 0.0), 0.0)
         tables[0, nodes] = (np.maximum(kept, 0.0) * shares).sum(0) - step
         tables[1, nodes] = (accepted * shares).sum(0)
-    return Prospect(tables[:, :DEPTH], prices)
+    by_nodes = np.moveaxis(tables[:, :DEPTH], 0, -1)
+    return Prospect(by_nodes.tolist(), prices)

@@ -30,7 +30,7 @@ def prospect(curve: str, rate: float = 1.0, step: float = 0.2) -> Prospect:
     """Solved for one of the machines, at `rate` tokens in the time of one row."""
     machine = Machine(CURVES[curve])
     prices = [rate * (machine.target(1 + nodes) - 1) for nodes in range(DEPTH + 1)]
-    return solve(Outlook(), np.array(prices), rate * step)
+    return solve(Outlook(), prices, rate * step)
 
 
 def drawn(outlook: Outlook, ease: float, rng: random.Random) -> list[float]:
@@ -56,7 +56,7 @@ def realised(found: Prospect, chances: list[float], ease: float, stop: int | Non
         if len(survival) == stop or (stop is None and not found.goes_on(survival, ease)):
             break
     gains = np.concatenate([[0.0], np.cumsum(survival)])
-    step = -float(found.tables[0, 0, -1, 0])  # a node that cannot survive is worth its price
+    step = -float(found.tables[0][-1][0][0])  # a node that cannot survive is worth its price
     return float((gains - found.prices[: len(gains)]).max()) - step * len(survival)
 
 
