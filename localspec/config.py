@@ -69,7 +69,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: tuple[str, ...] = ("lookup", "model")
-    max_draft: int = 24
+    max_draft: int = 31
     verify: Verification = "coupled"
 
 

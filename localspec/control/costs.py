@@ -64,8 +64,11 @@ class _Staircase:
         """Log cost of one row looking back on one token, relative to the level."""
         return float(self.beliefs.means[self._look])
 
-    def measured(self, rows: int, looks: float, log_seconds: float) -> None:
-        """Correct the level, the stair and attention, each by its share in the uncertainty."""
+    def measured(self, rows: int, looks: float, log_seconds: float) -> float:
+        """Correct the level, the stair and attention, each by its share in the uncertainty.
+
+        Returns what was measured less what was expected.
+        """
         stair = float(self.log_stairs(np.array([rows]))[0])
         attention = looks * math.exp(self.look)
         place = self.places.get(rows)
@@ -75,7 +78,9 @@ class _Staircase:
         whole = math.exp(stair) + attention
         share = attention / whole
         slopes = [(self._level, 1.0), (place, 1 - share), (self._look, share)]
-        self.beliefs.measured(slopes, log_seconds - self.level - math.log(whole))
+        surprise = log_seconds - self.level - math.log(whole)
+        self.beliefs.measured(slopes, surprise)
+        return surprise
 
     def log_stairs(self, rows: NDArray[np.int64]) -> Array:
         """Shape and an offset: measured, between those of its neighbours, or none."""
@@ -238,13 +243,17 @@ class Costs:
 
     # --- what was measured ------------------------------------------------------------------------
 
-    def measured(self, rows: int, seconds: float, looks: float = 0.0) -> None:
-        """One target forward. Robust: a single outlier moves nothing far."""
+    def measured(self, rows: int, seconds: float, looks: float = 0.0) -> float:
+        """One target forward, and by how much it surprised: log of measured by expected.
+
+        Robust: a single outlier moves nothing far.
+        """
         if rows < 1 or looks < 0 or not 0 < seconds < math.inf:
-            return
-        self._staircase.measured(rows, looks, math.log(seconds))
+            return 0.0
+        surprise = self._staircase.measured(rows, looks, math.log(seconds))
         self.furthest = max(self.furthest, looks / rows)
         self._forget()
+        return surprise
 
     def measured_draft(
         self, name: str, pending: int, depth: int, seconds: float, cells: float = 0.0

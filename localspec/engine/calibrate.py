@@ -21,6 +21,10 @@ from localspec.types import (
 
 FAR_TOKENS = 1024
 """What a far measurement looks back on: enough that attention shows, read in some seconds."""
+_REPEATS, _AGAIN = 3, 4
+"""Measurements of each row count, and how often at most those are repeated that disagree."""
+_SURPRISE = 0.1
+"""A forward that is off by a tenth was measured in a bad moment, or those before it were."""
 _FAR_ROWS = (1, 4, 16)
 _CHUNK_ROWS = 64
 """Rows of one forward while that is read: requests may wait for it."""
@@ -34,7 +38,7 @@ class Timed:
     def __init__(
         self,
         target: Backend,
-        measured: Callable[[int, float, float], None],
+        measured: Callable[[int, float, float], object],
         clock: Callable[[], float],
     ) -> None:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
@@ -61,22 +65,30 @@ class Forward(NamedTuple):
     looks: int
 
 
-def measurements(
-    target: Backend, row_counts: Sequence[int], repeats: int, slot: int, clock: Callable[[], float]
-) -> Iterator[Forward]:
-    """Forwards of each row count, interleaved; one forward for each `next`.
+def staircase(
+    target: Backend,
+    row_counts: Sequence[int],
+    slot: int,
+    measured: Callable[[int, float, int], float],
+    clock: Callable[[], float],
+) -> Iterator[None]:
+    """Forwards of each row count, interleaved; one for each `next`.
 
-    `slot` must be free while an item is computed, and is left empty. The first forward of all warms
-    up and is not given.
+    `measured` takes a `Forward` and gives by how much it surprised, as a logarithm. In the end
+    those row counts are measured again whose latest forward still did.
+    `slot` must be free while an item is computed, and is left empty.
     """
-    fitting = [rows for rows in row_counts if rows <= min(target.max_rows, target.context)]
-    for repeat in range(repeats + 1):
-        for rows in fitting if repeat else fitting[:1]:
-            target.truncate(slot, 0)
-            forward = _forward(target, slot, 0, rows, clock)
-            target.truncate(slot, 0)
-            if repeat:
-                yield forward
+    wanted = [rows for rows in row_counts if rows <= min(target.max_rows, target.context)]
+    for turn in range(1, _REPEATS + _AGAIN + 1):
+        surprising = []
+        for rows in wanted[:1]:
+            _alone(target, slot, rows, clock)  # the first forward after a rest is slow
+        for rows in wanted:
+            if abs(measured(*_alone(target, slot, rows, clock))) > _SURPRISE:
+                surprising.append(rows)
+            yield
+        if turn >= _REPEATS:
+            wanted = surprising
 
 
 def far_tokens(target: Backend) -> int:
@@ -106,10 +118,7 @@ def far_measurements(engine: Engine, repeats: int, clock: Callable[[], float]) -
         held += reading
         beside = None if reading else _empty_slot(engine)
         if beside is not None:
-            target.truncate(beside, 0)
-            forward = _forward(target, beside, 0, rows, clock)
-            target.truncate(beside, 0)
-            yield forward
+            yield _alone(target, beside, rows, clock)
     target.truncate(slot, 0)
 
 
@@ -117,6 +126,14 @@ def _empty_slot(engine: Engine) -> int | None:
     """One that holds nothing; not the last."""
     slots = range(engine.target.n_slots - 1)
     return next((slot for slot in slots if not engine.remembers(slot)), None)
+
+
+def _alone(target: Backend, slot: int, rows: int, clock: Callable[[], float]) -> Forward:
+    """A forward with nothing before it; the slot is left empty."""
+    target.truncate(slot, 0)
+    forward = _forward(target, slot, 0, rows, clock)
+    target.truncate(slot, 0)
+    return forward
 
 
 def _forward(

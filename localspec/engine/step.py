@@ -56,7 +56,7 @@ class Limits:
     """Bounds of a step: rows of prefill in one decode, and nodes of one session's draft."""
 
     prefill_rows: int = 512
-    max_draft: int = 24
+    max_draft: int = 31
 
 
 class Engine:

@@ -165,9 +165,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     target, clock = engine.target, time.perf_counter
     slot = target.n_slots - 1
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
-    for forward in calibrate.measurements(target, missing, _REPEATS, slot, clock):
-        costs.measured(*forward)
-        yield
+    yield from calibrate.staircase(target, missing, slot, costs.measured, clock)
     if costs.furthest < calibrate.far_tokens(target):
         for forward in calibrate.far_measurements(engine, _REPEATS, clock):
             costs.measured(*forward)

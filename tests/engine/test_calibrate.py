@@ -56,6 +56,21 @@ def visit(engine: Engine, prompt: list[int]) -> None:
     engine.retire(session)
 
 
+def test_row_counts_that_surprise_are_measured_again(context: Context) -> None:
+    """Every count three times in turn; what does not settle some times more, and not for ever."""
+    seen: list[int] = []
+
+    def measured(rows: int, _seconds: float, looks: int) -> float:
+        assert looks == rows * (rows - 1) // 2  # nothing before them
+        seen.append(rows)
+        return {2: 0.05, 4: 0.5 if len(seen) < 12 else 0.0, 8: -0.3}[rows]
+
+    for _ in calibrate.staircase(context, (2, 4, 8, 512), 1, measured, ticks):
+        pass
+    assert seen == [2, 4, 8] * 3 + [4, 8] * 2 + [8] * 2
+    assert context.length(1) == 0
+
+
 def test_far_forwards_look_back_on_what_was_read_before_them(
     context: Context, engine: Engine
 ) -> None:
