@@ -30,7 +30,7 @@ RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _REPAID = 2.0
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
-_GLANCE_TOKENS, _GLANCE_PAYS = 8, 3.5
+_GLANCE_TOKENS, _GLANCE_PAYS = 8, 2.5
 """Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
 _GRAIN = 0.04
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""

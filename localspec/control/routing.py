@@ -99,6 +99,27 @@ _USUAL_TOKENS = {"infill": 24.0}
 """Endpoints with a usual length of their own: an editor's completions are about a line."""
 
 
+_UNSEEN_TOKENS = 32.0
+"""What an unknown answer is taken to go on for; later, for about as long as it already has."""
+_UNSEEN_ANSWERS = 6.0
+"""Answers that this counts for beside those that were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """How long an answer may become: what `answers` before it came to, and a least length."""
+
+    answers: tuple[int, ...] = ()
+    at_least: int = 0
+
+    def remaining(self, n_output: int) -> float:
+        """Tokens still to expect after `n_output`: the mean over answers that were longer."""
+        rests = [tokens - n_output for tokens in self.answers if tokens > n_output]
+        unseen = max(n_output - _UNSEEN_TOKENS, _UNSEEN_TOKENS)
+        mean = (sum(rests) + _UNSEEN_ANSWERS * unseen) / (len(rests) + _UNSEEN_ANSWERS)
+        return max(mean, float(self.at_least - n_output))
+
+
 class Lengths:
     """How many tokens the answers to each (client, endpoint) have had lately. Model lifetime.
 
@@ -121,6 +142,10 @@ class Lengths:
         self._seen.move_to_end(key)
         if len(self._seen) > self._KEPT_KEYS:
             self._seen.popitem(last=False)
+
+    def expect(self, client: str, endpoint: str, at_least: int = 0) -> Expectation:
+        """For an answer to this client and endpoint."""
+        return Expectation(tuple(self._seen.get((client, endpoint), ())), at_least)
 
     def predict(self, client: str, endpoint: str, max_tokens: int | None) -> float:
         """Output tokens to expect of the next answer, never more than `max_tokens`."""

@@ -7,6 +7,7 @@ bonus. llama-server throws the drafted cells away and decodes them again each ro
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -26,6 +27,9 @@ sessions wait meanwhile."""
 
 _GLANCE_TOKENS, _GLANCE_CONTEXT = 16, 24
 """A glance tells of so many tokens, and reads so many before them."""
+
+_TOLD = 0.9
+"""How sure it is taken to be, at a glance, of what the prompt told it."""
 
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
@@ -67,7 +71,8 @@ class ModelDrafter:
         """Begin a request; nothing is decoded before the first `propose`."""
         del prediction  # the draft model has an opinion of its own
         held = self._held[slot]
-        return ModelSession(slot, list(prompt), sampler, held, common_prefix(held, prompt))
+        agreed = common_prefix(held, prompt)
+        return ModelSession(slot, list(prompt), len(prompt), sampler, held, agreed)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Read what is pending, then draft until the budget ends or `worth` says stop.
@@ -104,8 +109,8 @@ class ModelDrafter:
     def glance(self, session: DraftSession, latest: int) -> list[Signal]:
         """How sure it is at the end of the text, read as if it followed what it has read so far.
 
-        Where that is hardly ever, what lies between would not help enough to be worth reading. It
-        is forgotten again.
+        Where that is hardly ever, what lies between would not help enough to be worth reading: but
+        it would where the text takes up the prompt's words. It is forgotten again.
 
         Raises:
             EngineError: llama.cpp failed.
@@ -120,7 +125,7 @@ class ModelDrafter:
         rows = [Row(token, start + at, mine.slot, at >= first) for at, token in enumerate(read)]
         try:
             logits = self._decode(rows)[:, : self._n_vocab]
-            return [_signal(row, int(row.argmax()), mine.sampler) for row in logits]
+            return _impressions(mine, logits)
         finally:
             self._context.truncate(mine.slot, start)
 
@@ -200,6 +205,7 @@ class ModelSession:
 
     slot: int
     tokens: list[Token]
+    n_prompt: int
     sampler: Sampler
     held: list[Token]
     agreed: int
@@ -243,6 +249,22 @@ class _Chain:
         return Draft.chain(self.tokens, self.signals, self.laws)
 
 
+def _impressions(session: ModelSession, logits: Floats) -> list[Signal]:
+    """How sure it would be of the latest tokens, by rows that each come before one of them.
+
+    One that the prompt holds counts as nearly sure: a summary's names seem wild guesses only
+    because what they are taken from was left out.
+    """
+    latest = session.tokens[-len(logits) :]
+    told = set(session.tokens[: session.n_prompt])
+    signals = [_signal(row, int(row.argmax()), session.sampler) for row in logits]
+    nearly = _binned(_TOLD, session.sampler)
+    return [
+        max(signal, nearly) if token in told else signal
+        for token, signal in zip(latest, signals, strict=True)
+    ]
+
+
 def _signal(logits: Floats, token: Token, sampler: Sampler) -> Signal:
     """The drawn token's probability under the draft's plain softmax, in one of a few bins.
 
@@ -251,5 +273,9 @@ def _signal(logits: Floats, token: Token, sampler: Sampler) -> Signal:
     peak = float(logits.max())
     total = float(np.exp(logits - peak).sum())
     probability = float(np.exp(float(logits[token]) - peak)) / total
-    bucket = int(np.searchsorted(_EDGES, probability, side="right"))
+    return _binned(probability, sampler)
+
+
+def _binned(probability: float, sampler: Sampler) -> Signal:
+    bucket = bisect_right(_EDGES, probability)
     return Signal(NAME, bucket + (0 if sampler.greedy else len(_PRIORS)), _PRIORS[bucket])

@@ -13,11 +13,6 @@ from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal
 
 _log = logging.getLogger("localspec.engine")
 
-_TAIL_TOKENS = 16.0
-"""A request that outlives its prediction is expected to go on for about this long."""
-_UNSEEN_TOKENS = 32.0
-"""What an answer may be expected to go on for at first; later about as long as it is by then."""
-
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
@@ -155,13 +150,12 @@ class Drafting:
             elif budget:
                 ask = Ask(opened, Draft(), budget, _always)
                 free += [draft for draft in self._ask(name, [ask], [session]) if draft.tokens]
-        known = max(session.request.expected_tokens - session.n_output, _TAIL_TOKENS)
-        likely = max(session.n_output - _UNSEEN_TOKENS, _UNSEEN_TOKENS)
+        likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
             neural=tuple(neural),
             budget=budget,
-            remaining=min(float(session.remaining), known, likely),
+            remaining=min(float(session.remaining), likely),
             always=wish.mode == "always",
             memory=session.memory,
             ease=session.ease,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.control.round import Memory
-from localspec.control.routing import SPECULATING
+from localspec.control.routing import SPECULATING, Expectation
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
 from localspec.types import (
@@ -33,7 +33,7 @@ class Request:
     """What the engine needs of a request: numbers only.
 
     `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
-    `expected_tokens` is the predicted length of the output, which amortises reading the prompt.
+    `expectation` tells how long the output may become, which amortises reading the prompt.
     `prediction` is what the client expects the output to be.
     """
 
@@ -44,7 +44,7 @@ class Request:
     speculation: SpeculationParams
     max_tokens: int
     route: str = SPECULATING
-    expected_tokens: float = 256.0
+    expectation: Expectation = field(default_factory=Expectation)
     constraint: Constraint | None = None
     ignore_eos: bool = False
     prediction: Sequence[Token] = ()

@@ -27,6 +27,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
 from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.control.routing import Expectation
 from localspec.engine.exactness import Shape
 from localspec.engine.peaks import Peaks
 from localspec.engine.sampling import Sampler
@@ -289,7 +290,7 @@ def _rounds(
             sampling=sampling,
             speculation=SpeculationParams(),
             max_tokens=len(text) - _PROMPT_TOKENS - 1,
-            expected_tokens=len(text),
+            expectation=Expectation(at_least=len(text)),
         )
     )
     done = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from localspec.control.routing import Facts, Heat, Lengths, Reason, route
+from localspec.control.routing import Expectation, Facts, Heat, Lengths, Reason, route
 from localspec.protocol import Finished
 from localspec.worker.intake import Order
 
@@ -25,24 +25,24 @@ class Router:
         self._lengths = Lengths()
         self._heat = Heat()
 
-    def route(self, order: Order) -> tuple[Reason, float]:
-        """The routing reason, and how many tokens of output to expect."""
+    def route(self, order: Order) -> tuple[Reason, Expectation]:
+        """The routing reason, and how long the answer may become."""
         request = order.request
         wish = request.speculation
         expected = self._lengths.predict(request.client, request.endpoint, order.max_tokens)
-        expected = max(expected, min(len(order.prediction), order.max_tokens))
+        at_least = min(len(order.prediction), order.max_tokens)
         facts = Facts(
             mode=wish.mode,
             drafters=tuple(
                 name for name in self._drafters if wish.drafters is None or name in wish.drafters
             ),
-            predicted_tokens=expected,
+            predicted_tokens=max(expected, at_least),
             pair_fits=self._pair_fits,
             can_roll_back=self._can_roll_back,
             temperature=request.sampling.temperature,
             acceptance=self._heat.acceptance(request.sampling.temperature),
         )
-        return route(facts), expected
+        return route(facts), self._lengths.expect(request.client, request.endpoint, at_least)
 
     def learn(self, order: Order, finished: Finished) -> None:
         """A request is over. A cancelled answer says nothing about how long it would have been."""

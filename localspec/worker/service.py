@@ -177,7 +177,7 @@ class Service:
     def _request(self, order: Order) -> Request:
         """The engine's request, routed at the last moment: what was learned meanwhile counts."""
         request = order.request
-        reason, expected_tokens = self._loaded.router.route(order)
+        reason, expectation = self._loaded.router.route(order)
         return Request(
             id=request.id,
             client=request.client,
@@ -186,7 +186,7 @@ class Service:
             speculation=request.speculation,
             max_tokens=order.max_tokens,
             route=reason,
-            expected_tokens=expected_tokens,
+            expectation=expectation,
             constraint=order.constraint,
             ignore_eos=request.ignore_eos,
             prediction=order.prediction,

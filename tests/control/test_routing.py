@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control import routing
-from localspec.control.routing import SHORT_TOKENS, Facts, Heat, Lengths, Reason, route
+from localspec.control.routing import SHORT_TOKENS, Expectation, Facts, Heat, Lengths, Reason, route
 
 USUAL = Facts(mode="auto", drafters=("lookup",), predicted_tokens=200)
 
@@ -76,6 +76,31 @@ def test_a_client_with_short_answers_is_predicted_to_get_another() -> None:
     assert lengths.predict("editor", "completion", 500) > SHORT_TOKENS
     assert lengths.predict("terminal", "chat", 500) > SHORT_TOKENS
     assert lengths.predict("editor", "infill", None) < SHORT_TOKENS
+
+
+def test_an_answer_is_expected_to_go_on_as_those_before_it_did() -> None:
+    """Only longer ones tell, and few of them little; a prediction tells most."""
+    lengths = Lengths()
+    unknown = lengths.expect("terminal", "chat")
+    assert unknown.remaining(0) == unknown.remaining(64) == 32
+    assert unknown.remaining(500) == 468
+    for tokens in (10, 12, 500, 500):
+        lengths.observe("terminal", "chat", tokens)
+    known = lengths.expect("terminal", "chat")
+    assert known.remaining(5) < known.remaining(20) < 480
+    for _ in range(14):
+        lengths.observe("terminal", "chat", 500)
+    assert 300 < lengths.expect("terminal", "chat").remaining(20) < 480
+    assert lengths.expect("terminal", "chat").remaining(501) == 469
+    assert lengths.expect("terminal", "completion").remaining(20) == 32
+    assert lengths.expect("terminal", "completion", at_least=900).remaining(20) == 880
+
+
+@given(st.lists(st.integers(0, 4096), max_size=16), st.integers(0, 4096))
+def test_something_is_always_expected(answers: list[int], n_output: int) -> None:
+    """Never nothing, and never more than a doubling or the longest answer would give."""
+    remaining = Expectation(tuple(answers)).remaining(n_output)
+    assert 0 < remaining <= max([32, n_output, *(tokens - n_output for tokens in answers)])
 
 
 def test_one_odd_answer_changes_no_prediction() -> None:

@@ -6,7 +6,8 @@ import pytest
 from laws.house import PROMPTS, SLOTS, House, finish, output
 from laws.policies import Blinking, FixedDepth, Looking, Lying, Raising, Rubbish
 
-from localspec.types import Drafter, SamplingParams, SourceCount, SpeculationParams
+from localspec.engine.sampling import Sampler
+from localspec.types import Drafter, Glancing, SamplingParams, SourceCount, SpeculationParams
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -115,6 +116,22 @@ def test_a_glance_changes_neither_tokens_nor_drafts(house: House, chain: str) ->
                 assert [len(signals) for signals in policy.heard] == [1, 2, 3] * looks
             assert told[0] == told[1]
             assert told[0][1]["model"].accepted > 0
+
+
+def test_at_a_glance_the_words_of_the_prompt_are_no_guesses(house: House) -> None:
+    """The draft has not read where they come from; having read it, it would know them."""
+    drafter = house.drafters("model")["model"]
+    assert isinstance(drafter, Glancing)
+    words, filler = [70, 80, 90, 75], [60] * 40
+    looks = []
+    for beginning in (words, filler[: len(words)]):
+        session = drafter.open(0, [*beginning, *filler], Sampler(CHAINS["greedy"]))
+        session.commit(words)
+        looks.append(drafter.glance(session, len(words)))
+    told, untold = looks
+    assert min(signal.prior for signal in told) >= 0.9
+    assert min(signal.prior for signal in untold) < 0.9
+    assert all(one >= other for one, other in zip(told, untold, strict=True))
 
 
 def test_a_source_that_fails_to_look_is_left_out(house: House) -> None:
