@@ -16,6 +16,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+# libgomp reads this once, when llama_cpp is imported. Its threads wait for each other some hundred
+# times in a forward; by default they spin for milliseconds, even while what they wait for wants the
+# very core they spin on. So a forward took ten times as long beside one busy process; it is twice.
+os.environ.setdefault("GOMP_SPINCOUNT", "4000")
+
 import llama_cpp.llama_cpp as native
 import numpy as np
 
