@@ -300,7 +300,7 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = _finite(data["host_seconds"])
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a cost profile: {error!r}") from error
         return costs
 

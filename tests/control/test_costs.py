@@ -181,6 +181,7 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
         {**SOUND, "staircase": {**STAIRCASE, "level": float("nan")}},
         {**SOUND, "drafters": {"neural": {}}},
         {**SOUND, "drafters": {"neural": [[0, 1]]}},
+        {**SOUND, "staircase": {"level": 1e6, "look": [0, 1], "points": {}}},
     ],
 )
 def test_a_damaged_profile_is_refused(data: dict[str, object]) -> None:
