@@ -64,7 +64,7 @@ class Outlook:
     def observe(self, chances: Sequence[float], ease: float) -> None:
         """One draft: the chance of each of its nodes, given that its parent is accepted."""
         for chance in chances:
-            knot, share = _place(ease)
+            knot, share = _place(EASE, ease)
             where = bisect_right(LEVEL_EDGES, chance)
             self.chances[where] += _CHANCE_RATE * (chance - self.chances[where])
             for row, weight in ((knot, 1 - share), (knot + 1, share)):
@@ -112,10 +112,10 @@ def news(ease: float, chance: float) -> float:
     return ease + _NEWS * (chance - ease)
 
 
-def _place(ease: float) -> tuple[int, float]:
-    """The knot before `ease`, and how far it is on the way to the next one."""
-    knot = min(max(bisect_right(EASE, ease) - 1, 0), len(EASE) - 2)
-    share = (ease - EASE[knot]) / (EASE[knot + 1] - EASE[knot])
+def _place(knots: Sequence[float], value: float) -> tuple[int, float]:
+    """The ascending knot before `value`, and how far it is on the way to the next one."""
+    knot = min(max(bisect_right(knots, value) - 1, 0), len(knots) - 2)
+    share = (value - knots[knot]) / (knots[knot + 1] - knots[knot])
     return knot, min(max(share, 0.0), 1.0)
 
 
@@ -172,10 +172,9 @@ class Prospect:
         alive = survival[-1] if survival else 1.0
         if nodes >= DEPTH or alive < _ALIVE[-1]:
             return _NOTHING
-        upper = min(bisect_right(_FALLING, -alive), len(_FALLING) - 1)
-        knot, turn = _place(ease)
-        near, far = self.tables[nodes][upper - 1], self.tables[nodes][upper]
-        share = (-alive - _FALLING[upper - 1]) / (_FALLING[upper] - _FALLING[upper - 1])
+        before, share = _place(_FALLING, -alive)
+        knot, turn = _place(EASE, ease)
+        near, far = self.tables[nodes][before : before + 2]
         worth, accepted = (
             (1 - share) * ((1 - turn) * a + turn * b) + share * ((1 - turn) * c + turn * d)
             for a, b, c, d in zip(near[knot], near[knot + 1], far[knot], far[knot + 1], strict=True)

@@ -21,8 +21,9 @@ from localspec.types import (
 
 FAR_TOKENS = 1024
 """What a far measurement looks back on: enough that attention shows, read in some seconds."""
-_REPEATS, _AGAIN = 3, 4
-"""Measurements of each row count, and how often at most those are repeated that disagree."""
+REPEATS, _AGAIN = 3, 4
+"""Measurements of one thing: one stolen time slice is outvoted. Row counts that still disagree are
+repeated, at most so many times."""
 _SURPRISE = 0.1
 """A forward that is off by a tenth was measured in a bad moment, or those before it were."""
 _FAR_ROWS = (1, 4, 16)
@@ -79,7 +80,7 @@ def staircase(
     `slot` must be free while an item is computed, and is left empty.
     """
     wanted = [rows for rows in row_counts if rows <= min(target.max_rows, target.context)]
-    for turn in range(1, _REPEATS + _AGAIN + 1):
+    for turn in range(1, REPEATS + _AGAIN + 1):
         surprising = []
         for rows in wanted[:1]:
             _alone(target, slot, rows, clock)  # the first forward after a rest is slow
@@ -87,7 +88,7 @@ def staircase(
             if abs(measured(*_alone(target, slot, rows, clock))) > _SURPRISE:
                 surprising.append(rows)
             yield
-        if turn >= _REPEATS:
+        if turn >= REPEATS:
             wanted = surprising
 
 

@@ -36,9 +36,6 @@ _log = logging.getLogger("localspec.worker")
 OnProgress = Callable[[str, float], None]
 """Called with a stage ("target", "draft", "warmup", "probe") and a fraction from 0 to 1."""
 
-_REPEATS = 3
-"""Measurements of each row count: the median of three survives one stolen time slice."""
-
 _SAVE_SECONDS = 60.0
 """A worker may be killed at any time; then no more than this of learning is lost."""
 
@@ -167,14 +164,14 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
     yield from calibrate.staircase(target, missing, slot, costs.measured, clock)
     if costs.furthest < calibrate.far_tokens(target):
-        for forward in calibrate.far_measurements(engine, _REPEATS, clock):
+        for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock):
             costs.measured(*forward)
             yield
     # Drafts are kept relative to the target, so they come second.
     for drafter in engine.drafters.values():
         if not drafter.free and drafter.name not in costs.measured_drafters:
             try:
-                for cost in calibrate.rehearsals(drafter, _REPEATS, slot, clock):
+                for cost in calibrate.rehearsals(drafter, calibrate.REPEATS, slot, clock):
                     costs.measured_draft(
                         cost.name, cost.pending, cost.depth, cost.seconds, cost.cells
                     )
