@@ -1,21 +1,25 @@
 """How likely a drafted token is to be accepted, learned from what the target said.
 
 Three layers, each starting from the one before: the drafter's own prior, what nodes of this source
-and bucket have done on this model (kept on disk), and how this session differs from that. What a
-neural source promises before it drafts is in `outlook.py`.
+and bucket have done on this model (kept on disk), and how this session differs from that. The model
+takes a share of what a session shows, the session keeps the rest: one long copy would otherwise
+make every later text seem a copy. What a neural source promises before it drafts is in
+`outlook.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from localspec.control.outlook import Outlook
 from localspec.types import Signal
 
 _PRIOR_WEIGHT = 8.0
 """Observations that a drafter's prior counts for: a bucket's first misses must not silence it."""
+_HEARD = 8.0
+"""Of a session's observation number n of a source the model takes a share of 1/(1 + n/8)."""
 _MEMORY = 0.997
 """Forgetting per observation of a bucket: it follows the last few hundred."""
 _SURE = 0.999
@@ -27,10 +31,19 @@ _LOCAL_LIMIT = 3.0
 """A session's correction in log-odds: about 8 surprises move it by one, and it fades in 100."""
 
 
+_Counts: TypeAlias = dict[tuple[str, int], list[float]]
+"""Accepted and observed nodes by source and bucket; decayed."""
+
+
 class Local:
-    """How one session differs from the model's average: a correction of log-odds per source."""
+    """How one session differs from the model's average.
+
+    A correction of log-odds per source, and the counts that the model did not take.
+    """
 
     def __init__(self) -> None:
+        self.counts: _Counts = {}
+        self._observed: dict[str, int] = {}
         self._bias: dict[str, float] = {}
         self._odds: dict[str, float] = {}
 
@@ -46,29 +59,39 @@ class Local:
         bias = _LOCAL_MEMORY * self._bias.get(source, 0.0) + _LOCAL_RATE * (accepted - expected)
         bias = max(-_LOCAL_LIMIT, min(_LOCAL_LIMIT, bias))
         self._bias[source], self._odds[source] = bias, math.exp(bias)
+        self._observed[source] = self._observed.get(source, 0) + 1
+
+    def models_share(self, source: str) -> float:
+        """What of the session's next observation of a source the model takes."""
+        return 1 / (1 + self._observed.get(source, 0) / _HEARD)
 
 
 class Acceptance:
     """Calibrated acceptance of one model's sources. Model lifetime; state only."""
 
     def __init__(self) -> None:
-        self._buckets: dict[tuple[str, int], list[float]] = {}  # accepted, observed; decayed
+        self._counts: _Counts = {}
         self._outlooks: dict[str, Outlook] = {}
 
     def estimate(self, signal: Signal, local: Local | None = None) -> float:
         """Probability that this node is accepted, given that its parent was."""
-        accepted, observed = self._buckets.get((signal.source, signal.bucket), _NOTHING)
+        key = signal.source, signal.bucket
+        accepted, observed = self._counts.get(key, _NOTHING)
+        if local is not None and key in local.counts:
+            more, seen = local.counts[key]
+            accepted, observed = accepted + more, observed + seen
         average = (accepted + _PRIOR_WEIGHT * signal.prior) / (observed + _PRIOR_WEIGHT)
         average = min(_SURE, max(1 - _SURE, average))
         return local.correct(signal.source, average) if local is not None else average
 
     def observe(self, signal: Signal, accepted: bool, local: Local | None = None) -> None:  # noqa: FBT001 — the outcome is the datum
         """One node whose parent was accepted, and what the target said of it."""
+        share = 1.0
         if local is not None:
+            share = local.models_share(signal.source)
             local.observe(signal.source, self.estimate(signal, local), accepted=accepted)
-        bucket = self._buckets.setdefault((signal.source, signal.bucket), [0.0, 0.0])
-        bucket[0] = _MEMORY * bucket[0] + accepted
-        bucket[1] = _MEMORY * bucket[1] + 1
+            _count(local.counts, signal, accepted, 1 - share)
+        _count(self._counts, signal, accepted, share)
 
     def survival(self, signals: Iterable[Signal], local: Local | None = None) -> list[float]:
         """Probability that each node of a chain is accepted together with all before it."""
@@ -87,7 +110,7 @@ class Acceptance:
         """Everything learned, as JSON has it."""
         return {
             "buckets": [
-                [source, bucket, *counts] for (source, bucket), counts in self._buckets.items()
+                [source, bucket, *counts] for (source, bucket), counts in self._counts.items()
             ],
             "outlooks": {name: kept.to_dict() for name, kept in self._outlooks.items()},
         }
@@ -105,12 +128,20 @@ class Acceptance:
                 counts = [float(accepted), float(observed)]
                 if not 0 <= counts[0] <= counts[1] < math.inf:
                     raise ValueError(f"not acceptance counts: {counts}")
-                acceptance._buckets[str(source), int(bucket)] = counts
+                acceptance._counts[str(source), int(bucket)] = counts
             for name, kept in data["outlooks"].items():
                 acceptance._outlooks[str(name)] = Outlook.from_dict(kept)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not acceptance counts: {error!r}") from error
         return acceptance
+
+
+def _count(counts: _Counts, signal: Signal, accepted: bool, weight: float) -> None:  # noqa: FBT001
+    """One more observation in a bucket, which forgets by as much."""
+    bucket = counts.setdefault((signal.source, signal.bucket), [0.0, 0.0])
+    kept = _MEMORY**weight
+    bucket[0] = kept * bucket[0] + weight * accepted
+    bucket[1] = kept * bucket[1] + weight
 
 
 _NOTHING = (0.0, 0.0)

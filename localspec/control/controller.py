@@ -179,7 +179,7 @@ class Controller:
             worth, gain = prospect.ahead(ease)
             yield _Option(_NONE, source, worth - price, gain, round(gain) + 1)
             for chain, survival in chains:
-                for nodes in _joints(survival, ease):
+                for nodes in _handovers(survival, ease):
                     if nodes < min(view.budget, DEPTH):
                         price = rate * self.costs.draft(source.name, reads + nodes, 0, view.cells)
                         worth, gain = prospect.ahead(ease, survival[:nodes])
@@ -361,7 +361,7 @@ def _never(_signals: Sequence[Signal]) -> bool:
     return False
 
 
-def _joints(survival: Sequence[float], ease: float) -> Iterator[int]:
+def _handovers(survival: Sequence[float], ease: float) -> Iterator[int]:
     """Where a chain may be handed over: at its end, and where it is less sure than the text."""
     for nodes in range(1, len(survival)):
         if survival[nodes] < ease * survival[nodes - 1]:

@@ -1,7 +1,7 @@
 """Sources of drafts, one file per kind, found by name.
 
-A kind is a module of this package with `build(**options) -> Drafter`. Nothing outside this package
-names one, so a new drafter is one new file.
+A kind is a module of this package with `build(...) -> Drafter`, which is given what its parameters
+name. Nothing outside this package names a kind, so a new drafter is one new file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def kinds() -> list[str]:
 
 
 def takes(kind: str) -> frozenset[str]:
-    """The options that `build` of this kind asks for; a source without any needs no draft model.
+    """The parts that a drafter of this kind is built with.
+
+    `context` is a draft model's: a source that takes it needs one. The others are the target's:
+    `n_vocab`, `ends` (tokens that end an answer) and `piece` (the bytes that a token writes).
 
     Raises:
         ConfigError: there is no such kind.
@@ -32,13 +35,14 @@ def takes(kind: str) -> frozenset[str]:
     return frozenset(inspect.signature(_module(kind).build).parameters)
 
 
-def load(kind: str, **options: Any) -> Drafter:
-    """The drafter of this kind, built with `options`, which are that kind's own.
+def load(kind: str, **offered: Any) -> Drafter:
+    """The drafter of this kind, built with those of the `offered` parts that it takes.
 
     Raises:
         ConfigError: there is no such kind.
     """
-    return cast("Drafter", _module(kind).build(**options))
+    wanted = {name: offered[name] for name in takes(kind) & offered.keys()}
+    return cast("Drafter", _module(kind).build(**wanted))
 
 
 def _module(kind: str) -> Any:

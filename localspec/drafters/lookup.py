@@ -13,19 +13,20 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import cast
+from typing import NamedTuple, cast
 
+from localspec.drafters._joints import NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
 from localspec.engine.sampling import Sampler
 from localspec.types import PREDICTION, Ask, Draft, Signal, Token
 
 NAME = "lookup"
 
-_END = -1
-"""Stands after the prediction in the index. It is no token: no copy runs on into the prompt."""
+_END = NO_TOKEN
+"""Stands after the prediction in the index: no copy runs on into the prompt."""
 
 _FIRM_TOKENS = 32
 """A copy this long needs no second opinion, and periodic text would make it an expensive one."""
@@ -73,29 +74,41 @@ _PRIORS = (0.08, 0.25, 0.38, 0.50, 0.60, 0.70, 0.80, 0.88, 0.94, 0.97)
 _ORIGIN_ODDS = (0.0, 0.1, 0.65, 2.0)
 _PLACE_ODDS = (0.6, 0.0, -0.7)
 _AGREEMENT_ODDS = (0.0, 0.7, -1.1)
+_JOINT_ODDS = (0.0, 1.3, -0.5, -1.2, -2.0, -2.0, -3.0)
 _SAMPLED_ODDS = -0.7
 """Sampling leaves the copied text more often than the likeliest token does."""
 
 
-def _signal(
-    sampled: bool,  # noqa: FBT001 — one of the things that are known of a node
-    place: Place,
-    origin: Origin,
-    agreement: Agreement,
-    length_bin: int,
-) -> Signal:
-    prior = _PRIORS[length_bin]
-    odds = math.log(prior / (1 - prior)) + _PLACE_ODDS[place] + _ORIGIN_ODDS[origin]
-    odds += _AGREEMENT_ODDS[agreement] + _SAMPLED_ODDS * sampled
-    bucket = ((sampled * len(Place) + place) * len(Origin) + origin) * len(Agreement) + agreement
-    source = PREDICTION if place is Place.PREDICTION else NAME
-    return Signal(source, bucket * len(_PRIORS) + length_bin, 1 / (1 + math.exp(-odds)))
+class _Why(NamedTuple):
+    """What is known of a copied token, but for the length of the match."""
+
+    sampled: bool
+    place: Place
+    origin: Origin
+    agreement: Agreement
+    joint: Joint
 
 
-_SIGNALS = {
-    key: [_signal(*key, index) for index in range(len(_PRIORS))]
-    for key in itertools.product((False, True), Place, Origin, Agreement)
-}
+def _prior(why: _Why, prior: float) -> float:
+    odds = math.log(prior / (1 - prior)) + _SAMPLED_ODDS * why.sampled
+    odds += _PLACE_ODDS[why.place] + _ORIGIN_ODDS[why.origin]
+    odds += _AGREEMENT_ODDS[why.agreement] + _JOINT_ODDS[why.joint]
+    return 1 / (1 + math.exp(-odds))
+
+
+def _signals() -> dict[tuple[object, ...], list[Signal]]:
+    """The signals by match length of everything else that may be known."""
+    buckets = itertools.count()
+    found: dict[tuple[object, ...], list[Signal]] = {}
+    for why in itertools.starmap(
+        _Why, itertools.product((False, True), Place, Origin, Agreement, Joint)
+    ):
+        source = PREDICTION if why.place is Place.PREDICTION else NAME
+        found[why] = [Signal(source, next(buckets), _prior(why, prior)) for prior in _PRIORS]
+    return found
+
+
+_SIGNALS = _signals()
 
 
 @dataclass(slots=True)
@@ -112,11 +125,16 @@ class _Cursor:
     sampled: bool
     proven: int = 0
 
-    def signal(self, agreement: Agreement = Agreement.ALONE, depth: int = 0) -> Signal:
+    def signal(
+        self,
+        agreement: Agreement = Agreement.ALONE,
+        joint: Joint = Joint.PLAIN,
+        depth: int = 0,
+    ) -> Signal:
         """Why to believe in the token `depth` places after the next one."""
         origin = max(self.origin, Origin.COPY) if depth else self.origin
         length_bin = bisect_right(_LENGTHS, self.length + depth)
-        return _SIGNALS[self.sampled, self.place, origin, agreement][length_bin]
+        return _SIGNALS[self.sampled, self.place, origin, agreement, joint][length_bin]
 
 
 class LookupSession:
@@ -132,8 +150,10 @@ class LookupSession:
         prompt: Sequence[Token],
         prediction: Sequence[Token] = (),
         *,
+        joints: Joints,
         sampled: bool = False,
     ) -> None:
+        self._joints = joints
         self._sampled = sampled
         self._seen = Occurrences([*prediction, _END, *prompt])
         self._end = len(prediction)
@@ -259,9 +279,13 @@ class LookupSession:
                 for other in witnesses
                 if other + depth < len(text) and text[other + depth] == token
             ]
-            signals.append(cursor.signal(_agreement(len(staying), len(witnesses)), depth))
+            before = ahead[-1] if ahead else text[-1]
+            agreement = _agreement(len(staying), len(witnesses))
+            signals.append(cursor.signal(agreement, self._joints.between(before, token), depth))
             witnesses = staying
             ahead.append(token)
+            if self._joints.kind(token) is Kind.CONTROL:
+                break  # nothing follows the end of a message
         return Draft.chain(ahead[len(ask.prefix) :], signals)
 
 
@@ -272,10 +296,13 @@ def _agreement(staying: int, witnesses: int) -> Agreement:
 
 
 class LookupDrafter:
-    """Opens a `LookupSession` per request; holds nothing itself."""
+    """Opens a `LookupSession` per request; holds the kinds of the vocabulary's tokens."""
 
     name = NAME
     free = True
+
+    def __init__(self, piece: Callable[[Token], bytes]) -> None:
+        self._joints = Joints(piece)
 
     def open(
         self,
@@ -286,7 +313,7 @@ class LookupDrafter:
     ) -> LookupSession:
         """Index both texts: microseconds per token, nothing is decoded."""
         del slot
-        return LookupSession(prompt, prediction, sampled=not sampler.greedy)
+        return LookupSession(prompt, prediction, joints=self._joints, sampled=not sampler.greedy)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """One chain per ask."""
@@ -296,6 +323,6 @@ class LookupDrafter:
         """Nothing to free."""
 
 
-def build() -> LookupDrafter:
-    """The drafter, for `drafters.load`."""
-    return LookupDrafter()
+def build(*, piece: Callable[[Token], bytes]) -> LookupDrafter:
+    """The drafter, for `drafters.load`. `piece` gives the bytes that a token writes."""
+    return LookupDrafter(piece)

@@ -236,15 +236,16 @@ class _Loader:
             return {}, "No class of batch sizes agrees bit for bit on this build."
         sources: dict[str, Drafter] = {}
         why: str | None = None
+        model = target.model
+        offered: dict[str, Any] = {"n_vocab": target.n_vocab, "ends": model.eog}
+        offered["piece"] = model.piece
         for kind in self._config.speculation.drafters:
-            options: dict[str, Any] = {}
-            if drafters.takes(kind):
-                draft, why = self._draft(target)
+            if "context" in drafters.takes(kind):
+                offered["context"], why = self._draft(target)
                 self.pair_fits = why is None
-                if draft is None:
+                if offered["context"] is None:
                     continue
-                options = {"context": draft, "n_vocab": target.n_vocab, "ends": target.model.eog}
-            sources[kind] = drafters.load(kind, **options)
+            sources[kind] = drafters.load(kind, **offered)
             self._parts.callback(sources[kind].close)
         return sources, why
 

@@ -257,6 +257,10 @@ def _draft_seconds(_rows: int) -> float:
     return 0.02
 
 
+def _a_word(_token: Token) -> bytes:
+    return b" word"
+
+
 def _engine(target: _Prepared, watch: _Stopwatch) -> Engine:
     """The engine of one session, with every source of drafts, on a machine that is known."""
     costs = Costs()
@@ -264,7 +268,7 @@ def _engine(target: _Prepared, watch: _Stopwatch) -> Engine:
         costs.measured(rows, _target_seconds(rows))
     draft = _Prepared(target.text, target.n_vocab, _draft_seconds, watch)
     sources: list[tuple[str, Drafter]] = [
-        ("lookup proposal", drafters.load("lookup")),
+        ("lookup proposal", drafters.load("lookup", piece=_a_word)),
         ("draft", drafters.load("model", context=draft, n_vocab=target.n_vocab, ends=frozenset())),
     ]
     return Engine(

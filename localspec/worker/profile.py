@@ -18,7 +18,7 @@ from localspec.engine.exactness import Shape
 
 _log = logging.getLogger("localspec.worker")
 
-_VERSION = 3
+_VERSION = 4
 
 
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

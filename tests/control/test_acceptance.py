@@ -48,6 +48,21 @@ def test_what_was_true_long_ago_is_forgotten() -> None:
     assert acceptance.estimate(SIGNAL) < 0.1
 
 
+def test_one_long_copy_does_not_speak_for_the_model() -> None:
+    """Many answers that say no outweigh one that says yes a thousand times, unlike in itself."""
+    acceptance, copying = Acceptance(), Local()
+    for _ in range(20):
+        local = Local()
+        for _ in range(5):
+            acceptance.observe(SIGNAL, accepted=False, local=local)
+    before = acceptance.estimate(SIGNAL)
+    for _ in range(1000):
+        acceptance.observe(SIGNAL, accepted=True, local=copying)
+    assert acceptance.estimate(SIGNAL, copying) > 0.9
+    assert acceptance.estimate(SIGNAL) < 0.5
+    assert before < acceptance.estimate(SIGNAL)
+
+
 def test_a_session_that_differs_is_corrected_without_teaching_the_model_alone() -> None:
     """Within 30 outcomes the session's estimate has gone most of the way; the model's has not."""
     acceptance, local = Acceptance(), Local()

@@ -15,6 +15,10 @@ from localspec.errors import ConfigError
 from localspec.types import Ask, Draft, SamplingParams, Signal
 
 
+def _word(_token: int) -> bytes:
+    return b" word"
+
+
 def ask(
     session: LookupSession, budget: int = 8, prefix: Sequence[int] = (), worth: int | None = None
 ) -> Draft:
@@ -24,13 +28,15 @@ def ask(
         return worth is None or len(signals) < worth
 
     before = Draft.chain(prefix, [Signal("test", 0, 0.5)] * len(prefix))
-    (draft,) = drafters.load("lookup").propose([Ask(session, before, budget, wanted)])
+    (draft,) = drafters.load("lookup", piece=_word).propose([Ask(session, before, budget, wanted)])
     return draft
 
 
 def opened(prompt: Sequence[int]) -> LookupSession:
     """A session on `prompt`, opened as the engine opens it."""
-    session = drafters.load("lookup").open(0, prompt, Sampler(SamplingParams(temperature=0)))
+    session = drafters.load("lookup", piece=_word).open(
+        0, prompt, Sampler(SamplingParams(temperature=0))
+    )
     assert isinstance(session, LookupSession)
     return session
 

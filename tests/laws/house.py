@@ -41,14 +41,17 @@ class House:
 
     def drafters(self, *names: str) -> dict[str, Drafter]:
         """Fresh drafters by name."""
-        options = {
-            "model": {
-                "context": self.draft_memory,
-                "n_vocab": self.target.n_vocab,
-                "ends": self.target.eog,
-            }
+        target = self.target
+        return {
+            name: load(
+                name,
+                context=self.draft_memory,
+                n_vocab=target.n_vocab,
+                ends=target.eog,
+                piece=target.piece,
+            )
+            for name in names
         }
-        return {name: load(name, **options.get(name, {})) for name in names}
 
     def engine(
         self,
