@@ -2,7 +2,8 @@
 
 Free of any model: it proposes the continuation of the longest earlier occurrence of the text's end
 in prediction, prompt and output: the one in the prediction, else the latest. While a copy goes well
-it stays where it is; after an edit it looks for its way back near the place where the copy broke.
+it stays where it is; after an edit it looks for its way back near the place where the copy broke,
+and where the same text comes again it expects the same edit.
 
 A prediction is a text that the client expects as the answer, such as a file before an edit. The
 copy begins with it; what is copied from it has a source of its own.
@@ -10,20 +11,16 @@ copy begins with it; what is copied from it has a source of its own.
 
 from __future__ import annotations
 
-import itertools
-import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
+from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, Why, signal
+from localspec.drafters._edits import Edit, Edits, Path, between
 from localspec.drafters._joints import NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
 from localspec.engine.sampling import Sampler
-from localspec.types import PREDICTION, Ask, Draft, Signal, Token
-
-NAME = "lookup"
+from localspec.types import Ask, Draft, Signal, Token
 
 _END = NO_TOKEN
 """Stands after the prediction in the index: no copy runs on into the prompt."""
@@ -38,103 +35,45 @@ _DRIFT_TOKENS = 3
 """Substitutions this long often have the length of what they replaced, as a renamed word has."""
 _PROOF_TOKENS = 5
 """A place that predicted less was a guess; its failure must not hide where a copy broke."""
+_UNDERSTOOD_TOKENS = 2
+"""So many tokens after a broken copy was found again, what lies between is taken for an edit."""
 _WITNESSES = 8
 """Other occurrences asked what followed them; more would not change the answer."""
 
 
-class Place(IntEnum):
-    """Which text is copied. What a text said itself it says again less faithfully than a prompt."""
-
-    PREDICTION = 0
-    PROMPT = 1
-    OUTPUT = 2
-
-
-class Origin(IntEnum):
-    """How the drafter came to the place that it copies from."""
-
-    FRESH = 0  # longest match, not tested yet
-    COPY = 1  # has already predicted at least one token
-    RESYNC = 2  # found again near a copy that an edit broke
-    ENTRY = 3  # in a prediction that the text has not followed yet
-
-
-class Agreement(IntEnum):
-    """What followed the other occurrences of the same text."""
-
-    ALONE = 0
-    UNANIMOUS = 1
-    DISPUTED = 2
-
-
-_LENGTHS = (1, 2, 3, 4, 5, 7, 10, 15, 24)
-"""Lower edges of the match lengths told apart; finer where each token still changes much."""
-# Chosen by what cold drafts won or lost in replays of the built-in suite with the default target.
-_PRIORS = (0.08, 0.25, 0.38, 0.50, 0.60, 0.70, 0.80, 0.88, 0.94, 0.97)
-_ORIGIN_ODDS = (0.0, 0.1, 0.65, 2.0)
-_PLACE_ODDS = (0.6, 0.0, -0.7)
-_AGREEMENT_ODDS = (0.0, 0.7, -1.1)
-_JOINT_ODDS = (0.0, 1.3, -0.5, -1.2, -2.0, -2.0, -3.0)
-_SAMPLED_ODDS = -0.7
-"""Sampling leaves the copied text more often than the likeliest token does."""
-
-
-class _Why(NamedTuple):
-    """What is known of a copied token, but for the length of the match."""
-
-    sampled: bool
-    place: Place
-    origin: Origin
-    agreement: Agreement
-    joint: Joint
-
-
-def _prior(why: _Why, prior: float) -> float:
-    odds = math.log(prior / (1 - prior)) + _SAMPLED_ODDS * why.sampled
-    odds += _PLACE_ODDS[why.place] + _ORIGIN_ODDS[why.origin]
-    odds += _AGREEMENT_ODDS[why.agreement] + _JOINT_ODDS[why.joint]
-    return 1 / (1 + math.exp(-odds))
-
-
-def _signals() -> dict[tuple[object, ...], list[Signal]]:
-    """The signals by match length of everything else that may be known."""
-    buckets = itertools.count()
-    found: dict[tuple[object, ...], list[Signal]] = {}
-    for why in itertools.starmap(
-        _Why, itertools.product((False, True), Place, Origin, Agreement, Joint)
-    ):
-        source = PREDICTION if why.place is Place.PREDICTION else NAME
-        found[why] = [Signal(source, next(buckets), _prior(why, prior)) for prior in _PRIORS]
-    return found
-
-
-_SIGNALS = _signals()
-
-
 @dataclass(slots=True)
 class _Cursor:
-    """The place being copied: the text is expected to go on as it did at `position`.
+    """The place being copied: the text is expected to go on along `path`.
 
-    `length` tokens before it agree; `proven` of them it has predicted itself.
+    `length` tokens before it agree; `proven` of them it has predicted itself. It was found after
+    `edit`, if there was one.
     """
 
     place: Place
-    position: int
+    path: Path
     length: int
     origin: Origin
     sampled: bool
     proven: int = 0
+    edit: Edit | None = None
+
+    @property
+    def position(self) -> int:
+        """Where the copied text goes on."""
+        return self.path.position
 
     def signal(
         self,
         agreement: Agreement = Agreement.ALONE,
         joint: Joint = Joint.PLAIN,
         depth: int = 0,
+        *,
+        edits: bool = False,
     ) -> Signal:
-        """Why to believe in the token `depth` places after the next one."""
+        """Why to believe in the token `depth` places after the next one; whether it `edits`."""
         origin = max(self.origin, Origin.COPY) if depth else self.origin
-        length_bin = bisect_right(_LENGTHS, self.length + depth)
-        return _SIGNALS[self.sampled, self.place, origin, agreement, joint][length_bin]
+        why = Why(self.sampled, self.place, Origin.EDIT if edits else origin, agreement, joint)
+        return signal(why, self.length + depth)
 
 
 class LookupSession:
@@ -162,6 +101,7 @@ class LookupSession:
         self._cursor: _Cursor | None = None
         self._broken_at: int | None = None
         self._since_break = 0
+        self._edits = Edits()
 
     def commit(self, tokens: Sequence[Token]) -> None:
         """Append `tokens` and move the cursor along them, or break it where they differ."""
@@ -171,7 +111,15 @@ class LookupSession:
             cursor = self._cursor
             if cursor is None:
                 continue
-            if self._seen.text[cursor.position] == token:
+            edit = cursor.path.edit
+            if edit is not None and edit.new[cursor.path.made] != token:
+                self._edits.forget(edit)
+                if cursor.path.made == 0:
+                    cursor.path.edit = edit = None
+            expected = (
+                self._seen.text[cursor.position] if edit is None else edit.new[cursor.path.made]
+            )
+            if expected == token:
                 self._follow(cursor)
             else:
                 if cursor.proven >= _PROOF_TOKENS:
@@ -199,10 +147,12 @@ class LookupSession:
 
     def _follow(self, cursor: _Cursor) -> None:
         """The text went on as it did at the cursor."""
-        cursor.position += 1
+        cursor.path.go_on(self._seen.text, self._edits)
         cursor.length += 1
         cursor.proven += 1
         cursor.origin = max(cursor.origin, Origin.COPY)
+        if cursor.edit is not None and cursor.proven == _UNDERSTOOD_TOKENS:
+            self._edits.learn(cursor.edit)
         if cursor.proven >= _PROOF_TOKENS and cursor.place is Place.PREDICTION:
             self._entering = False
         if cursor.position == self._end:
@@ -216,7 +166,10 @@ class LookupSession:
         """Where to copy from: of equally likely places the one that is being copied already."""
         places = (self._cursor, self._way_in(), self._way_back(), found)
         known = [place for place in places if place is not None]
-        return max(known, key=lambda place: place.signal().prior, default=None)
+        best = max(known, key=lambda place: place.signal().prior, default=None)
+        if best is not None and best is not self._cursor:
+            best.edit = self._edit_before(best)
+        return best
 
     def _longest(self, matches: Sequence[Match]) -> _Cursor | None:
         """The longest match; of several the one in the prediction, else the latest."""
@@ -248,6 +201,14 @@ class LookupSession:
             return self._at(place + self._since_break, 0, Origin.RESYNC)
         return None
 
+    def _edit_before(self, cursor: _Cursor) -> Edit | None:
+        """What the text made of what lies between a broken copy and the cursor."""
+        broken, written = self._broken_at, self._since_break
+        if broken is None or self._text_of(broken) is not cursor.place:
+            return None
+        common = min(cursor.length, written)
+        return between(self._seen.text, broken, written, cursor.position, common)
+
     def _others(self, cursor: _Cursor, matches: Sequence[Match]) -> list[int]:
         """Places like the cursor's. The same file in prompt and prediction is one witness."""
         others = [
@@ -263,27 +224,34 @@ class LookupSession:
         return Place.PROMPT if position < self._start else Place.OUTPUT
 
     def _at(self, position: int, length: int, origin: Origin) -> _Cursor:
-        return _Cursor(self._text_of(position), position, length, origin, self._sampled)
+        path = Path(position, self._edits.at(self._seen.text, position))
+        return _Cursor(self._text_of(position), path, length, origin, self._sampled)
 
     def _copy(self, cursor: _Cursor, witnesses: list[int], ask: Ask) -> Draft:
         text = self._seen.text
+        path = replace(cursor.path)
         ahead = list(ask.prefix.tokens)  # a copy may run over the end of the text into itself
         signals: list[Signal] = []
         for depth in range(ask.budget):
-            at = cursor.position + depth
+            at = path.position
             if at == self._end or not ask.worth(signals):
                 break
-            token = text[at] if at < len(text) else ahead[at - len(text)]
+            edits = path.edit is not None and path.made == 0
+            if path.edit is not None:
+                token, witnesses = path.edit.new[path.made], []
+            else:
+                token = text[at] if at < len(text) else ahead[at - len(text)]
             staying = [
                 other
                 for other in witnesses
                 if other + depth < len(text) and text[other + depth] == token
             ]
-            before = ahead[-1] if ahead else text[-1]
+            joint = self._joints.between(ahead[-1] if ahead else text[-1], token)
             agreement = _agreement(len(staying), len(witnesses))
-            signals.append(cursor.signal(agreement, self._joints.between(before, token), depth))
+            signals.append(cursor.signal(agreement, joint, depth, edits=edits))
             witnesses = staying
             ahead.append(token)
+            path.go_on(text, self._edits)
             if self._joints.kind(token) is Kind.CONTROL:
                 break  # nothing follows the end of a message
         return Draft.chain(ahead[len(ask.prefix) :], signals)

@@ -1,0 +1,93 @@
+"""Edits that a copy makes, to be made again: who renames a field renames it everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from localspec.types import Token
+
+_EDIT_TOKENS = 12
+"""Longer ones are not made twice."""
+
+
+class Edit(NamedTuple):
+    """Tokens of a copied text, and what stands for them in the copy. Neither is empty."""
+
+    old: tuple[Token, ...]
+    new: tuple[Token, ...]
+
+
+class Edits:
+    """The edits of one answer. Request lifetime; state only."""
+
+    def __init__(self) -> None:
+        self._known: dict[Token, list[Edit]] = {}  # by the first old token, the latest last
+
+    def learn(self, edit: Edit) -> None:
+        """It was made."""
+        self.forget(edit)
+        self._known.setdefault(edit.old[0], []).append(edit)
+
+    def forget(self, edit: Edit) -> None:
+        """It was not made where it could have been."""
+        known = self._known.get(edit.old[0], [])
+        if edit in known:
+            known.remove(edit)
+
+    def at(self, text: Sequence[Token], position: int) -> Edit | None:
+        """The latest edit of what stands at `position`."""
+        if not self._known or position >= len(text):
+            return None
+        for edit in reversed(self._known.get(text[position], ())):
+            if tuple(text[position : position + len(edit.old)]) == edit.old:
+                return edit
+        return None
+
+
+def between(
+    text: Sequence[Token], broken: int, written: int, found: int, common: int
+) -> Edit | None:
+    """The edit that lies between a broken copy and the place where it goes on.
+
+    Without old or new tokens it could be made nowhere or anywhere; then the next one is part of it.
+
+    Args:
+        text: What is copied, and at its end the copy.
+        broken: Where the copied text was left.
+        written: Tokens since then.
+        found: Where the copied text goes on.
+        common: Tokens before `found` and at the end that are equal; at most `written`.
+    """
+    left = found - common
+    if not broken <= left <= broken + _EDIT_TOKENS or written - common > _EDIT_TOKENS:
+        return None
+    end = len(text) - common
+    start = len(text) - written
+    if left == broken or end == start:
+        if not common:
+            return None
+        left, end = left + 1, end + 1
+    edit = Edit(tuple(text[broken:left]), tuple(text[start:end]))
+    return None if edit.old == edit.new else edit
+
+
+@dataclass(slots=True)
+class Path:
+    """A way through a text that makes known edits again: `made` tokens of `edit` are written."""
+
+    position: int
+    edit: Edit | None = None
+    made: int = 0
+
+    def go_on(self, text: Sequence[Token], edits: Edits) -> None:
+        """Past the next token."""
+        if self.edit is None:
+            self.position += 1
+        else:
+            self.made += 1
+            if self.made < len(self.edit.new):
+                return
+            self.position += len(self.edit.old)
+        self.edit, self.made = edits.at(text, self.position), 0

@@ -1,0 +1,82 @@
+"""Edits that a copy makes: expected again where the same text comes again, until they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from localspec import drafters
+from localspec.drafters._edits import Edit, Edits, between
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Draft, DraftSession, SamplingParams
+
+A, B, NEW = 50, 51, 60
+BEFORE, MIDDLE, AFTER = [*range(100, 110)], [*range(110, 122)], [*range(130, 140)]
+DRAFTER = drafters.load("lookup", piece=lambda _: b" word")
+
+
+def ask(session: DraftSession) -> Draft:
+    """The next tokens, as many as the texts here have."""
+    (draft,) = DRAFTER.propose([Ask(session, Draft(), 24, lambda _: True)])
+    return draft
+
+
+def written(prompt: Sequence[int], output: Sequence[int]) -> DraftSession:
+    """A session that was asked before each token of `output`."""
+    session = DRAFTER.open(0, prompt, Sampler(SamplingParams(temperature=0)))
+    for token in output:
+        ask(session)
+        session.commit([token])
+    return session
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param([A, B], [NEW], id="a renaming"),
+        pytest.param([A], [NEW, NEW + 1, NEW + 2], id="one by three"),
+        pytest.param([], [NEW], id="an insertion"),
+        pytest.param([A, B], [], id="a deletion"),
+    ],
+)
+def test_an_edit_is_made_again(old: list[int], new: list[int]) -> None:
+    """The text that it was made in comes again, with the same token behind it, and goes on."""
+    prompt = [*BEFORE, *old, *MIDDLE, *old, MIDDLE[0], *AFTER, BEFORE[0]]
+    session = written(prompt, [*BEFORE[1:], *new, *MIDDLE])
+    assert ask(session).tokens[: len(new) + 5] == (*new, MIDDLE[0], *AFTER[:4])
+
+
+def test_an_edit_that_is_not_made_again_is_forgotten_and_the_copy_goes_on() -> None:
+    """The old text is followed without losing the place, and expected where it comes again."""
+    prompt = [*BEFORE, A, *MIDDLE, A, *AFTER, A, *range(150, 160), BEFORE[0]]
+    session = written(prompt, [*BEFORE[1:], NEW, *MIDDLE])
+    assert ask(session).tokens[:2] == (NEW, AFTER[0])
+    session.commit([A])
+    assert ask(session).tokens[:13] == (*AFTER, A, 150, 151)
+
+
+def test_where_an_edit_would_be_made_the_belief_is_another() -> None:
+    """Its first token has a bucket of its own; what follows is a copy like any."""
+    prompt = [*BEFORE, A, *MIDDLE, A, *AFTER, BEFORE[0]]
+    session = written(prompt, [*BEFORE[1:], NEW, *MIDDLE[:-1]])
+    last, edit, after, *_ = ask(session).signals
+    assert edit.prior < last.prior
+    assert edit.bucket not in {last.bucket, after.bucket}
+
+
+def test_what_lies_between_a_broken_copy_and_its_way_back() -> None:
+    """Too long is no edit; neither is what comes to the same, or goes on where it never broke."""
+    text = [1, 2, 3, 4, 5, 6, 1, 2, 9, 5]
+    assert between(text, 2, 2, 5, 1) == Edit((3, 4), (9,))
+    assert between(text, 2, 2, 3, 0) == Edit((3,), (9, 5))
+    assert between(text, 2, 2, 2, 0) is None
+    assert between(text, 6, 2, 3, 1) is None
+    assert between([*range(40), 0, 99, 30], 1, 2, 31, 1) is None
+    edits = Edits()
+    edits.learn(Edit((3, 4), (9,)))
+    edits.learn(Edit((3,), (8,)))
+    assert edits.at(text, 2) == Edit((3,), (8,))
+    edits.forget(Edit((3,), (8,)))
+    assert edits.at(text, 2) == Edit((3, 4), (9,))
+    assert edits.at(text, 3) is edits.at(text, len(text)) is None
