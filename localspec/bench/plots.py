@@ -41,13 +41,31 @@ class Axis(NamedTuple):
         share = (value - self.low) / ((self.high - self.low) or 1)
         return self.start + share * (self.end - self.start)
 
-    def ticks(self) -> list[float]:
-        """Round values inside the axis, at most about TICKS."""
+    @property
+    def step(self) -> float:
+        """A round distance of which about TICKS fit."""
         rough = (self.high - self.low or 1) / TICKS
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * by for by in (1, 2, 5, 10) if power * by >= rough * (1 - 1e-9))
+        return next(power * by for by in (1, 2, 5, 10) if power * by >= rough * (1 - 1e-9))
+
+    def ticks(self) -> list[float]:
+        """Round values inside the axis."""
+        step = self.step
         first = math.ceil(self.low / step - 1e-9)
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+    def rounded(self) -> Axis:
+        """The same up to a tick that no value exceeds."""
+        return self._replace(high=math.ceil(self.high / self.step - 1e-9) * self.step)
+
+
+class Side(NamedTuple):
+    """One side of a plot: what it counts, how a value is written, how values are spaced."""
+
+    label: str
+    show: Callable[[float], str] = "{:g}".format
+    spaced: Callable[[float], float] = float
+    high: float | None = None
 
 
 class Line(NamedTuple):
@@ -79,7 +97,7 @@ def speedups(summary: Summary) -> str:
     ends = [_end(cell) for slice_bars in bars.values() for _, cell in slice_bars]
     if not ends:
         return ""
-    x = Axis(0, max(1.1, *ends), LEFT, WIDTH - RIGHT)
+    x = Axis(0, max(1.1, *ends), LEFT, WIDTH - RIGHT).rounded()
     parts, y = [], float(TOP)
     for name, slice_bars in bars.items():
         height = BAR * len(slice_bars)
@@ -133,7 +151,8 @@ def cost_staircase(stairs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     ]
     if not lines:
         return ""
-    return _curves(lines, "rows in one forward", "milliseconds", lambda value: f"{value:g}")
+    doubling = Side("rows in one forward, doubling", spaced=math.log2)
+    return _curves(lines, doubling, Side("milliseconds"))
 
 
 def acceptance(summary: Summary) -> str:
@@ -152,7 +171,7 @@ def acceptance(summary: Summary) -> str:
     if not lines:
         return ""
     return _curves(
-        lines, "position in the draft", "accepted", lambda value: f"{value:.0%}", high=1.0
+        lines, Side("position in the draft"), Side("accepted", show="{:.0%}".format, high=1.0)
     )
 
 
@@ -200,45 +219,40 @@ def _path(colour: int, dots: Sequence[tuple[float, float]]) -> str:
     return f'<path class="curve s{colour % COLOURS}" d="M{path}"/>'
 
 
-def _curves(
-    lines: Sequence[Line],
-    across: str,
-    upward: str,
-    show: Callable[[float], str],
-    high: float | None = None,
-) -> str:
-    """Lines through their points; the vertical axis begins at 0 and ends at `high` or the data."""
+def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
+    """Lines through their points; the vertical axis begins at 0, its spacing is even."""
     bottom = 280.0
-    places = [place for line in lines for place, _ in line.points]
-    top = high or max(value for line in lines for _, value in line.points)
-    x = Axis(min(places), max(places), LEFT, WIDTH - RIGHT)
+    places = sorted({place for line in lines for place, _ in line.points})
+    top = upward.high or max(value for line in lines for _, value in line.points)
+    spaced = Axis(across.spaced(places[0]), across.spaced(places[-1]), LEFT, WIDTH - RIGHT)
+    x = {place: spaced(across.spaced(place)) for place in places}
     y = Axis(0, top, bottom, TOP + 16)
-    parts = [_text(LEFT - 8, TOP + 2, upward, "end")]
+    parts = [_text(LEFT - 8, TOP + 2, upward.label, "end")]
     for value in y.ticks():
         parts.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
             f'y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
         )
-        parts.append(_text(LEFT - 8, y(value) + 4, show(value), "end"))
+        parts.append(_text(LEFT - 8, y(value) + 4, upward.show(value), "end"))
     parts += [
-        _text(x(place), bottom + 18, f"{place:g}", "middle") for place in _labelled(places, x)
+        _text(px, bottom + 18, across.show(place), "middle") for place, px in _labelled(x).items()
     ]
     for colour, line in enumerate(lines):
-        dots = [(x(place), y(value)) for place, value in line.points]
+        dots = [(x[place], y(value)) for place, value in line.points]
         parts.append(_path(colour, dots))
         for px, py in dots:
             parts.append(f'<circle class="c{colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="3"/>')
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, across, "middle"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, across.label, "middle"))
     labels = legend([line.label for line in lines])
-    return labels + _svg(parts, bottom + BOTTOM, f"{upward} by {across}")
+    return labels + _svg(parts, bottom + BOTTOM, f"{upward.label} by {across.label}")
 
 
-def _labelled(places: Sequence[float], x: Axis) -> list[float]:
-    """Places whose labels do not touch, from left to right; the first always has room."""
-    shown: list[float] = []
-    for place in sorted(set(places)):
-        if not shown or x(place) - x(shown[-1]) >= LABEL:
-            shown.append(place)
+def _labelled(x: Mapping[float, float]) -> dict[float, float]:
+    """Places whose labels do not touch, those that two divides most often first."""
+    shown: dict[float, float] = {}
+    for place in sorted(x, key=lambda place: -(int(place) & -int(place))):
+        if all(abs(x[place] - px) >= LABEL for px in shown.values()):
+            shown[place] = x[place]
     return shown
 
 
