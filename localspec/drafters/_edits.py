@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from localspec.drafters._joints import NO_TOKEN
 from localspec.types import Token
 
 _EDIT_TOKENS = 12
@@ -80,6 +81,20 @@ class Path:
     position: int
     edit: Edit | None = None
     made: int = 0
+
+    def token(self, text: Sequence[Token], ahead: Sequence[Token] = ()) -> Token:
+        """What is expected next, if `ahead` goes on after the text; NO_TOKEN behind its end."""
+        if self.edit is not None:
+            return self.edit.new[self.made]
+        if self.position < len(text):
+            return text[self.position]
+        beyond = self.position - len(text)
+        return ahead[beyond] if beyond < len(ahead) else NO_TOKEN
+
+    def leave_edit(self) -> None:
+        """The edit is not being made. What of it is written already cannot be undone."""
+        if not self.made:
+            self.edit = None
 
     def go_on(self, text: Sequence[Token], edits: Edits) -> None:
         """Past the next token."""

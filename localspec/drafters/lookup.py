@@ -67,13 +67,16 @@ class _Cursor:
         agreement: Agreement = Agreement.ALONE,
         joint: Joint = Joint.PLAIN,
         depth: int = 0,
-        *,
-        edits: bool = False,
+        path: Path | None = None,
     ) -> Signal:
-        """Why to believe in the token `depth` places after the next one; whether it `edits`."""
-        origin = max(self.origin, Origin.COPY) if depth else self.origin
-        why = Why(self.sampled, self.place, Origin.EDIT if edits else origin, agreement, joint)
-        return signal(why, self.length + depth)
+        """Why to believe in the token `depth` places after the next one, where `path` has come.
+
+        What an edit has written was copied from the output, where it was made before.
+        """
+        place, origin = self.place, max(self.origin, Origin.COPY) if depth else self.origin
+        if path is not None and path.edit is not None:
+            place, origin = Place.OUTPUT, Origin.COPY if path.made else Origin.EDIT
+        return signal(Why(self.sampled, place, origin, agreement, joint), self.length + depth)
 
 
 class LookupSession:
@@ -108,24 +111,8 @@ class LookupSession:
         self._seen.extend(tokens)
         for token in tokens:
             self._since_break += 1
-            cursor = self._cursor
-            if cursor is None:
-                continue
-            edit = cursor.path.edit
-            if edit is not None and edit.new[cursor.path.made] != token:
-                self._edits.forget(edit)
-                if cursor.path.made == 0:
-                    cursor.path.edit = edit = None
-            expected = (
-                self._seen.text[cursor.position] if edit is None else edit.new[cursor.path.made]
-            )
-            if expected == token:
-                self._follow(cursor)
-            else:
-                if cursor.proven >= _PROOF_TOKENS:
-                    self._broken_at = cursor.position
-                    self._since_break = 1
-                self._cursor = None
+            if self._cursor is not None:
+                self._advance(self._cursor, token)
 
     def propose(self, ask: Ask) -> Draft:
         """The continuation of the best place known, after `ask.prefix` if there is one."""
@@ -143,6 +130,19 @@ class LookupSession:
     def close(self) -> None:
         """Forget the text."""
         self._seen = Occurrences()
+        self._cursor = None
+
+    def _advance(self, cursor: _Cursor, token: Token) -> None:
+        """`token` was written where the cursor is."""
+        text, path = self._seen.text, cursor.path
+        if path.edit is not None and path.token(text) != token:
+            self._edits.forget(path.edit)
+            path.leave_edit()
+        if path.token(text) == token:
+            self._follow(cursor)
+            return
+        if cursor.proven >= _PROOF_TOKENS:
+            self._broken_at, self._since_break = path.position, 1 + path.made
         self._cursor = None
 
     def _follow(self, cursor: _Cursor) -> None:
@@ -233,14 +233,11 @@ class LookupSession:
         ahead = list(ask.prefix.tokens)  # a copy may run over the end of the text into itself
         signals: list[Signal] = []
         for depth in range(ask.budget):
-            at = path.position
-            if at == self._end or not ask.worth(signals):
+            token = path.token(text, ahead)
+            if token == _END or not ask.worth(signals):
                 break
-            edits = path.edit is not None and path.made == 0
             if path.edit is not None:
-                token, witnesses = path.edit.new[path.made], []
-            else:
-                token = text[at] if at < len(text) else ahead[at - len(text)]
+                witnesses = []
             staying = [
                 other
                 for other in witnesses
@@ -248,7 +245,7 @@ class LookupSession:
             ]
             joint = self._joints.between(ahead[-1] if ahead else text[-1], token)
             agreement = _agreement(len(staying), len(witnesses))
-            signals.append(cursor.signal(agreement, joint, depth, edits=edits))
+            signals.append(cursor.signal(agreement, joint, depth, path))
             witnesses = staying
             ahead.append(token)
             path.go_on(text, self._edits)

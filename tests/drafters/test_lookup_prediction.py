@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -124,18 +125,20 @@ tokens = st.lists(st.integers(0, 3), max_size=40)
 
 
 @given(tokens, tokens, tokens)
-def test_every_node_is_of_the_texts_and_every_predicted_chain_a_piece_of_the_prediction(
+def test_every_node_is_of_the_texts_and_what_is_predicted_a_piece_of_the_prediction(
     prompt: list[int], prediction: list[int], output: list[int]
 ) -> None:
-    """Nothing is proposed that is no token, nor anything as predicted that was not."""
+    """Nothing is proposed that is no token, nor as predicted what is an edit of the output."""
     session = opened(prompt, prediction)
     for token in [*output, 0]:
         draft = ask(session, budget=6)
         assert {*draft.tokens} <= {*prompt, *prediction, *output}
-        assert len(sources(draft)) <= 1
-        if sources(draft) == {"prediction"}:
-            ends = range(len(draft), len(prediction) + 1)
-            assert list(draft.tokens) in [prediction[end - len(draft) : end] for end in ends]
+        nodes = zip(draft.signals, draft.tokens, strict=True)
+        for source, run in itertools.groupby(nodes, lambda node: node[0].source):
+            piece = [token for _, token in run]
+            starts = range(len(prediction) - len(piece) + 1)
+            pieces = [prediction[start : start + len(piece)] for start in starts]
+            assert source != "prediction" or piece in pieces
         session.commit([token])
     session.close()
     assert ask(session) == Draft()
