@@ -248,12 +248,12 @@ def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
 
 
 def _labelled(x: Mapping[float, float]) -> dict[float, float]:
-    """Places whose labels do not touch, those that two divides most often first."""
-    shown: dict[float, float] = {}
-    for place in sorted(x, key=lambda place: -(int(place) & -int(place))):
-        if all(abs(x[place] - px) >= LABEL for px in shown.values()):
-            shown[place] = x[place]
-    return shown
+    """Places whose labels do not touch: the first, and those that two divides most often."""
+    shown: list[float] = []
+    for place in sorted(x, key=lambda place: (place != min(x), -(int(place) & -int(place)))):
+        if all(abs(x[place] - x[other]) >= LABEL for other in shown):
+            shown.append(place)
+    return {place: x[place] for place in sorted(shown)}
 
 
 def _tick_below(x: Axis, value: float, y: float, text: str) -> str:
