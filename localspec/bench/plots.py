@@ -250,7 +250,8 @@ def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
 def _labelled(x: Mapping[float, float]) -> dict[float, float]:
     """Places whose labels do not touch: the first, and those that two divides most often."""
     shown: list[float] = []
-    for place in sorted(x, key=lambda place: (place != min(x), -(int(place) & -int(place)))):
+    first = min(x)
+    for place in sorted(x, key=lambda place: (place != first, -(int(place) & -int(place)))):
         if all(abs(x[place] - x[other]) >= LABEL for other in shown):
             shown.append(place)
     return {place: x[place] for place in sorted(shown)}

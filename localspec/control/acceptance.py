@@ -54,16 +54,21 @@ class Local:
             return probability
         return odds * probability / (1 - probability + odds * probability)
 
-    def observe(self, source: str, expected: float, *, accepted: bool) -> None:
-        """One outcome and what `correct` had expected: a step of online logistic regression."""
+    def observe(self, signal: Signal, expected: float, *, accepted: bool) -> float:
+        """One outcome and what `correct` had expected: a step of online logistic regression.
+
+        Returns:
+            The share of it that the model takes; the rest is counted here.
+        """
+        source = signal.source
         bias = _LOCAL_MEMORY * self._bias.get(source, 0.0) + _LOCAL_RATE * (accepted - expected)
         bias = max(-_LOCAL_LIMIT, min(_LOCAL_LIMIT, bias))
         self._bias[source], self._odds[source] = bias, math.exp(bias)
-        self._observed[source] = self._observed.get(source, 0) + 1
-
-    def models_share(self, source: str) -> float:
-        """What of the session's next observation of a source the model takes."""
-        return 1 / (1 + self._observed.get(source, 0) / _HEARD)
+        observed = self._observed.get(source, 0)
+        self._observed[source] = observed + 1
+        share = 1 / (1 + observed / _HEARD)
+        _count(self.counts, signal, accepted, 1 - share)
+        return share
 
 
 class Acceptance:
@@ -88,9 +93,7 @@ class Acceptance:
         """One node whose parent was accepted, and what the target said of it."""
         share = 1.0
         if local is not None:
-            share = local.models_share(signal.source)
-            local.observe(signal.source, self.estimate(signal, local), accepted=accepted)
-            _count(local.counts, signal, accepted, 1 - share)
+            share = local.observe(signal, self.estimate(signal, local), accepted=accepted)
         _count(self._counts, signal, accepted, share)
 
     def survival(self, signals: Iterable[Signal], local: Local | None = None) -> list[float]:

@@ -237,8 +237,11 @@ class _Loader:
         sources: dict[str, Drafter] = {}
         why: str | None = None
         model = target.model
-        offered: dict[str, Any] = {"n_vocab": target.n_vocab, "ends": model.eog}
-        offered["piece"] = model.piece
+        offered: dict[str, Any] = {
+            "n_vocab": target.n_vocab,
+            "ends": model.eog,
+            "piece": model.piece,
+        }
         for kind in self._config.speculation.drafters:
             if "context" in drafters.takes(kind):
                 offered["context"], why = self._draft(target)

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
+from drafters.copying import ask, opened
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import drafters
-from localspec.drafters.lookup import LookupSession
-from localspec.engine.sampling import Sampler
 from localspec.errors import ConfigError
-from localspec.types import Ask, Draft, SamplingParams, Signal
-
-
-def _word(_token: int) -> bytes:
-    return b" word"
-
-
-def ask(
-    session: LookupSession, budget: int = 8, prefix: Sequence[int] = (), worth: int | None = None
-) -> Draft:
-    """What `session` proposes, through the drafter as the engine calls it."""
-
-    def wanted(signals: Sequence[Signal]) -> bool:
-        return worth is None or len(signals) < worth
-
-    before = Draft.chain(prefix, [Signal("test", 0, 0.5)] * len(prefix))
-    (draft,) = drafters.load("lookup", piece=_word).propose([Ask(session, before, budget, wanted)])
-    return draft
-
-
-def opened(prompt: Sequence[int]) -> LookupSession:
-    """A session on `prompt`, opened as the engine opens it."""
-    session = drafters.load("lookup", piece=_word).open(
-        0, prompt, Sampler(SamplingParams(temperature=0))
-    )
-    assert isinstance(session, LookupSession)
-    return session
+from localspec.types import Draft
 
 
 def test_kinds_are_found_by_name_and_a_typo_names_them() -> None:

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
+from drafters.copying import ask, opened, written
 
-from localspec import drafters
 from localspec.drafters._edits import Edit, Edits, between
-from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, DraftSession, SamplingParams
 
 A, B, NEW = 50, 51, 60
 BEFORE, MIDDLE, AFTER = [*range(100, 110)], [*range(110, 122)], [*range(130, 140)]
-DRAFTER = drafters.load("lookup", piece=lambda _: b" word")
-
-
-def ask(session: DraftSession) -> Draft:
-    """The next tokens, as many as the texts here have."""
-    (draft,) = DRAFTER.propose([Ask(session, Draft(), 24, lambda _: True)])
-    return draft
-
-
-def written(prompt: Sequence[int], output: Sequence[int]) -> DraftSession:
-    """A session that was asked before each token of `output`."""
-    session = DRAFTER.open(0, prompt, Sampler(SamplingParams(temperature=0)))
-    for token in output:
-        ask(session)
-        session.commit([token])
-    return session
 
 
 @pytest.mark.parametrize(
@@ -43,24 +23,24 @@ def written(prompt: Sequence[int], output: Sequence[int]) -> DraftSession:
 def test_an_edit_is_made_again(old: list[int], new: list[int]) -> None:
     """The text that it was made in comes again, with the same token behind it, and goes on."""
     prompt = [*BEFORE, *old, *MIDDLE, *old, MIDDLE[0], *AFTER, BEFORE[0]]
-    session = written(prompt, [*BEFORE[1:], *new, *MIDDLE])
-    assert ask(session).tokens[: len(new) + 5] == (*new, MIDDLE[0], *AFTER[:4])
+    session = written(opened(prompt), [*BEFORE[1:], *new, *MIDDLE])
+    assert ask(session, budget=24).tokens[: len(new) + 5] == (*new, MIDDLE[0], *AFTER[:4])
 
 
 def test_an_edit_that_is_not_made_again_is_forgotten_and_the_copy_goes_on() -> None:
     """The old text is followed without losing the place, and expected where it comes again."""
     prompt = [*BEFORE, A, *MIDDLE, A, *AFTER, A, *range(150, 160), BEFORE[0]]
-    session = written(prompt, [*BEFORE[1:], NEW, *MIDDLE])
-    assert ask(session).tokens[:2] == (NEW, AFTER[0])
+    session = written(opened(prompt), [*BEFORE[1:], NEW, *MIDDLE])
+    assert ask(session, budget=24).tokens[:2] == (NEW, AFTER[0])
     session.commit([A])
-    assert ask(session).tokens[:13] == (*AFTER, A, 150, 151)
+    assert ask(session, budget=24).tokens[:13] == (*AFTER, A, 150, 151)
 
 
 def test_where_an_edit_would_be_made_the_belief_is_another() -> None:
     """Its first token has a bucket of its own; what follows is a copy like any."""
     prompt = [*BEFORE, A, *MIDDLE, A, *AFTER, BEFORE[0]]
-    session = written(prompt, [*BEFORE[1:], NEW, *MIDDLE[:-1]])
-    last, edit, after, *_ = ask(session).signals
+    session = written(opened(prompt), [*BEFORE[1:], NEW, *MIDDLE[:-1]])
+    last, edit, after, *_ = ask(session, budget=24).signals
     assert edit.prior < last.prior
     assert edit.bucket not in {last.bucket, after.bucket}
 

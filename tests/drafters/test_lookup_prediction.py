@@ -3,49 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import pytest
+from drafters.copying import ask, opened, written
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import drafters
-from localspec.drafters.lookup import LookupSession
-from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, SamplingParams, Signal
+from localspec.types import Draft
 
 OLD = list(range(100, 160))
 DECOY = [1, OLD[20], 2, OLD[30], 3, OLD[25], 4]
-
-
-def _word(_token: int) -> bytes:
-    return b" word"
-
-
-def ask(session: LookupSession, budget: int = 8, prefix: Sequence[int] = ()) -> Draft:
-    """What `session` proposes, through the drafter as the engine calls it."""
-    before = Draft.chain(prefix, [Signal("test", 0, 0.5)] * len(prefix))
-    (draft,) = drafters.load("lookup", piece=_word).propose(
-        [Ask(session, before, budget, lambda _: True)]
-    )
-    return draft
-
-
-def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
-    """A session on both texts, opened as the engine opens it."""
-    session = drafters.load("lookup", piece=_word).open(
-        0, prompt, Sampler(SamplingParams(temperature=0)), prediction
-    )
-    assert isinstance(session, LookupSession)
-    return session
-
-
-def written(session: LookupSession, output: Sequence[int]) -> LookupSession:
-    """The session after it was asked before each token of `output`."""
-    for token in output:
-        ask(session)
-        session.commit([token])
-    return session
 
 
 def sources(draft: Draft) -> set[str]:

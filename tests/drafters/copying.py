@@ -1,0 +1,41 @@
+"""How the tests of lookup open, ask and write: through the drafter, as the engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec import drafters
+from localspec.drafters.lookup import LookupSession
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Draft, SamplingParams, Signal
+
+DRAFTER = drafters.load("lookup", piece=lambda _: b" word")
+"""To it every token is a word of its own."""
+
+
+def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
+    """A session on both texts."""
+    session = DRAFTER.open(0, prompt, Sampler(SamplingParams(temperature=0)), prediction)
+    assert isinstance(session, LookupSession)
+    return session
+
+
+def ask(
+    session: LookupSession, budget: int = 8, prefix: Sequence[int] = (), worth: int | None = None
+) -> Draft:
+    """What `session` proposes; `worth` nodes are worth it, or all."""
+
+    def wanted(signals: Sequence[Signal]) -> bool:
+        return worth is None or len(signals) < worth
+
+    before = Draft.chain(prefix, [Signal("test", 0, 0.5)] * len(prefix))
+    (draft,) = DRAFTER.propose([Ask(session, before, budget, wanted)])
+    return draft
+
+
+def written(session: LookupSession, output: Sequence[int]) -> LookupSession:
+    """The session after it was asked before each token of `output`."""
+    for token in output:
+        ask(session)
+        session.commit([token])
+    return session
