@@ -36,6 +36,9 @@ _BLOCKS: dict[gguf.GGMLQuantizationType, np.dtype[np.void]] = {
     _Q6_K: np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
 }
 """ggml's block structures, in bytes."""
+_SCALES = np.arange(4, 13, dtype=np.uint8)
+_SCALE = float((_SCALES.astype(float) ** 2).mean() ** 0.5)
+"""Scales of groups within a block, and their mean size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +212,14 @@ def blocks(
     made = np.frombuffer(random.bytes(count * layout.itemsize), dtype=layout).copy()
     if type_ is _Q4_0:  # w = d (q - 8), q uniform on 0..15
         made["d"] = deviation / _deviation(16)
-    elif type_ is _Q4_K:  # w = 8 (d q - dmin): every 6-bit scale and minimum is 8
-        made["d"] = deviation / _deviation(16) / 8
-        made["dmin"] = 7.5 * deviation / _deviation(16) / 8
-        made["scales"][:, :8] = 0x08
-        made["scales"][:, 8:] = 0x88
-    else:  # w = 8 d (q - 32), q uniform on 0..63
-        made["d"] = deviation / _deviation(64) / 8
-        made["scales"] = 8
+    elif type_ is _Q4_K:  # w = s (d q - dmin): minima like scales, which six bits could hold
+        made["d"] = deviation / _deviation(16) / _SCALE
+        made["dmin"] = 7.5 * deviation / _deviation(16) / _SCALE
+        scales = random.choice(_SCALES, (count, 8))
+        made["scales"] = np.hstack((scales[:, :4], scales[:, :4], scales[:, 4:] * 0x11))
+    else:  # w = s d (q - 32), q uniform on 0..63
+        made["d"] = deviation / _deviation(64) / _SCALE
+        made["scales"] = random.choice(_SCALES, (count, 16)).astype(np.int8)
     return made
 
 

@@ -78,9 +78,21 @@ native.llama_backend_init()
 
 
 def build_info() -> str:
-    """Package version and the CPU features or devices that this build uses."""
+    """Package version and the CPU features or devices that this build uses.
+
+    ROWS is LocalSpec's own kernels for few rows (`native/rows.cpp`), where they were compiled in.
+    """
     info: bytes = native.llama_print_system_info()
-    return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}"
+    rows = " ROWS = 1 |" if has_rows_kernels() else ""
+    return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{rows}"
+
+
+def has_rows_kernels() -> bool:
+    """Whether `native/rows.cpp` is in this build of llama.cpp and not switched off."""
+    try:
+        return bool(native._lib.localspec_rows())  # noqa: SLF001 — a symbol that no binding has
+    except AttributeError:
+        return False
 
 
 def physical_cores() -> int:

@@ -1,0 +1,47 @@
+"""A process that decodes with a model in forwards of every size and prints what came out.
+
+    python -m rows_peer MODEL ROWS [ROWS ...]
+
+llama.cpp reads LOCALSPEC_ROWS once, so the two ways to compute need two processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from localspec.engine.llama import Context, Model, has_rows_kernels
+from localspec.types import Row
+
+LENGTH = 72
+
+
+def digest(context: Context, size: int) -> str:
+    """Of all logits of a random text that is decoded `size` rows at a time."""
+    context.truncate(0, 0)
+    tokens = np.random.default_rng(7).integers(0, 250, LENGTH).tolist()
+    found = hashlib.sha256()
+    for start in range(0, LENGTH, size):
+        chunk = tokens[start : start + size]
+        rows = [Row(token, start + i, 0, wants_logits=True) for i, token in enumerate(chunk)]
+        logits = context.decode(rows)
+        assert np.isfinite(logits).all()
+        assert logits.std() > 0
+        found.update(logits.tobytes())
+    return found.hexdigest()
+
+
+def main() -> None:
+    """As the module says."""
+    model = Model.load(Path(sys.argv[1]))
+    context = Context.open(model, slots=1, context=2 * LENGTH, rows=LENGTH)
+    digests = {size: digest(context, int(size)) for size in sys.argv[2:]}
+    json.dump({"kernels": has_rows_kernels(), "digests": digests}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
