@@ -129,7 +129,8 @@ class Controller:
         neural = max(self._neural(view, chains, rows, rate), key=_worth, default=None)
         if neural is None or neural.extend is None:
             return free
-        lead = neural.worth - memory.discount - max(free.worth, 0.0)
+        cost = neural.gain - neural.worth
+        lead = neural.worth - memory.doubt * cost - max(free.worth, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         backlog = self._backlog_seconds(neural.extend, view.cells)
         lasts = view.remaining / rate
@@ -139,7 +140,7 @@ class Controller:
                 return replace(free, glance=neural.extend if ready else None)
         elif not view.always or free.base.tokens:
             return free
-        memory.stake(neural.worth, rate)
+        memory.stake(neural.worth, cost, rate)
         return neural
 
     def _looks_first(self, source: Neural, view: View, memory: Memory, backlog: float) -> bool:

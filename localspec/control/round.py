@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from localspec.control.acceptance import Local
 from localspec.types import Draft, Signal, Token
 
-_DOUBT_TOKENS, _DOUBT_DRAFTS = 0.8, 5.0
-"""By how much a draft is taken to promise too much before any was seen, and how many drafts that
-counts for: the best of noisy promises is an optimist, and not every text is as easy as it looks."""
+_DOUBT, _DOUBT_TOKENS = 0.2, 6.0
+"""What a draft has to promise beyond its cost before any was seen, as a share of it, and for how
+many tokens of cost that counts: the best of noisy promises is an optimist, and not every text is as
+easy as it looks. It is a share because machines differ in what is at stake."""
 _DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.98
 """The last hundred drafts count; without new ones they are forgiven over fifty rounds, because a
 text may change in the middle."""
@@ -40,9 +41,9 @@ class Neural:
 class Memory:
     """What the controller remembers of one session. Opaque to its owner.
 
-    `shortfall` is by how much neural drafts gave less than they promised, in tokens, over `drafts`
-    of them: what they promise next is taken for less by as much. That fades, so a source that is
-    left is tried again, and again later each time that it disappoints.
+    `shortfall` is by how much neural drafts gave less than they promised, in tokens, and `spent`
+    what they were to cost, in tokens: by that share of its cost the next one has to promise more.
+    It fades, so a source that is left is tried again, and again later each time it disappoints.
 
     `tokens` and `time` are decaying sums that make its pace. `saving` is the share of its time that
     a neural source would save, on average over the rounds; over the rest of the session that has to
@@ -55,9 +56,9 @@ class Memory:
     local: Local = field(default_factory=Local)
     tokens: float = 0.0
     time: float = 0.0
-    shortfall: float = _DOUBT_TOKENS * _DOUBT_DRAFTS
-    drafts: float = _DOUBT_DRAFTS
-    staked: tuple[float, float] | None = None
+    shortfall: float = _DOUBT * _DOUBT_TOKENS
+    spent: float = _DOUBT_TOKENS
+    staked: tuple[float, float, float] | None = None
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
     proposed: Draft = field(default_factory=Draft)
@@ -91,9 +92,9 @@ class Memory:
         self.committed += tokens
 
     @property
-    def discount(self) -> float:
-        """Tokens by which a neural draft has lately disappointed, on average."""
-        return self.shortfall / self.drafts
+    def doubt(self) -> float:
+        """By what share of their cost neural drafts have lately disappointed."""
+        return self.shortfall / self.spent
 
     def begin(self, saving: float) -> None:
         """A round with a neural source at hand that would save this share of its time."""
@@ -101,17 +102,21 @@ class Memory:
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.shortfall *= _FORGIVENESS
 
-    def stake(self, worth: float, rate: float) -> None:
-        """A neural draft is taken that promises `worth` tokens above `rate` tokens a second."""
-        self.staked = worth, rate
+    def stake(self, worth: float, cost: float, rate: float) -> None:
+        """A neural draft is taken that promises `worth` tokens beyond its `cost`.
+
+        The cost is in tokens, at `rate` tokens a second.
+        """
+        self.staked = worth, cost, rate
 
     def settle(self, accepted: int, seconds: float) -> None:
         """What that draft really gave: its nodes that were accepted, for `seconds` more."""
         if self.staked is not None:
-            promised, rate = self.staked
+            worth, cost, rate = self.staked
             self.shortfall *= _DRAFT_MEMORY
-            self.shortfall += promised - (accepted - rate * seconds)
-            self.drafts = _DOUBT_DRAFTS + _DRAFT_MEMORY * (self.drafts - _DOUBT_DRAFTS) + 1
+            self.shortfall += worth - (accepted - rate * seconds)
+            faded = _DRAFT_MEMORY * (self.spent - _DOUBT_TOKENS)
+            self.spent = _DOUBT_TOKENS + faded + cost
             self.staked = None
 
 

@@ -128,7 +128,7 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
 @pytest.mark.parametrize(("sure", "reads"), [(0.95, True), (0.3, False)])
 def test_a_source_looks_at_the_end_of_a_text_before_it_reads_all(sure: float, reads: bool) -> None:
     """Once there is something to see; what it saw holds until the text is much longer."""
-    control = controller(Q4_0, step=0.1)
+    control = controller(Q4_0, step=0.2)
     memory = control.open_session()
     looked: list[int] = []
     for count in range(80):
@@ -265,14 +265,14 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     assert [plan.extend for plan in plans] == ["neural", "neural"]
     memories = [view.memory for view in views if view.memory is not None]
     for memory in memories:
-        memory.stake(1.0, 30.0)  # the same promise, whichever was planned first
+        memory.stake(1.0, 2.0, 30.0)  # the same promise, whichever was planned first
     draft = chain([0.9, 0.9], "neural")
     control.cut(views, [draft, draft])
     drafted = (Drafted("neural", 2, 2, 0.02),)
     judged = (Judged(draft, 1), Judged(draft, 1))
     control.observe(Round(6, 0.08, 0.0005, drafted, tuple(views), judged, ((1, 7), (1, 7))))
     first, second = memories
-    assert first.discount == pytest.approx(second.discount)
+    assert first.doubt == pytest.approx(second.doubt)
 
 
 def test_behind_a_long_text_drafts_are_shorter() -> None:
