@@ -3,7 +3,7 @@
 // llama.cpp multiplies its packed weights there in two ways: for one row by AVX-512 VNNI, and for more
 // by AMX tiles, which are made for the hundreds of rows of a prompt: for them every weight is unpacked
 // through memory. A round of speculation has 2 to 16 rows. Here a weight is unpacked once, in registers,
-// for up to eight rows. The arithmetic of a row is that of llama.cpp's one-row kernels, operation by
+// for up to twelve rows. The arithmetic of a row is that of llama.cpp's one-row kernels, operation by
 // operation, so its numbers are the same bits for any number of rows, and the same as without this file.
 //
 // rows.cmake compiles it into ggml's CPU library, where llama.cpp's own functions of these names get
@@ -37,11 +37,11 @@ extern "C" __attribute__((visibility("default"))) int localspec_rows() {
 namespace {
 
 constexpr int COLUMNS = 16;       // outputs of one tile of packed weights
-constexpr int ROWS_AT_ONCE = 8;   // of which the sums stay in registers
+constexpr int ROWS_AT_ONCE = 12;  // of which the sums stay in registers
 constexpr int ROWS_IN_CACHE = 32; // whose activations stay in the second-level cache beside a tile
 constexpr int AHEAD_BYTES = 2048; // a core's own prefetcher stops at the end of each page
 
-#define EVERY_ROW _Pragma("GCC unroll 8") for (int row = 0; row < ROWS; ++row)
+#define EVERY_ROW _Pragma("GCC unroll 12") for (int row = 0; row < ROWS; ++row)
 
 // Activations of one row in eight bits. Four of them, a quad, are what one lane of VNNI multiplies.
 // VNNI takes weights as unsigned: what that adds to each sum is known beforehand, and its negative
@@ -268,6 +268,7 @@ void product(const ggml_compute_params * params, ggml_tensor * dst) {
     static constexpr decltype(&column<Format, 1>) columns[ROWS_AT_ONCE] = {
         column<Format, 1>, column<Format, 2>, column<Format, 3>, column<Format, 4>,
         column<Format, 5>, column<Format, 6>, column<Format, 7>, column<Format, 8>,
+        column<Format, 9>, column<Format, 10>, column<Format, 11>, column<Format, 12>,
     };
     const auto * x = static_cast<const float *>(dst->src[1]->data);
     const auto * weights = static_cast<const uint8_t *>(dst->src[0]->data);
