@@ -37,6 +37,8 @@ _PROOF_TOKENS = 5
 """A place that predicted less was a guess; its failure must not hide where a copy broke."""
 _UNDERSTOOD_TOKENS = 2
 """So many tokens after a broken copy was found again, what lies between is taken for an edit."""
+_PLENTY_TOKENS = 16
+"""Of matches this long the longer one is no better, and the one in the prediction is taken."""
 _WITNESSES = 8
 """Other occurrences asked what followed them; more would not change the answer."""
 
@@ -173,7 +175,11 @@ class LookupSession:
 
     def _longest(self, matches: Sequence[Match]) -> _Cursor | None:
         """The longest match; of several the one in the prediction, else the latest."""
-        best = max(matches, key=lambda at: (at.length, at.position < self._end), default=None)
+
+        def rank(match: Match) -> tuple[int, bool, int]:
+            return min(match.length, _PLENTY_TOKENS), match.position < self._end, match.length
+
+        best = max(matches, key=rank, default=None)
         return None if best is None else self._at(*best, Origin.FRESH)
 
     def _way_in(self) -> _Cursor | None:

@@ -57,6 +57,16 @@ def test_after_an_edit_it_finds_back_into_the_prediction(
     assert sources(draft) == {"prediction"}
 
 
+@pytest.mark.parametrize("fence", [[9], [8, 9], [6, 7, 8, 9]])
+def test_a_fence_that_only_the_prompt_has_does_not_lead_away_from_it(fence: list[int]) -> None:
+    """The prompt's match is longer by the fence, which after some tokens says nothing any more."""
+    session = written(opened([1, *fence, *OLD, 9], OLD), fence)
+    session.commit(OLD[:12])  # in one round
+    draft = ask(written(session, OLD[12:24]), budget=4)
+    assert list(draft.tokens) == OLD[24:28]
+    assert sources(draft) == {"prediction"}
+
+
 def test_what_was_predicted_is_preferred_to_what_the_prompt_holds() -> None:
     """An old file in the prompt, a new one predicted: the answer is expected to be the new one.
 
