@@ -175,11 +175,11 @@ class LookupSession:
 
     def _longest(self, matches: Sequence[Match]) -> _Cursor | None:
         """The longest match; of several the one in the prediction, else the latest."""
-
-        def rank(match: Match) -> tuple[int, bool, int]:
-            return min(match.length, _PLENTY_TOKENS), match.position < self._end, match.length
-
-        best = max(matches, key=rank, default=None)
+        best = max(  # of equals the first, which is the longest
+            matches,
+            key=lambda at: (min(at.length, _PLENTY_TOKENS), at.position < self._end),
+            default=None,
+        )
         return None if best is None else self._at(*best, Origin.FRESH)
 
     def _way_in(self) -> _Cursor | None:

@@ -305,28 +305,32 @@ bool fits(const ggml_tensor * dst) {
     return localspec_rows() && dst->ne[1] <= Format::MOST_ROWS && dst->ne[2] * dst->ne[3] == 1;
 }
 
-template <typename Format>
-size_t work_bytes(const ggml_tensor * dst) {
-    const size_t n_blocks = dst->src[0]->ne[0] / Format::WEIGHTS;
-    return sizeof(typename Format::Block) * n_blocks * dst->ne[1];
+// Calls `use` with the format of the weights, if this product is ours; whether it is.
+template <typename Use>
+bool ours(const ggml_tensor * dst, const Use & use) {
+    switch (dst->src[0]->type) {
+        case GGML_TYPE_Q4_0: return fits<Q4_0>(dst) && (use(Q4_0()), true);
+        case GGML_TYPE_Q4_K: return fits<Q4_K>(dst) && (use(Q4_K()), true);
+        case GGML_TYPE_Q6_K: return fits<Q6_K>(dst) && (use(Q6_K()), true);
+        default: return false;
+    }
 }
 
 }  // namespace
 
 void ggml_backend_amx_mul_mat(const ggml_compute_params * params, ggml_tensor * dst) {
-    const ggml_type type = dst->src[0]->type;
-    if (type == GGML_TYPE_Q4_0 && fits<Q4_0>(dst)) return product<Q4_0>(params, dst);
-    if (type == GGML_TYPE_Q4_K && fits<Q4_K>(dst)) return product<Q4_K>(params, dst);
-    if (type == GGML_TYPE_Q6_K && fits<Q6_K>(dst)) return product<Q6_K>(params, dst);
-    ggml_backend_amx_mul_mat_tiles(params, dst);
+    if (!ours(dst, [&](auto format) { product<decltype(format)>(params, dst); })) {
+        ggml_backend_amx_mul_mat_tiles(params, dst);
+    }
 }
 
 size_t ggml_backend_amx_desired_wsize(const ggml_tensor * dst) {
-    const ggml_type type = dst->src[0]->type;
-    if (type == GGML_TYPE_Q4_0 && fits<Q4_0>(dst)) return work_bytes<Q4_0>(dst);
-    if (type == GGML_TYPE_Q4_K && fits<Q4_K>(dst)) return work_bytes<Q4_K>(dst);
-    if (type == GGML_TYPE_Q6_K && fits<Q6_K>(dst)) return work_bytes<Q6_K>(dst);
-    return ggml_backend_amx_desired_wsize_tiles(dst);
+    size_t size;
+    const bool is_ours = ours(dst, [&](auto format) {
+        using Format = decltype(format);
+        size = sizeof(typename Format::Block) * (dst->src[0]->ne[0] / Format::WEIGHTS) * dst->ne[1];
+    });
+    return is_ours ? size : ggml_backend_amx_desired_wsize_tiles(dst);
 }
 
 #endif
