@@ -181,6 +181,10 @@ class Backend(Protocol):
         """Forget everything of a slot from position `length` on. Raises RollbackUnsupported."""
 
 
+def _no_guess(_nodes: Draft) -> Sequence[Token]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One session's wish in a round of drafting.
@@ -188,12 +192,17 @@ class Ask:
     The drafter extends `prefix` (what an earlier source already proposed, may be empty) by at most
     `budget` nodes. Before each further node it calls `worth` with the signals found so far in its
     own extension; False ends the draft. `worth` is pure and cheap.
+
+    `guess` tells which tokens cheaper sources expect after `prefix` and the nodes given to it, as
+    far as they are worth reading along with the last of these. A drafter that calls it does so once
+    for each forward; where it agrees with a guess it has several nodes by one forward.
     """
 
     session: DraftSession
     prefix: Draft
     budget: int
     worth: Callable[[Sequence[Signal]], bool]
+    guess: Callable[[Draft], Sequence[Token]] = _no_guess
 
 
 class DraftSession(Protocol):

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 
 from localspec.control.acceptance import Acceptance, Local
 from localspec.control.costs import Costs
@@ -28,8 +29,11 @@ ADVANTAGE = 1.03
 """A draft must promise this much over plain decoding: the best of noisy promises is an optimist."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-_REPAID = 2.0
+_REPAID = 1.6
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
+_GUESS_LEAST = 0.25
+"""A less likely guess is not read along: a few rows more may cost a forward much more than reading
+a prompt tells."""
 _GLANCE_TOKENS, _GLANCE_PAYS = 8, 2.5
 """Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
 _GRAIN = 0.04
@@ -227,7 +231,17 @@ class Controller:
                 ease = news(ease, chance)
             return prospect.goes_on(survival, ease)
 
-        return Plan(option.base, name, view.budget - len(option.base), worth)
+        def along(guess: Draft) -> int:
+            least = max(_GUESS_LEAST, self._read_share(name, view.cells))
+            survival = self.acceptance.survival(guess.signals, local)
+            return sum(1 for _ in takewhile(lambda alive: alive > least, survival))
+
+        return Plan(option.base, name, view.budget - len(option.base), worth, along=along)
+
+    def _read_share(self, name: str, cells: int) -> float:
+        """What one more token in a source's forward costs, as a share of a forward of its own."""
+        step = self.costs.draft(name, 1, 1, cells)
+        return (self.costs.draft(name, 2, 1, cells) - step) / step
 
     def _heard(self, view: View, signals: Sequence[Signal]) -> None:
         """What a source said at a glance: how sure it is on average."""
@@ -288,7 +302,11 @@ class Controller:
         self.costs.measured_host(round_.host_seconds)
         for drafted in round_.drafted:
             self.costs.measured_draft(
-                drafted.name, drafted.pending, drafted.depth, drafted.seconds, drafted.cells
+                drafted.name,
+                drafted.pending + drafted.guessed,
+                drafted.depth,
+                drafted.seconds,
+                drafted.cells,
             )
         seconds = round_.target_seconds + round_.host_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted)
@@ -323,7 +341,12 @@ class Controller:
         chances = [self.acceptance.estimate(signal, local) for signal in drafted]
         self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
         seconds = sum(
-            self.costs.draft(each.name, min(each.pending, RECURRING_READS), each.depth, each.cells)
+            self.costs.draft(
+                each.name,
+                min(each.pending, RECURRING_READS) + each.guessed,
+                each.depth,
+                each.cells,
+            )
             for each in round_.drafted
             if each.name in names
         )

@@ -154,7 +154,8 @@ class Glance:
 class Plan:
     """`base` goes to the target, continued by at most `budget` nodes of source `extend`, if any.
 
-    The source asks `worth` with its signals so far before each further node. A `glance` comes
+    The source asks `worth` with its signals so far before each further node. `along` tells how many
+    leading nodes of a cheaper source's chain it should read along in a forward. A `glance` comes
     before the next round.
     """
 
@@ -163,13 +164,15 @@ class Plan:
     budget: int
     worth: Callable[[Sequence[Signal]], bool]
     glance: Glance | None = None
+    along: Callable[[Draft], int] = len
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
     """What one source's drafting cost: `depth` forwards after reading `pending` tokens.
 
-    `cells` are the tokens that its sessions had before them, all together.
+    `guessed` tokens were read along with those forwards. `cells` are the tokens that its sessions
+    had before them, all together.
     """
 
     name: str
@@ -177,6 +180,7 @@ class Drafted:
     depth: int
     seconds: float
     cells: int = 0
+    guessed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ bonus. llama-server throws the drafted cells away and decodes them again each ro
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import cast
 
 import numpy as np
@@ -96,10 +97,9 @@ class ModelDrafter:
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
         rows = [row for feed in feeds for row in feed[0]]
         while rows:
-            logits = self._decode(rows)
-            drawn = [self._draw(chain, logits[i]) for i, chain in enumerate(active)]
-            active = [chain for chain, more in zip(active, drawn, strict=True) if more]
-            rows = [self._next_row(chain) for chain in active]
+            logits = iter(self._decode(rows))
+            active = [chain for chain in active if self._hear(chain, logits)]
+            rows = [row for chain in active for row in self._next_rows(chain)]
 
     def glance_tokens(self, session: DraftSession, latest: int) -> int:
         """What `glance` would read; 0 where it has read all but the last token."""
@@ -156,11 +156,22 @@ class ModelDrafter:
         complete = keep + len(new) == len(wanted)
         held += new
         session.agreed = min(len(held), len(session.tokens))
-        last = len(new) - 1 if complete else len(new)
-        rows = [
-            Row(token, keep + index, session.slot, index == last) for index, token in enumerate(new)
-        ]
+        rows = [Row(token, keep + index, session.slot) for index, token in enumerate(new)]
+        if complete:
+            rows[-1:] = self._asking(chain)
         return rows, complete
+
+    def _asking(self, chain: _Chain) -> list[Row]:
+        """The last row held, and what is guessed to follow it: what a forward tells more about."""
+        session, ask = chain.session, chain.ask
+        room = ask.budget - len(chain.tokens) - 1
+        chain.guess = list(ask.guess(chain.draft()))[:room]
+        first = len(session.held) - 1
+        session.held += chain.guess
+        return [
+            Row(token, place, session.slot, wants_logits=True)
+            for place, token in enumerate(session.held[first:], first)
+        ]
 
     def _decode(self, rows: Sequence[Row]) -> Floats:
         """One forward, or several when many sessions catch up at once; logits of wanting rows."""
@@ -173,8 +184,23 @@ class ModelDrafter:
         ]
         return np.concatenate(parts)
 
-    def _draw(self, chain: _Chain, logits: Floats) -> bool:
-        """Add one node; whether to go on."""
+    def _hear(self, chain: _Chain, logits: Iterator[Floats]) -> bool:
+        """Add nodes, one and as many more as were guessed right; whether to draft another one.
+
+        Takes as many rows of logits as the chain has asked for.
+        """
+        mine = list(islice(logits, 1 + len(chain.guess)))
+        ended = False
+        for row, guess in zip_longest(mine, chain.guess):
+            token = self._draw(chain, row)
+            ended = token in self._ends
+            if ended or token != guess:
+                break
+        ask = chain.ask
+        return not ended and len(chain.tokens) < ask.budget and ask.worth(chain.signals)
+
+    def _draw(self, chain: _Chain, logits: Floats) -> Token:
+        """Add one node."""
         logits = logits[: self._n_vocab]
         ask, sampler = chain.ask, chain.session.sampler
         path = [*ask.prefix.tokens, *chain.tokens]
@@ -185,14 +211,17 @@ class ModelDrafter:
         chain.tokens.append(token)
         chain.laws.append(law)
         chain.signals.append(_signal(logits, token, sampler))
-        if token in self._ends or len(chain.tokens) >= ask.budget:
-            return False
-        return ask.worth(chain.signals)
+        return token
 
-    def _next_row(self, chain: _Chain) -> Row:
-        held, token = chain.session.held, chain.tokens[-1]
-        held.append(token)
-        return Row(token, len(held) - 1, chain.session.slot, wants_logits=True)
+    def _next_rows(self, chain: _Chain) -> list[Row]:
+        """The last node, after what is held of those before it: false guesses are forgotten."""
+        session = chain.session
+        before = len(session.tokens) + len(chain.ask.prefix) + len(chain.tokens) - 1
+        if before < len(session.held):
+            self._context.truncate(session.slot, before)
+            del session.held[before:]
+        session.held.append(chain.tokens[-1])
+        return self._asking(chain)
 
 
 @dataclass(slots=True)
@@ -234,9 +263,10 @@ class ModelSession:
 
 @dataclass(slots=True)
 class _Chain:
-    """A draft in the making."""
+    """A draft in the making; `guess` is read along with its last token."""
 
     ask: Ask
+    guess: list[Token] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
     laws: list[Law | None] = field(default_factory=list)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from localspec.control.round import Drafted, Glance, Neural, Plan, Policy, View
 from localspec.engine.session import Session
 from localspec.errors import EngineError
-from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal
+from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal, Token
 
 _log = logging.getLogger("localspec.engine")
 
@@ -106,9 +107,13 @@ class Drafting:
         self, name: str, sessions: list[Session], plans: list[Plan]
     ) -> tuple[list[Draft], Drafted]:
         """What one source adds to the plans' bases, all sessions together, and what that cost."""
-        asks = [
-            Ask(session.drafters[name], plan.base, plan.budget, plan.worth)
+        guesses = [
+            _Guesses(partial(self._expected, session, plan), plan.along)
             for session, plan in zip(sessions, plans, strict=True)
+        ]
+        asks = [
+            Ask(session.drafters[name], plan.base, plan.budget, plan.worth, guess)
+            for session, plan, guess in zip(sessions, plans, guesses, strict=True)
         ]
         pending = sum(ask.session.pending for ask in asks)
         began = self._clock()
@@ -119,7 +124,21 @@ class Drafting:
             len(session.tokens) - ask.session.pending
             for session, ask in zip(sessions, asks, strict=True)
         )
-        return tails, Drafted(name, read, max(map(len, tails)), seconds, cells)
+        forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
+        guessed = sum(guess.tokens for guess in guesses)
+        return tails, Drafted(name, read, forwards, seconds, cells, guessed)
+
+    def _expected(self, session: Session, plan: Plan, nodes: Draft) -> list[Draft]:
+        """What the session's free drafters expect after the plan's base and these nodes."""
+        prefix, room = plan.base.then(nodes), plan.budget - len(nodes) - 1
+        names = [name for name in session.drafters if self.drafters[name].free]
+        return [
+            draft.trunk()
+            for name in names
+            for draft in self._ask(
+                name, [Ask(session.drafters[name], prefix, room, _always)], [session]
+            )
+        ]
 
     def _glance(self, session: Session, glance: Glance) -> Drafted:
         """Let a source look at the latest output, tell the policy, and what it cost."""
@@ -189,6 +208,29 @@ class Drafting:
         )
         if not sane:
             raise EngineError(f"A draft of {len(draft)} nodes is malformed.")
+
+
+class _Guesses:
+    """What free drafters expect while another one drafts, as far as that reads it along.
+
+    Args:
+        expected: Their chains after some nodes.
+        along: How many leading nodes of a chain are worth reading.
+    """
+
+    def __init__(
+        self, expected: Callable[[Draft], list[Draft]], along: Callable[[Draft], int]
+    ) -> None:
+        self._expected = expected
+        self._along = along
+        self.asked = self.tokens = 0
+
+    def __call__(self, nodes: Draft) -> Sequence[Token]:
+        self.asked += 1
+        chains = [chain.head(self._along(chain)) for chain in self._expected(nodes)]
+        best = max(chains, key=len, default=Draft())
+        self.tokens += len(best)
+        return best.tokens
 
 
 def _always(_signals: Sequence[Signal]) -> bool:

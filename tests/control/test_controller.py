@@ -27,9 +27,11 @@ from localspec.types import Draft, Signal
 FLAT = {1: 1, 8: 1.01, 32: 1.05}
 
 
-def controller(curve: Mapping[int, float], step: float = 0.3, multiple: int = 1) -> Controller:
+def controller(
+    curve: Mapping[int, float], step: float = 0.3, multiple: int = 1, read: float = 0.08
+) -> Controller:
     """A controller that knows this machine exactly."""
-    machine = Machine(curve, step=step)
+    machine = Machine(curve, step, read)
     costs = Costs()
     for _ in range(60):
         for rows in POINTS:
@@ -179,6 +181,27 @@ def test_drafting_goes_on_while_the_next_node_is_worth_its_cost() -> None:
     assert plan.worth(())
     assert plan.worth(chain([0.99], "neural").signals)
     assert not plan.worth(chain([0.1], "neural").signals)
+
+
+@pytest.mark.parametrize(
+    ("read", "survival", "nodes"),
+    [
+        pytest.param(0.1, [0.9, 0.8, 0.5, 0.3], 4, id="all are likely enough"),
+        pytest.param(0.1, [0.9, 0.3, 0.1, 0.1], 2, id="up to the unlikely one"),
+        pytest.param(0.6, [0.9, 0.8, 0.5, 0.3], 2, id="each must save more than it costs"),
+        pytest.param(1.2, [0.99, 0.99], 0, id="reading is dearer than drafting"),
+    ],
+)
+def test_guesses_are_read_along_as_far_as_they_save_more_than_they_cost(
+    read: float, survival: list[float], nodes: int
+) -> None:
+    """A guessed node costs `read` of a forward and saves one with its chance to be right."""
+    control = controller(FLAT, step=0.1, read=0.1 * read)
+    view = View(neural=(Neural("neural", 1),), budget=8, ease=0.99, memory=control.open_session())
+    (plan,) = control.plan([view])
+    assert plan.extend == "neural"
+    chances = [after / before for before, after in itertools.pairwise([1.0, *survival])]
+    assert plan.along(chain(chances)) == nodes
 
 
 def test_a_free_source_is_scored_on_text_that_it_did_not_draft() -> None:

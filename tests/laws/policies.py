@@ -17,11 +17,15 @@ def _always(_signals: Sequence[Signal]) -> bool:
 
 
 class FixedDepth:
-    """Every round drafts `depth` nodes: the free source's, then `extend`'s."""
+    """Every round drafts `depth` nodes: the free source's, then `extend`'s.
 
-    def __init__(self, depth: int, extend: str | None = None) -> None:
+    Without `joins` what a free source proposes is only a guess of what `extend` may draft.
+    """
+
+    def __init__(self, depth: int, extend: str | None = None, *, joins: bool = True) -> None:
         self.depth = depth
         self.extend = extend
+        self.joins = joins
         self.rounds: list[Round] = []
 
     def open_session(self) -> None:
@@ -33,7 +37,8 @@ class FixedDepth:
         plans = []
         for view in views:
             depth = min(self.depth, view.budget)
-            base = max(view.free, key=len, default=Draft()).head(depth)
+            free = view.free if self.joins else ()
+            base = max(free, key=len, default=Draft()).head(depth)
             able = any(neural.name == self.extend for neural in view.neural)
             extend = self.extend if able and len(base) < depth else None
             plans.append(Plan(base, extend, depth - len(base), _always))

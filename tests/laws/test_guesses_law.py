@@ -1,0 +1,115 @@
+"""What is guessed of a draft changes only how many forwards it takes. Real llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.policies import FixedDepth, Lying, Raising, Rubbish
+
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Draft, Drafter, SamplingParams, Signal, Token
+
+CHAINS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "seeded": SamplingParams(temperature=0.8, seed=1234),
+}
+DEPTH = 12
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True
+
+
+class _Told:
+    """A guess that takes `text` for the draft from node `start` on."""
+
+    def __init__(self, text: Sequence[Token], start: int = 0) -> None:
+        self.text = text
+        self.start = start
+        self.asked = 0
+
+    def __call__(self, nodes: Draft) -> Sequence[Token]:
+        self.asked += 1
+        return self.text[len(nodes) :] if len(nodes) >= self.start else ()
+
+
+def _drafted(drafter: Drafter, text: list[Token], chain: str, guess: _Told) -> Draft:
+    """What is drafted after a text that is read anew."""
+    session = drafter.open(0, text, Sampler(CHAINS[chain]))
+    (draft,) = drafter.propose([Ask(session, Draft(), DEPTH, _always, guess)])
+    session.close()
+    return draft
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing(
+    house: House, chain: str, prompt: str
+) -> None:
+    """Wrong from each of its tokens on, begun at each node, and longer than the draft may be."""
+    text = house.request(prompt, CHAINS[chain]).prompt
+    drafter = house.drafters("model")["model"]
+    alone = _drafted(drafter, text, chain, _Told(()))
+    tokens = alone.tokens
+    assert len(tokens) > 3
+    for start in range(len(tokens)):
+        told = _Told([*tokens, 1, 2, 3], start)
+        assert _drafted(drafter, text, chain, told).tokens == tokens
+        assert told.asked == start + 1
+    for wrong in range(len(tokens)):
+        told = _Told([*tokens[:wrong], *(token + 1 for token in tokens[wrong:])])
+        assert _drafted(drafter, text, chain, told).tokens == tokens
+        assert told.asked == len(tokens) - wrong
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4, DEPTH])
+@pytest.mark.parametrize("right", [0, 3, DEPTH])
+def test_what_was_read_in_vain_is_not_remembered(house: House, kept: int, right: int) -> None:
+    """The next draft is that of a session which has only read the text."""
+    text = house.request(PROMPTS[0], CHAINS["greedy"]).prompt
+    (drafter,) = house.drafters("model").values()
+    tokens = _drafted(drafter, text, "greedy", _Told(())).tokens
+    guess = _Told([*tokens[:right], *[77] * (DEPTH - right)])
+    session = drafter.open(0, text, Sampler(CHAINS["greedy"]))
+    drafter.propose([Ask(session, Draft(), DEPTH, _always, guess)])
+    committed = [*tokens[:kept], 77]
+    session.commit(committed)
+
+    (draft,) = drafter.propose([Ask(session, Draft(), DEPTH, _always)])
+
+    session.close()
+    (fresh,) = house.drafters("model").values()
+    assert draft.tokens == _drafted(fresh, [*text, *committed], "greedy", _Told(())).tokens
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("guesser", ["lookup", "rubbish", "lying", "raising"])
+def test_whoever_guesses_the_drafts_and_the_tokens_are_the_same(
+    house: House, chain: str, guesser: str
+) -> None:
+    """One session and several, at each depth, as without anybody to guess; no more forwards."""
+    liars = {"rubbish": Rubbish, "lying": Lying, "raising": Raising}
+    requests = [house.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
+    saved = 0
+    for count in (1, SLOTS):
+        for depth in (1, 2, 5, 15):
+            told = []
+            for name in (None, guesser):
+                drafters = house.drafters("model")
+                if name in liars:
+                    drafters[name] = liars[name](house.target.n_vocab)
+                elif name is not None:
+                    drafters |= house.drafters(name)
+                policy = FixedDepth(depth, "model", joins=False)
+                sessions = finish(house.engine(drafters, policy), requests[:count])
+                forwards = sum(one.depth for round_ in policy.rounds for one in round_.drafted)
+                drafts = [session.meter.sources["model"] for session in sessions]
+                told.append(([output(session) for session in sessions], drafts, forwards))
+            (alone, drafts, forwards), (together, same_drafts, fewer) = told
+            assert together == alone
+            assert same_drafts == drafts
+            assert fewer <= forwards
+            saved += forwards - fewer
+    assert (saved > 0) == (guesser in {"lookup", "rubbish"})
