@@ -36,7 +36,7 @@ _GUESS_LEAST = 0.25
 a prompt tells."""
 _GLANCE_TOKENS, _GLANCE_PAYS = 8, 2.5
 """Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
-_GRAIN = 0.04
+_GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
 _CELLS_GRAIN = 256

@@ -26,8 +26,9 @@ _SHAPE = (
     np.array([1, 1.7, 2.3, 3, 3.5, 4, 4.5, 5, 5.2, 5.4, 6, 8.5, 11, 1281]),
 )
 """Cost relative to one row before anything is measured: a slow CPU, so that it errs to plain."""
-_TABLE_ROWS = np.arange(1, 129)
-"""Row counts whose cost is kept ready: a round asks for dozens of them."""
+_TABLE_ROWS, _TABLE_KEPT = np.arange(1, 129), 8
+"""Row counts whose cost is kept ready, because a round asks for dozens of them, and for how many
+measurements: stairs move slowly, and the level, which does not, is no part of it."""
 
 _FIRST_ROW_SECONDS = 0.03
 _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
@@ -53,6 +54,8 @@ class _Staircase:
         self._level = self.beliefs.add(math.log(_FIRST_ROW_SECONDS), *_LEVEL)
         self._look = self.beliefs.add(math.log(_FIRST_LOOK), *_LOOK)
         self.places: dict[int, int] = {}
+        self._table: list[float] = []
+        self._table_age = 0
 
     @property
     def level(self) -> float:
@@ -69,18 +72,33 @@ class _Staircase:
 
         Returns what was measured less what was expected.
         """
-        stair = float(self.log_stairs(np.array([rows]))[0])
-        attention = looks * math.exp(self.look)
+        shape = math.log(float(np.interp(rows, *_SHAPE)))
         place = self.places.get(rows)
+        self._table_age += 1
+        if place is None or self._table_age >= _TABLE_KEPT:
+            self._table, self._table_age = [], 0
         if place is None:
-            offset = stair - math.log(float(np.interp(rows, *_SHAPE)))
+            offset = float(self.log_stairs(np.array([rows]))[0]) - shape
             place = self.places[rows] = self.beliefs.add(offset, *_STAIR)
+        stair = shape + float(self.beliefs.means[place])
+        attention = looks * math.exp(self.look)
         whole = math.exp(stair) + attention
         share = attention / whole
         slopes = [(self._level, 1.0), (place, 1 - share), (self._look, share)]
         surprise = log_seconds - self.level - math.log(whole)
         self.beliefs.measured(slopes, surprise)
         return surprise
+
+    def stair(self, rows: int) -> float:
+        """What a forward of `rows` rows costs, in forwards of one row at the level."""
+        if not self._table:
+            stairs = np.exp(self.log_stairs(_TABLE_ROWS))
+            # Fewer rows never cost more: a stair that leads down was measured in a bad moment, and
+            # would keep itself from being measured again.
+            self._table = np.minimum.accumulate(stairs[::-1])[::-1].tolist()
+        if rows <= len(self._table):
+            return self._table[rows - 1]
+        return math.exp(float(self.log_stairs(np.array([rows]))[0]))
 
     def log_stairs(self, rows: NDArray[np.int64]) -> Array:
         """Shape and an offset: measured, between those of its neighbours, or none."""
@@ -182,30 +200,18 @@ class Costs:
         self._host_seconds = _FIRST_HOST_SECONDS
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
-        self._table: list[float] = []
         self._row_seconds = self._look_seconds = 0.0
-        self._forget()
+        self._refresh()
 
     # --- what it costs ----------------------------------------------------------------------------
 
     def target(self, rows: int, looks: float = 0.0) -> float:
         """Seconds of one target forward over `rows` >= 1 rows."""
-        if not self._table:
-            seconds = np.exp(self._staircase.level + self._staircase.log_stairs(_TABLE_ROWS))
-            # Fewer rows never cost more: a stair that leads down was measured in a bad moment, and
-            # would keep itself from being measured again.
-            self._table = np.minimum.accumulate(seconds[::-1])[::-1].tolist()
-        if rows <= len(self._table):
-            stair = self._table[rows - 1]
-        else:
-            log_stair = self._staircase.log_stairs(np.array([rows]))[0]
-            stair = math.exp(self._staircase.level + float(log_stair))
-        return stair + looks * self._look_seconds
+        return self._row_seconds * self._staircase.stair(rows) + looks * self._look_seconds
 
-    def _forget(self) -> None:
+    def _refresh(self) -> None:
         """A belief about the target has changed: what was worked out from it holds no more."""
         staircase = self._staircase
-        self._table = []
         self._row_seconds = math.exp(staircase.level)
         self._look_seconds = math.exp(staircase.level + staircase.look)
 
@@ -252,7 +258,7 @@ class Costs:
             return 0.0
         surprise = self._staircase.measured(rows, looks, math.log(seconds))
         self.furthest = max(self.furthest, looks / rows)
-        self._forget()
+        self._refresh()
         return surprise
 
     def measured_draft(
@@ -262,7 +268,9 @@ class Costs:
         something = depth > 0 or pending > 1
         if not something or depth < 0 or cells < 0 or not 0 < seconds < math.inf:
             return
-        cost = self._drafters.setdefault(name, _DraftCost())
+        if name not in self._drafters:
+            self._drafters[name] = _DraftCost()
+        cost = self._drafters[name]
         cost.measured(pending, depth, cells, math.log(seconds) - self._staircase.level)
 
     def measured_host(self, seconds: float) -> None:
@@ -294,7 +302,7 @@ class Costs:
         costs = cls()
         try:
             costs._staircase = _Staircase.from_dict(data["staircase"])
-            costs._forget()
+            costs._refresh()
             costs.furthest = _finite(data["furthest"])
             costs._drafters = {
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()

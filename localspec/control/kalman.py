@@ -29,6 +29,7 @@ class Beliefs:
     def __init__(self) -> None:
         self.means: Array = np.empty(0)
         self._covariance: Array = np.empty((0, 0))
+        self._diagonal: Array = np.empty(0)  # a view of it
         self._drifts: Array = np.empty(0)
 
     def add(self, mean: float, variance: float, drift: float) -> int:
@@ -37,6 +38,7 @@ class Beliefs:
         self._drifts = np.append(self._drifts, drift)
         self._covariance = np.pad(self._covariance, (0, 1))
         self._covariance[-1, -1] = variance
+        self._diagonal = self._covariance.reshape(-1)[:: len(self.means) + 1]
         return len(self.means) - 1
 
     def measured(self, slopes: Sequence[tuple[int, float]], error: float) -> None:
@@ -46,15 +48,12 @@ class Beliefs:
             slopes: Places and by how much the expectation moves with each; others have none.
             error: Measured less expected.
         """
-        slope = np.zeros(len(self.means))
-        for place, value in slopes:
-            slope[place] += value
-        shares = self._covariance @ slope
-        total = float(slope @ shares) + _NOISE
+        shares: Array = sum(value * self._covariance[place] for place, value in slopes)
+        total = sum(value * float(shares[place]) for place, value in slopes) + _NOISE
         limit = _CLIP * math.sqrt(total)
         self.means += shares * (max(-limit, min(limit, error)) / total)
-        self._covariance -= np.outer(shares, shares) / total
-        self._covariance[np.diag_indices_from(self._covariance)] += self._drifts
+        self._covariance -= shares[:, None] * (shares / total)
+        self._diagonal += self._drifts
 
     def variance(self, place: int, given: int | None = None) -> float:
         """How uncertain a quantity is, or would be if another one were known."""

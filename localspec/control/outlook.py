@@ -158,12 +158,11 @@ class Ahead(NamedTuple):
 class Prospect:
     """The solved stopping problem of one source, one machine and one rate.
 
-    `tables[nodes][alive][ease]` are the fields of `Ahead` by the nodes drafted so far, which are
-    verified; `prices[nodes]` what verifying so many costs, in tokens. Lists: a round reads so
-    few numbers of them that calling numpy would take longer.
+    `tables[:, nodes, alive, ease]` are the fields of `Ahead` by the nodes drafted so far, which
+    are verified; `prices[nodes]` what verifying so many costs, in tokens.
     """
 
-    tables: list[list[list[list[float]]]]
+    tables: Array
     prices: Sequence[float]
 
     def ahead(self, ease: float, survival: Sequence[float] = ()) -> Ahead:
@@ -174,10 +173,10 @@ class Prospect:
             return _NOTHING
         before, share = _place(_FALLING, -alive)
         knot, turn = _place(EASE, ease)
-        near, far = self.tables[nodes][before : before + 2]
+        corners = self.tables[:, nodes, before : before + 2, knot : knot + 2].tolist()
         worth, accepted = (
             (1 - share) * ((1 - turn) * a + turn * b) + share * ((1 - turn) * c + turn * d)
-            for a, b, c, d in zip(near[knot], near[knot + 1], far[knot], far[knot + 1], strict=True)
+            for (a, b), (c, d) in corners
         )
         gain = sum(survival)
         return Ahead(gain - self.prices[nodes] + worth, gain + accepted)
@@ -217,5 +216,4 @@ def solve(outlook: Outlook, prices: Sequence[float], step: float) -> Prospect:
         accepted = np.where(kept > 0, gain + np.where(on > 0, accepted, 0.0), 0.0)
         tables[0, nodes] = (np.maximum(kept, 0.0) * shares).sum(0) - step
         tables[1, nodes] = (accepted * shares).sum(0)
-    by_nodes = np.moveaxis(tables[:, :DEPTH], 0, -1)
-    return Prospect(by_nodes.tolist(), prices)
+    return Prospect(tables[:, :DEPTH], prices)

@@ -15,6 +15,10 @@ from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal,
 _log = logging.getLogger("localspec.engine")
 
 
+_GUESSED = 8
+"""Tokens guessed for one forward at most: the next forward asks again, knowing more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proposals:
     """The drafts of one round and what making them cost, aligned with its decoding sessions."""
@@ -130,7 +134,7 @@ class Drafting:
 
     def _expected(self, session: Session, plan: Plan, nodes: Draft) -> list[Draft]:
         """What the session's free drafters expect after the plan's base and these nodes."""
-        prefix, room = plan.base.then(nodes), plan.budget - len(nodes) - 1
+        prefix, room = plan.base.then(nodes), min(plan.budget - len(nodes) - 1, _GUESSED)
         names = [name for name in session.drafters if self.drafters[name].free]
         return [
             draft.trunk()

@@ -56,7 +56,7 @@ def realised(found: Prospect, chances: list[float], ease: float, stop: int | Non
         if len(survival) == stop or (stop is None and not found.goes_on(survival, ease)):
             break
     gains = np.concatenate([[0.0], np.cumsum(survival)])
-    step = -float(found.tables[0][-1][0][0])  # a node that cannot survive is worth its price
+    step = -float(found.tables[0, 0, -1, 0])  # a node that cannot survive is worth its price
     return float((gains - found.prices[: len(gains)]).max()) - step * len(survival)
 
 
