@@ -1,8 +1,9 @@
-"""The best time possible: what decoding a text would take if every decision were right. Pure.
+"""What decoding a text would take if every decision were right, or the same one. Pure.
 
 Given how many drafted tokens survive at each position of a text, and what rows, drafted tokens and
 a round's host work cost, dynamic programming finds the rounds that take the least time. Drafters
-read for free here, and nothing is ever drafted in vain: no controller can be faster.
+read for free here, and nothing is ever drafted in vain: no controller can be faster. `fixed_ms` is
+what a setting reaches that drafts as deep in every round, as other servers are told to.
 """
 
 from __future__ import annotations
@@ -97,6 +98,34 @@ def best_ms(
             for nodes, drafting in _drafts(position, most, free, paid)
         )
     return best[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """One source that drafts `depth` tokens whenever it has something to say, right or wrong.
+
+    `survives` is how many of them would survive at each position, None where it has nothing; one
+    of them takes `token_ms`.
+    """
+
+    survives: Sequence[int | None]
+    depth: int
+    token_ms: float = 0.0
+
+
+def fixed_ms(habits: Sequence[Habit], tokens: int, prices: Prices) -> float:
+    """Milliseconds of a text of so many tokens if each round the first habit drafts that can."""
+    rounds = prices.rounds_ms(max((habit.depth for habit in habits), default=0))
+    position, spent = 0, 0.0
+    while position < tokens:
+        room = tokens - position - 1
+        drafting = (habit for habit in habits if habit.survives[position] is not None)
+        habit = next(drafting, None)
+        nodes = min(habit.depth, room) if habit else 0
+        kept = min(nodes, habit.survives[position] or 0) if habit else 0
+        spent += rounds[nodes] + (nodes * habit.token_ms if habit else 0.0)
+        position += 1 + kept
+    return spent
 
 
 def _drafts(

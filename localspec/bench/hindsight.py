@@ -6,13 +6,17 @@ that follow the bound of every arm, and how often what was expected of a drafter
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from localspec.bench.arms import AUTO, PLAIN, PREDICTION, Arm
-from localspec.bench.bound import Prices, best_ms, plain_ms
+from localspec.bench.bound import Habit, Prices, best_ms, fixed_ms, plain_ms
 from localspec.bench.results import Replay, Results
 from localspec.bench.suite import Prompt
 from localspec.client import Json
@@ -21,6 +25,33 @@ from localspec.protocol import Replayed, Trace
 
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """Between bins of expected acceptance; finer where chains get long."""
+
+
+DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 31)
+"""Of the fixed settings that are tried; 0 leaves a drafter out."""
+
+_Setting: TypeAlias = tuple[tuple[str, int], ...]
+"""How deep each drafter drafts, those that are free first."""
+
+
+class Possible(NamedTuple):
+    """Ratios to plain on one text: of the best possible decisions, and of the best fixed setting.
+
+    In a setting a neural drafter drafts where the free ones have nothing. It was found by trying
+    them all, and nothing had to be read.
+    """
+
+    best: float
+    tuned: float
+
+
+@dataclass(slots=True)
+class _Times:
+    """Milliseconds of a conversation, whose turns share one setting."""
+
+    plain: float = 0.0
+    best: float = 0.0
+    fixed: defaultdict[_Setting, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class Bin(msgspec.Struct, frozen=True):
@@ -93,24 +124,30 @@ def _replay(arm: Arm, prompt: str, turn: int, messages: Sequence[Json], text: st
     )
 
 
-def bounds(results: Results) -> dict[str, dict[str, float]]:
-    """By arm and prompt: the highest ratio to plain that its drafters allowed on plain's text.
+def possible(results: Results) -> dict[str, dict[str, Possible]]:
+    """By arm and prompt, what its drafters allowed on plain's text.
 
     The first token of an answer is the prompt's and counts neither here nor in a measured ratio.
     Empty where no replay or no staircase is there.
     """
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Possible]] = {}
     for arm in results.arms:
         drafters = _drafters(arm, results)
-        totals: dict[str, list[float]] = {}
+        totals: dict[str, _Times] = {}
         for replay in _told(results.replays, predicting=arm == PREDICTION) if drafters else ():
             prices = Prices.of(results.model, replay.prompt_tokens + replay.tokens / 2)
             if prices is None:
                 return {}
-            total = totals.setdefault(replay.prompt, [0.0, 0.0])
-            total[0] += plain_ms(replay.tokens - 1, prices)
-            total[1] += _best_ms(replay, drafters, prices)
-        ratios = {prompt: plain / best for prompt, (plain, best) in totals.items() if best > 0}
+            total = totals.setdefault(replay.prompt, _Times())
+            total.plain += plain_ms(replay.tokens - 1, prices)
+            total.best += _best_ms(replay, drafters, prices)
+            for setting, ms in _fixed_ms(replay, drafters, prices).items():
+                total.fixed[setting] += ms
+        ratios = {
+            prompt: Possible(total.plain / total.best, total.plain / min(total.fixed.values()))
+            for prompt, total in totals.items()
+            if total.best > 0
+        }
         if ratios:
             found[arm] = ratios
     return found
@@ -145,6 +182,33 @@ def _best_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> float:
     ]
     neural = {name: trace.survives[1:] for name, trace in traces.items() if not trace.free}
     return best_ms(free, neural, prices, replay.max_draft)
+
+
+def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_Setting, float]:
+    """Milliseconds by setting."""
+    chains = {
+        name: [
+            survives if predicted is not None else None
+            for predicted, survives in zip(trace.predicted, trace.survives, strict=True)
+        ][1:]
+        for name, trace in replay.drafters.items()
+        if name in drafters
+    }
+    free = [name for name in chains if replay.drafters[name].free]
+    paid = [name for name in chains if name in prices.draft_ms]
+    ways = itertools.product(*(itertools.product([name], DEPTHS) for name in (*free, *paid)))
+    return {
+        way: fixed_ms(
+            [
+                Habit(chains[name], depth, prices.draft_ms.get(name, 0.0))
+                for name, depth in way
+                if depth
+            ],
+            replay.tokens - 1,
+            prices,
+        )
+        for way in ways
+    }
 
 
 def reliability(replays: Iterable[Replay]) -> dict[str, list[Bin]]:

@@ -8,7 +8,7 @@ import msgspec
 
 from localspec.bench import hindsight
 from localspec.bench.arms import PLAIN
-from localspec.bench.hindsight import Bin
+from localspec.bench.hindsight import Bin, Possible
 from localspec.bench.results import (
     COLD,
     CONVERSATION,
@@ -45,9 +45,11 @@ class Bound(msgspec.Struct, frozen=True):
     """The ratio that the best possible decisions would have reached on the same texts.
 
     `mean` is geometric over `prompts` prompts; `reached` is the measured ratio of these by it.
+    `tuned` is what the best fixed setting of each would have reached.
     """
 
     mean: float
+    tuned: float
     reached: float
     prompts: int
 
@@ -105,10 +107,10 @@ def summarize(results: Results) -> Summary:
     """Every figure of the report."""
     answers = {arm: results.answers(arm) for arm in results.arms}
     slices = list(dict.fromkeys(answer.slice for answer in answers[PLAIN]))
-    bounds = hindsight.bounds(results)
+    possible = hindsight.possible(results)
     cells = {
         name: {
-            arm: _cell(arm, name, answers[arm], answers[PLAIN], bounds.get(arm, {}))
+            arm: _cell(arm, name, answers[arm], answers[PLAIN], possible.get(arm, {}))
             for arm in results.arms
         }
         for name in (*slices, ALL)
@@ -123,7 +125,7 @@ def _cell(
     slice_name: str,
     answers: list[Answer],
     plain: list[Answer],
-    bounds: dict[str, float],
+    possible: dict[str, Possible],
 ) -> Cell:
     mine, base = (
         [answer for answer in each if slice_name in (ALL, answer.slice)]
@@ -147,7 +149,7 @@ def _cell(
         rounds=sum(one.rounds or 0 for one in reported) if reported else None,
         sources=merged(one.sources for one in mine),
         reasons=_counted(one.reason for one in mine if one.reason),
-        bound=bounded(ratio, bounds) if ratio else None,
+        bound=bounded(ratio, possible) if ratio else None,
     )
 
 
@@ -174,13 +176,15 @@ def compare(answers: Sequence[Answer], plain: Sequence[Answer]) -> Ratio | None:
     )
 
 
-def bounded(ratio: Ratio, bounds: Mapping[str, float]) -> Bound | None:
+def bounded(ratio: Ratio, possible: Mapping[str, Possible]) -> Bound | None:
     """The bound of the prompts that have one; None without any."""
-    both = [(by, bounds[prompt]) for prompt, by in ratio.by_prompt.items() if prompt in bounds]
-    if not both:
+    known = [prompt for prompt in ratio.by_prompt if prompt in possible]
+    if not known:
         return None
-    mean = geometric_mean([bound for _, bound in both])
-    return Bound(mean, geometric_mean([by for by, _ in both]) / mean, len(both))
+    mine = geometric_mean([ratio.by_prompt[prompt] for prompt in known])
+    best = geometric_mean([possible[prompt].best for prompt in known])
+    tuned = geometric_mean([possible[prompt].tuned for prompt in known])
+    return Bound(best, tuned, mine / best, len(known))
 
 
 def _paired(

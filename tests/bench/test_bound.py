@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench.bound import Prices, best_ms, plain_ms
+from localspec.bench.bound import Habit, Prices, best_ms, fixed_ms, plain_ms
 
 PRICES = Prices([(1, 10.0), (2, 16.0), (4, 20.0), (8, 44.0)], {"model": 3.0}, host_ms=1.0)
 
@@ -135,6 +135,33 @@ def test_small_texts_computed_by_hand(name: str) -> None:
     """Rounds of 1, 2 and 4 rows take 11, 17 and 21 ms; a drafted token 3 ms."""
     free, neural, expected = CASES[name]
     assert best_ms(free, {"model": neural}, PRICES, 24) == pytest.approx(expected)
+
+
+@given(CHAINS, ANY_PRICES, st.integers(0, 6), st.integers(0, 6))
+def test_no_fixed_setting_beats_the_best_decisions(
+    chains: Sequence[tuple[int, int]], prices: Prices, copied: int, drafted: int
+) -> None:
+    """Whatever depths are set; without any it is plain decoding."""
+    free, neural = consistent(chains)
+    habits = [Habit(free, copied), Habit(neural, drafted, prices.draft_ms["model"])]
+    slack = 1 + 1e-9
+    for taken in ([], habits, habits[:1], habits[1:]):
+        ms = fixed_ms(taken, len(free), prices)
+        assert best_ms(free, {"model": neural}, prices, 6) <= ms * slack
+    assert fixed_ms([], len(free), prices) == pytest.approx(plain_ms(len(free), prices))
+
+
+def test_a_habit_pays_for_what_does_not_survive() -> None:
+    """Rounds of 1, 2 and 4 rows take 11, 17 and 21 ms; the second habit's tokens 3 ms each.
+
+    Three of the first's four survive less than it drafts; where it has nothing, the second drafts.
+    """
+    first = Habit([1, None, 0, 0], 3)
+    second = Habit([0, 0, 5, 0], 1, 3.0)
+    assert fixed_ms([first], 4, PRICES) == pytest.approx(21.0 + 17.0 + 11.0)
+    assert fixed_ms([second], 4, PRICES) == pytest.approx(17.0 + 3 + 17 + 3 + 17 + 3)
+    behind = Habit([None, None, 0, 0], 3)
+    assert fixed_ms([behind, second], 4, PRICES) == pytest.approx(17 + 3 + 17 + 3 + 17 + 11)
 
 
 def test_a_source_without_a_price_is_left_out() -> None:
