@@ -259,6 +259,14 @@ class Glancing(Protocol):
         """How sure it is of the `latest` tokens or some of them, having read little before them."""
 
 
+@runtime_checkable
+class Reading(Drafter, Protocol):
+    """A drafter that can read a text some tokens at a time, before it is asked for a draft."""
+
+    def read(self, session: DraftSession, most: int) -> int:
+        """Read at most so many pending tokens but for the last one; how many it read."""
+
+
 class Constraint(Protocol):
     """A grammar that restricts which token may come next. Request lifetime."""
 

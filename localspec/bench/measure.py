@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, TypeAlias, cast
 
 from localspec.bench import results
@@ -97,6 +97,7 @@ def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[
     answers = []
     for turn, question in enumerate(prompt.turns):
         messages.append({"role": "user", "content": question})
+        sleep(settings.pause_seconds if turn else 0.0)
         heard = ask(arm, messages, settings)
         messages.append({"role": "assistant", "content": heard.text})
         answers.append(_answer(arm, prompt, turn, repeat, heard))

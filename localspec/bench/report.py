@@ -35,6 +35,8 @@ def heading(results: Results) -> list[str]:
         f"{prompts} prompts, {settings.repeats} repeats, at most {settings.max_tokens} tokens, "
         f"{how}, seed {settings.seed}, {settings.concurrency} at a time"
     )
+    if settings.pause_seconds:
+        amount += f", {settings.pause_seconds:g} s before later turns"
     facts = [f"{results.created}, localspec {results.version}, {results.machine}", what, amount]
     if model.get("speculation_off"):
         facts.append(f"speculation is off: {model['speculation_off']}")

@@ -77,13 +77,14 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How it was measured; `max_tokens` limits each answer."""
+    """How it was measured; `max_tokens` limits each answer, a pause comes before later turns."""
 
     max_tokens: int = 128
     repeats: int = 3
     temperature: float = 0.0
     seed: int = 0
     concurrency: int = 1
+    pause_seconds: float = 0.0
 
 
 class Results(msgspec.Struct, frozen=True):

@@ -34,6 +34,10 @@ from localspec.errors import RequestError
     help="Prompts asked at the same time.",
 )
 @click.option(
+    "--pause", type=click.FloatRange(0, 3600), default=0.0, show_default=True, metavar="SECONDS",
+    help="Before later turns of a conversation, as if somebody read the answer.",
+)  # fmt: skip
+@click.option(
     "--arms", "names", callback=measuring.names, default="", metavar="A,B",
     help="Of plain, auto, the drafters' names and prediction; by default all but the last.",
 )  # fmt: skip
@@ -69,6 +73,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     temperature: float,
     seed: int,
     concurrency: int,
+    pause: float,
     names: tuple[str, ...],
     against: tuple[str, ...],
     against_key: str | None,
@@ -87,7 +92,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     if host_only:
         _measure_host(as_json=as_json)
         return
-    settings = Settings(tokens, repeats, temperature, seed, concurrency)
+    settings = Settings(tokens, repeats, temperature, seed, concurrency, pause)
     prompts = measuring.prompts_of(file, slices, limit)
     key = _key(against_key) if against_key else ""
     others = [arms.against(url, key) for url in dict.fromkeys(against)]

@@ -101,6 +101,28 @@ class ModelDrafter:
             active = [chain for chain in active if self._hear(chain, logits)]
             rows = [row for chain in active for row in self._next_rows(chain)]
 
+    def read(self, session: DraftSession, most: int) -> int:
+        """Read at most so many pending tokens, but not the last, with which the next draft begins.
+
+        Raises:
+            EngineError: llama.cpp failed; the slot is empty then.
+        """
+        mine = cast("ModelSession", session)
+        start = mine.agreed
+        new = mine.tokens[start:-1][: min(most, self._context.context - start)]
+        if not new:
+            return 0
+        try:
+            self._context.truncate(mine.slot, start)
+            self._decode([Row(token, start + at, mine.slot) for at, token in enumerate(new)])
+        except EngineError:
+            mine.forget()
+            self._context.truncate(mine.slot, 0)
+            raise
+        mine.held[start:] = new
+        mine.agreed += len(new)
+        return len(new)
+
     def glance_tokens(self, session: DraftSession, latest: int) -> int:
         """What `glance` would read; 0 where it has read all but the last token."""
         unread = cast("ModelSession", session).pending - 1

@@ -198,6 +198,12 @@ class Engine:
         used = slot < len(self._slots)
         return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
 
+    def held(self) -> list[tuple[int, list[Token]]]:
+        """The idle slots that remember a text, and what they remember; the latest used first."""
+        idle = [slot for slot in range(len(self._slots)) if not self._slots[slot].busy]
+        idle.sort(key=lambda slot: -self._slots[slot].used)
+        return [(slot, self._slots[slot].tokens) for slot in idle if self._slots[slot].tokens]
+
     def read(
         self, slot: int, tokens: Sequence[Token], start: int, judged: int
     ) -> tuple[Floats, int]:

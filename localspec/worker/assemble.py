@@ -20,6 +20,7 @@ from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
 from localspec.engine import calibrate, exactness
 from localspec.engine.exactness import Shape
+from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError, ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
@@ -54,6 +55,7 @@ class Loaded:
     profile: Profile
     _parts: ExitStack
     _measuring: Iterator[None]
+    _prefill: IdlePrefill
     _unmeasured: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
@@ -93,16 +95,18 @@ class Loaded:
         """
         return self._unmeasured and not self.engine.remembers(self.engine.target.n_slots - 1)
 
-    def rest(self) -> bool:
+    def rest(self, now: float) -> bool:
         """One short piece of work for an idle engine; False when there is none left.
 
-        A request that comes meanwhile waits for two forwards at most.
+        A request that comes meanwhile waits for two forwards at most. `now` is in seconds,
+        monotonic.
         """
         if self.measuring:
             self._unmeasured = next(self._measuring, self) is None
             if self._unmeasured:
                 return True
-        now = time.monotonic()
+        if self._prefill.advance(now):
+            return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
             self.profile.save()
@@ -151,6 +155,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             profile=profile,
             _parts=parts.pop_all(),
             _measuring=_measuring(profile.costs, engine, fresh=fresh),
+            _prefill=IdlePrefill(engine),
         )
 
 

@@ -118,7 +118,7 @@ class Service:
 
     def _patience_seconds(self) -> float:
         """How long to wait for a command: not at all while there is something to do."""
-        if next(self._ids(), None) is not None or self._loaded.rest():
+        if next(self._ids(), None) is not None or self._loaded.rest(self._clock()):
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from time import perf_counter
 
 import pytest
 from scripted import TIMINGS, Peer, answer, chunk, event
@@ -213,6 +214,18 @@ y = 2
 
 What an ``` is, I know.
 """
+
+
+def test_somebody_reads_an_answer_before_the_next_turn() -> None:
+    """Each pause lasts as long as was wished; none comes before the first question."""
+    prompt = Prompt("chat/1", "chat", ("Why?", "And then?", "And?"))
+    with Peer([answer("one"), answer("two"), answer("three")]) as peer:
+        began = perf_counter()
+        (batch,), _ = measure(
+            [foreign(peer)], [prompt], Settings(repeats=1, pause_seconds=0.05), silent
+        )
+        assert perf_counter() - began >= 2 * 0.05
+    assert [found.turn for found in batch.answers] == [0, 1, 2]
 
 
 def test_the_arm_prediction_predicts_the_last_fenced_block_of_a_turn() -> None:

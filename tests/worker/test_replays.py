@@ -6,6 +6,7 @@ The line is scripted: it answers events with commands, and says Quit when nothin
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +43,7 @@ def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         with assemble.load(load(files), lambda _stage, _done: None) as loaded:
-            while loaded.rest():
+            while loaded.rest(time.monotonic()):
                 pass
             yield loaded
 

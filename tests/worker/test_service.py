@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,7 @@ def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         with assemble.load(load(files), lambda _stage, _done: None) as loaded:
-            while loaded.rest():
+            while loaded.rest(time.monotonic()):
                 pass
             yield loaded
 
@@ -230,7 +231,7 @@ def stages_of(files: Files) -> tuple[list[str], int]:
         load(files), lambda stage, done: said.setdefault(stage, []).append(done)
     ) as loaded:
         rested = 0
-        while loaded.rest():
+        while loaded.rest(time.monotonic()):
             rested += 1
         assert loaded.cost_ms_by_rows().keys() >= {1, 2, 4, 8}
     for fractions in said.values():
