@@ -118,9 +118,10 @@ class Service:
 
     def _patience_seconds(self) -> float:
         """How long to wait for a command: not at all while there is something to do."""
-        if next(self._ids(), None) is not None or self._loaded.rest(self._clock()):
+        now = self._clock()
+        if next(self._ids(), None) is not None or self._loaded.rest(now):
             return 0.0
-        return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
+        return max(0.0, self._beat_at + HEARTBEAT_SECONDS - now)
 
     def _take(self, request: Generate | Replay) -> None:
         """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
