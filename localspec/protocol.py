@@ -169,11 +169,12 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """OpenAI's counts; cached tokens are part of the prompt's."""
+    """OpenAI's counts. Cached tokens are part of the prompt, predicted ones of the completion."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    predicted_tokens: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True):

@@ -52,7 +52,10 @@ class Request:
 
 @dataclass(slots=True)
 class Meter:
-    """What one request cost and what speculation did for it. Clock readings in seconds."""
+    """What one request cost and what speculation did for it. Clock readings in seconds.
+
+    `predicted` are output tokens that the request's prediction told, whoever drafted them.
+    """
 
     admitted_at: float
     first_token_at: float = 0.0
@@ -61,6 +64,7 @@ class Meter:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     host_seconds: float = 0.0
+    predicted: int = 0
     sources: dict[str, SourceCount] = field(default_factory=dict)
 
     def count(self, draft: Draft, accepted: int) -> None:

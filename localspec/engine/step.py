@@ -23,6 +23,7 @@ from localspec.engine.slots import Slot, choose
 from localspec.engine.verify import VERIFIERS
 from localspec.errors import Busy
 from localspec.types import (
+    PREDICTION,
     Backend,
     Draft,
     Drafter,
@@ -355,6 +356,10 @@ class Engine:
         """Charge the round to its sessions and let the controller learn from it."""
         began, before, after, ended = times
         host_seconds = (ended - began) - (after - before) - proposals.seconds
+        free = {
+            session: view.free
+            for session, view in zip(proposals.sessions, proposals.views, strict=True)
+        }
         for session, (advance, draft) in verdicts.items():
             meter = session.meter
             meter.last_token_at = ended
@@ -366,6 +371,7 @@ class Engine:
             meter.verify_seconds += after - before
             meter.host_seconds += host_seconds
             meter.count(draft, agreement(draft, advance.tokens))
+            meter.predicted += _predicted(free.get(session, ()), advance.tokens)
         rows = sum(share.rows for share in shares)
         prefill = sum(share.tail for share in shares if share.tail > 1)
         if prefill >= scheduler.MIN_CHUNK_ROWS:
@@ -385,6 +391,12 @@ class Engine:
                     committed=tuple(tuple(advance.tokens) for advance, _ in seen),
                 )
             )
+
+
+def _predicted(chains: Sequence[Draft], committed: Sequence[Token]) -> int:
+    """How many of these tokens a prediction told, up to the first that was different."""
+    told = (chain.signals[: agreement(chain, committed)] for chain in chains)
+    return max((sum(signal.source == PREDICTION for signal in each) for each in told), default=0)
 
 
 def agreement(draft: Draft, committed: Sequence[Token]) -> int:

@@ -92,7 +92,9 @@ class Answer:
         return Finished(
             id=self.id,
             reason=reason,
-            usage=Usage(session.n_prompt, self.completion_tokens, session.cached_tokens),
+            usage=Usage(
+                session.n_prompt, self.completion_tokens, session.cached_tokens, meter.predicted
+            ),
             timings=timings,
             speculation=SpeculationReport(
                 reason=session.request.route,

@@ -123,13 +123,17 @@ def test_a_prediction_is_text_or_parts_of_text() -> None:
 
 
 def test_predicted_tokens_are_counted_apart_from_other_drafts() -> None:
-    """Accepted ones and rejected ones, as OpenAI's usage has them; lookup's are neither."""
+    """What it told and what was drafted from it in vain; lookup's drafts are neither.
+
+    The draft model may have drafted the same tokens first: they were predicted all the same.
+    """
     sources = {"lookup": SourceCount(7, 3), "prediction": SourceCount(30, 28)}
     report = msgspec.structs.replace(FINISHED.speculation, sources=sources)
-    finished = msgspec.structs.replace(FINISHED, speculation=report)
+    usage = msgspec.structs.replace(FINISHED.usage, predicted_tokens=33)
+    finished = msgspec.structs.replace(FINISHED, speculation=report, usage=usage)
     answer = openai.Reply(chat(), "m").whole("hi", finished, [])
     assert answer["usage"]["completion_tokens_details"] == {
-        "accepted_prediction_tokens": 28,
+        "accepted_prediction_tokens": 33,
         "rejected_prediction_tokens": 2,
     }
 

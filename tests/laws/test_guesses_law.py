@@ -85,6 +85,30 @@ def test_what_was_read_in_vain_is_not_remembered(house: House, kept: int, right:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
+def test_what_a_prediction_told_counts_whoever_drafts_it(house: House, chain: str) -> None:
+    """Copied from it, drafted by the model, or by nobody; of one with five wrong tokens, the rest.
+
+    But for a few: the first and the last token, and where the way back has to be found.
+    """
+    sampling = CHAINS[chain]
+    (plain,) = finish(house.engine({}, FixedDepth(0)), [house.request(PROMPTS[1], sampling)])
+    answer = output(plain)
+    for prediction, told in ((answer, len(answer)), ([*answer[:20], *[7] * 5, *answer[25:]], 35)):
+        for policy in (
+            FixedDepth(4, "model"),
+            FixedDepth(4, "model", joins=False),
+            FixedDepth(0),
+        ):
+            engine = house.engine(house.drafters("lookup", "model"), policy)
+            request = house.request(PROMPTS[1], sampling, prediction=prediction)
+            (session,) = finish(engine, [request])
+            assert output(session) == answer
+            assert told - 6 <= session.meter.predicted <= told
+    (without,) = finish(engine, [house.request(PROMPTS[1], sampling)])
+    assert without.meter.predicted == 0
+
+
+@pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("guesser", ["lookup", "rubbish", "lying", "raising"])
 def test_whoever_guesses_the_drafts_and_the_tokens_are_the_same(
     house: House, chain: str, guesser: str

@@ -315,7 +315,7 @@ def _usage(finished: Finished) -> Json:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         "completion_tokens_details": {
-            "accepted_prediction_tokens": predicted.accepted,
+            "accepted_prediction_tokens": usage.predicted_tokens,
             "rejected_prediction_tokens": predicted.drafted - predicted.accepted,
         },
     }
