@@ -124,10 +124,15 @@ class LookupSession:
         if ask.prefix.tokens:
             matches = self._search(ask.prefix.tokens)
             cursor = self._longest(matches)
-        elif cursor is None or cursor.length < _FIRM_TOKENS:
+        elif cursor is None or not self._firm(cursor):
             matches = self._search()
             cursor = self._cursor = self._likeliest(self._longest(matches))
         return Draft() if cursor is None else self._copy(cursor, self._others(cursor, matches), ask)
+
+    def _firm(self, cursor: _Cursor) -> bool:
+        """Whether a copy goes on unasked: a long one, but beside a prediction only one of that."""
+        wanted = Place.PREDICTION if self._end else cursor.place
+        return cursor.length >= _FIRM_TOKENS and cursor.place is wanted
 
     def close(self) -> None:
         """Forget the text."""

@@ -57,13 +57,20 @@ def test_after_an_edit_it_finds_back_into_the_prediction(
     assert sources(draft) == {"prediction"}
 
 
+@pytest.mark.parametrize("first", [12, 23, 40])
 @pytest.mark.parametrize("fence", [[9], [8, 9], [6, 7, 8, 9]])
-def test_a_fence_that_only_the_prompt_has_does_not_lead_away_from_it(fence: list[int]) -> None:
-    """The prompt's match is longer by the fence, which after some tokens says nothing any more."""
+def test_a_fence_that_only_the_prompt_has_does_not_lead_away_from_it(
+    fence: list[int], first: int
+) -> None:
+    """The prompt's match is longer by the fence, which after some tokens says nothing any more.
+
+    However long the first round's draft was: also behind a copy too long to be doubted.
+    """
     session = written(opened([1, *fence, *OLD, 9], OLD), fence)
-    session.commit(OLD[:12])  # in one round
-    draft = ask(written(session, OLD[12:24]), budget=4)
-    assert list(draft.tokens) == OLD[24:28]
+    session.commit(OLD[:first])  # in one round
+    last = max(first, 24)
+    draft = ask(written(session, OLD[first:last]), budget=4)
+    assert list(draft.tokens) == OLD[last : last + 4]
     assert sources(draft) == {"prediction"}
 
 
