@@ -113,9 +113,11 @@ class Habit:
     token_ms: float = 0.0
 
 
-def fixed_ms(habits: Sequence[Habit], tokens: int, prices: Prices) -> float:
-    """Milliseconds of a text of so many tokens if each round the first habit drafts that can."""
-    rounds = prices.rounds_ms(max((habit.depth for habit in habits), default=0))
+def fixed_ms(habits: Sequence[Habit], tokens: int, rounds: Sequence[float]) -> float:
+    """Milliseconds of a text of so many tokens if each round the first habit drafts that can.
+
+    `rounds` are milliseconds by verified nodes, as `Prices.rounds_ms` gives them.
+    """
     position, spent = 0, 0.0
     while position < tokens:
         room = tokens - position - 1

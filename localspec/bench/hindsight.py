@@ -197,6 +197,7 @@ def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_
     free = [name for name in chains if replay.drafters[name].free]
     paid = [name for name in chains if name in prices.draft_ms]
     ways = itertools.product(*(itertools.product([name], DEPTHS) for name in (*free, *paid)))
+    rounds = prices.rounds_ms(max(DEPTHS))
     return {
         way: fixed_ms(
             [
@@ -205,7 +206,7 @@ def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_
                 if depth
             ],
             replay.tokens - 1,
-            prices,
+            rounds,
         )
         for way in ways
     }

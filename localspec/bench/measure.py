@@ -97,7 +97,8 @@ def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[
     answers = []
     for turn, question in enumerate(prompt.turns):
         messages.append({"role": "user", "content": question})
-        sleep(settings.pause_seconds if turn else 0.0)
+        if turn:
+            sleep(settings.pause_seconds)
         heard = ask(arm, messages, settings)
         messages.append({"role": "assistant", "content": heard.text})
         answers.append(_answer(arm, prompt, turn, repeat, heard))

@@ -231,8 +231,9 @@ class Controller:
                 ease = news(ease, chance)
             return prospect.goes_on(survival, ease)
 
+        least = max(_GUESS_LEAST, self._read_share(name, view.cells))
+
         def along(guess: Draft) -> int:
-            least = max(_GUESS_LEAST, self._read_share(name, view.cells))
             survival = self.acceptance.survival(guess.signals, local)
             return sum(1 for _ in takewhile(lambda alive: alive > least, survival))
 

@@ -14,7 +14,6 @@ from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal,
 
 _log = logging.getLogger("localspec.engine")
 
-
 _GUESSED = 8
 """Tokens guessed for one forward at most: the next forward asks again, knowing more."""
 
@@ -112,7 +111,7 @@ class Drafting:
     ) -> tuple[list[Draft], Drafted]:
         """What one source adds to the plans' bases, all sessions together, and what that cost."""
         guesses = [
-            _Guesses(partial(self._expected, session, plan), plan.along)
+            _Guesses(partial(self._free, session), plan)
             for session, plan in zip(sessions, plans, strict=True)
         ]
         asks = [
@@ -132,17 +131,15 @@ class Drafting:
         guessed = sum(guess.tokens for guess in guesses)
         return tails, Drafted(name, read, forwards, seconds, cells, guessed)
 
-    def _expected(self, session: Session, plan: Plan, nodes: Draft) -> list[Draft]:
-        """What the session's free drafters expect after the plan's base and these nodes."""
-        prefix, room = plan.base.then(nodes), min(plan.budget - len(nodes) - 1, _GUESSED)
-        names = [name for name in session.drafters if self.drafters[name].free]
-        return [
-            draft.trunk()
-            for name in names
-            for draft in self._ask(
-                name, [Ask(session.drafters[name], prefix, room, _always)], [session]
-            )
-        ]
+    def _free(self, session: Session, prefix: Draft, budget: int) -> list[Draft]:
+        """What the session's free drafters expect after `prefix`, where they expect something."""
+        asks = {
+            name: Ask(opened, prefix, budget, _always)
+            for name, opened in session.drafters.items()
+            if self.drafters[name].free and budget > 0
+        }
+        drafts = [self._ask(name, [ask], [session])[0] for name, ask in asks.items()]
+        return [draft for draft in drafts if draft.tokens]
 
     def _glance(self, session: Session, glance: Glance) -> Drafted:
         """Let a source look at the latest output, tell the policy, and what it cost."""
@@ -165,14 +162,12 @@ class Drafting:
         most = self._max_draft if wish.max_draft is None else wish.max_draft
         room = context - len(session.tokens) - 1  # the bonus needs a place too
         budget = max(0, min(most, self._max_draft, session.remaining - 1, room))
-        free: list[Draft] = []
-        neural: list[Neural] = []
-        for name, opened in list(session.drafters.items()):
-            if not self.drafters[name].free:
-                neural.append(Neural(name, opened.pending, self._glance_tokens(session, name)))
-            elif budget:
-                ask = Ask(opened, Draft(), budget, _always)
-                free += [draft for draft in self._ask(name, [ask], [session]) if draft.tokens]
+        free = self._free(session, Draft(), budget)
+        neural = [
+            Neural(name, opened.pending, self._glance_tokens(session, name))
+            for name, opened in session.drafters.items()
+            if not self.drafters[name].free
+        ]
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
@@ -218,21 +213,21 @@ class _Guesses:
     """What free drafters expect while another one drafts, as far as that reads it along.
 
     Args:
-        expected: Their chains after some nodes.
-        along: How many leading nodes of a chain are worth reading.
+        expected: Their drafts after a prefix, of so many nodes at most.
+        plan: What the other one was told.
     """
 
-    def __init__(
-        self, expected: Callable[[Draft], list[Draft]], along: Callable[[Draft], int]
-    ) -> None:
+    def __init__(self, expected: Callable[[Draft, int], list[Draft]], plan: Plan) -> None:
         self._expected = expected
-        self._along = along
+        self._plan = plan
         self.asked = self.tokens = 0
 
     def __call__(self, nodes: Draft) -> Sequence[Token]:
         self.asked += 1
-        chains = [chain.head(self._along(chain)) for chain in self._expected(nodes)]
-        best = max(chains, key=len, default=Draft())
+        plan = self._plan
+        room = min(plan.budget - len(nodes) - 1, _GUESSED)
+        chains = [draft.trunk() for draft in self._expected(plan.base.then(nodes), room)]
+        best = max((chain.head(plan.along(chain)) for chain in chains), key=len, default=Draft())
         self.tokens += len(best)
         return best.tokens
 

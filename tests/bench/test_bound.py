@@ -146,22 +146,26 @@ def test_no_fixed_setting_beats_the_best_decisions(
     habits = [Habit(free, copied), Habit(neural, drafted, prices.draft_ms["model"])]
     slack = 1 + 1e-9
     for taken in ([], habits, habits[:1], habits[1:]):
-        ms = fixed_ms(taken, len(free), prices)
+        ms = fixed_ms(taken, len(free), prices.rounds_ms(6))
         assert best_ms(free, {"model": neural}, prices, 6) <= ms * slack
-    assert fixed_ms([], len(free), prices) == pytest.approx(plain_ms(len(free), prices))
+    assert fixed_ms([], len(free), prices.rounds_ms(0)) == pytest.approx(
+        plain_ms(len(free), prices)
+    )
 
 
 def test_a_habit_pays_for_what_does_not_survive() -> None:
     """Rounds of 1, 2 and 4 rows take 11, 17 and 21 ms; the second habit's tokens 3 ms each.
 
-    Three of the first's four survive less than it drafts; where it has nothing, the second drafts.
+    The first always drafts three, of which one at most survives; where it has nothing to draft,
+    the second does.
     """
+    rounds = PRICES.rounds_ms(3)
     first = Habit([1, None, 0, 0], 3)
     second = Habit([0, 0, 5, 0], 1, 3.0)
-    assert fixed_ms([first], 4, PRICES) == pytest.approx(21.0 + 17.0 + 11.0)
-    assert fixed_ms([second], 4, PRICES) == pytest.approx(17.0 + 3 + 17 + 3 + 17 + 3)
+    assert fixed_ms([first], 4, rounds) == pytest.approx(21.0 + 17.0 + 11.0)
+    assert fixed_ms([second], 4, rounds) == pytest.approx(17.0 + 3 + 17 + 3 + 17 + 3)
     behind = Habit([None, None, 0, 0], 3)
-    assert fixed_ms([behind, second], 4, PRICES) == pytest.approx(17 + 3 + 17 + 3 + 17 + 11)
+    assert fixed_ms([behind, second], 4, rounds) == pytest.approx(17 + 3 + 17 + 3 + 17 + 11)
 
 
 def test_a_source_without_a_price_is_left_out() -> None:
