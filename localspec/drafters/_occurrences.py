@@ -23,7 +23,10 @@ MAX_MATCH = 48
 """Longer matches are as good as certain; comparing further would only cost time."""
 MAX_CANDIDATES = 24
 """Occurrences looked at in one search: in periodic text nearly every position is one."""
+TWIN_TOKENS = 8
+"""Where so many tokens are the same, two texts are taken to be the same for a while; a block."""
 
+_TWIN_LEVEL = TWIN_TOKENS.bit_length() - 1
 _SHIFT = 32  # two names make one key; a text has far fewer than 2**32 blocks
 
 
@@ -55,6 +58,14 @@ class _Level:
                 earlier.append(latest[name])
                 latest[name] = start
             names.append(name)
+
+    def back(self, block: int) -> list[int]:
+        """Where a block starts, and where equal ones before it do, latest first; none from -1."""
+        starts: list[int] = []
+        while block >= 0 and len(starts) < MAX_CANDIDATES:
+            starts.append(block)
+            block = self.earlier[block]
+        return starts
 
 
 class Occurrences:
@@ -111,6 +122,18 @@ class Occurrences:
                 best = Match(place, length)
         return best
 
+    def twin(self, position: int, stop: int) -> int | None:
+        """A place before `stop` where the text goes on as at `position`, for TWIN_TOKENS.
+
+        The one before which most agrees; None if there is none, or less than so many follow.
+        """
+        level, text = self._levels[_TWIN_LEVEL], self.text
+        if position >= len(level.names):
+            return None
+        before = text[max(0, position - MAX_MATCH) : position]
+        twins = [block for block in level.back(level.earlier[position]) if block < stop]
+        return max(twins, key=lambda at: self._agreement(before, at - 1), default=None)
+
     def _ends(self, tail: Sequence[Token], size: int, *, with_last: bool) -> list[int]:
         """Ends of the latest blocks equal to the last 2**size tokens of `tail`, latest first."""
         width = 1 << size
@@ -121,11 +144,7 @@ class Occurrences:
         block = level.latest[name]
         if not with_last and block + width == len(self.text):
             block = level.earlier[block]  # the end of the text itself
-        ends: list[int] = []
-        while block >= 0 and len(ends) < MAX_CANDIDATES:
-            ends.append(block + width - 1)
-            block = level.earlier[block]
-        return ends
+        return [start + width - 1 for start in level.back(block)]
 
     def _name(self, tail: Sequence[Token], size: int) -> int | None:
         """The name of the last 2**size tokens of `tail`; None when no such block exists."""

@@ -37,8 +37,6 @@ _PROOF_TOKENS = 5
 """A place that predicted less was a guess; its failure must not hide where a copy broke."""
 _UNDERSTOOD_TOKENS = 2
 """So many tokens after a broken copy was found again, what lies between is taken for an edit."""
-_PLENTY_TOKENS = 16
-"""Of matches this long the longer one is no better, and the one in the prediction is taken."""
 _WITNESSES = 8
 """Other occurrences asked what followed them; more would not change the answer."""
 
@@ -123,16 +121,13 @@ class LookupSession:
         cursor, matches = self._cursor, []
         if ask.prefix.tokens:
             matches = self._search(ask.prefix.tokens)
-            cursor = self._longest(matches)
-        elif cursor is None or not self._firm(cursor):
-            matches = self._search()
-            cursor = self._cursor = self._likeliest(self._longest(matches))
+            cursor = self._predicted(self._longest(matches))
+        else:
+            if cursor is None or cursor.length < _FIRM_TOKENS:
+                matches = self._search()
+                cursor = self._likeliest(self._longest(matches))
+            cursor = self._cursor = self._predicted(cursor)
         return Draft() if cursor is None else self._copy(cursor, self._others(cursor, matches), ask)
-
-    def _firm(self, cursor: _Cursor) -> bool:
-        """Whether a copy goes on unasked: a long one, but beside a prediction only one of that."""
-        wanted = Place.PREDICTION if self._end else cursor.place
-        return cursor.length >= _FIRM_TOKENS and cursor.place is wanted
 
     def close(self) -> None:
         """Forget the text."""
@@ -182,10 +177,20 @@ class LookupSession:
         """The longest match; of several the one in the prediction, else the latest."""
         best = max(  # of equals the first, which is the longest
             matches,
-            key=lambda at: (min(at.length, _PLENTY_TOKENS), at.position < self._end),
+            key=lambda at: (at.length, at.position < self._end),
             default=None,
         )
         return None if best is None else self._at(*best, Origin.FRESH)
+
+    def _predicted(self, cursor: _Cursor | None) -> _Cursor | None:
+        """The cursor; in the prediction, where that goes on as the text it stands in."""
+        if cursor is None or cursor.place is Place.PREDICTION or cursor.path.made:
+            return cursor
+        there = self._seen.twin(cursor.position, self._end)
+        if there is None:
+            return cursor
+        path = Path(there, self._edits.at(self._seen.text, there))
+        return replace(cursor, place=Place.PREDICTION, path=path)
 
     def _way_in(self) -> _Cursor | None:
         """The beginning of the prediction, as far as the text has just followed it."""

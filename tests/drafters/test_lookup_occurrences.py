@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.drafters._occurrences import LEVELS, MAX_CANDIDATES, MAX_MATCH, Match, Occurrences
+from localspec.drafters._occurrences import (
+    LEVELS,
+    MAX_CANDIDATES,
+    MAX_MATCH,
+    TWIN_TOKENS,
+    Match,
+    Occurrences,
+)
 
 texts = st.integers(2, 5).flatmap(
     lambda letters: st.lists(st.integers(0, letters - 1), min_size=1, max_size=120)
@@ -80,6 +88,30 @@ def test_near_finds_the_best_occurrence_inside_its_window(
     ]
     best = min(inside, key=lambda match: (-match.length, match.position), default=None)
     assert Occurrences(text).near(place, window) == best
+
+
+@given(st.lists(st.integers(0, 1), max_size=60), st.integers(0, 60), st.integers(0, 60))
+def test_a_twin_goes_on_in_the_same_way_and_of_several_the_likest_is_taken(
+    text: list[int], position: int, stop: int
+) -> None:
+    """What is before the places tells which of the equal ones is meant."""
+    equal = [
+        start
+        for start in range(position)
+        if position + TWIN_TOKENS <= len(text)
+        and text[start : start + TWIN_TOKENS] == text[position : position + TWIN_TOKENS]
+    ]
+    twins = [start for start in equal if start < stop]
+    found = Occurrences(text).twin(position, stop)
+    assert found in twins if found is not None else not twins or len(equal) > MAX_CANDIDATES
+
+    def common(at: int) -> int:
+        pairs = zip(reversed(text[:at]), reversed(text[:position]), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    if twins and len(equal) <= MAX_CANDIDATES:
+        assert found is not None
+        assert common(found) == max(map(common, twins))
 
 
 def calls(work: Callable[[], object]) -> int:

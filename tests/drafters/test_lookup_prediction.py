@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from operator import eq, truth
 
 import pytest
 from drafters.copying import ask, opened, written
@@ -72,6 +73,24 @@ def test_a_fence_that_only_the_prompt_has_does_not_lead_away_from_it(
     draft = ask(written(session, OLD[first:last]), budget=4)
     assert list(draft.tokens) == OLD[last : last + 4]
     assert sources(draft) == {"prediction"}
+
+
+@pytest.mark.parametrize("apart", [3, 5, 9, 13, 60])
+@pytest.mark.parametrize("fence", [[9], [6, 7, 8, 9]])
+def test_an_answer_is_copied_from_it_although_only_the_prompt_has_its_fence(
+    fence: list[int], apart: int
+) -> None:
+    """Also when edits keep every match short: a copy finds back to where the one before it was."""
+    session = written(opened([1, *fence, *OLD, 9], OLD), fence)
+    answer = [7 if at % apart == apart - 1 else token for at, token in enumerate(OLD)]
+    accepted: set[str] = set()
+    while answer:
+        draft = ask(session, budget=16)
+        right = list(itertools.takewhile(truth, map(eq, draft.tokens, answer)))
+        accepted |= {signal.source for signal in draft.signals[: len(right)]}
+        session.commit(answer[: len(right) + 1])
+        answer = answer[len(right) + 1 :]
+    assert accepted == {"prediction"}
 
 
 def test_what_was_predicted_is_preferred_to_what_the_prompt_holds() -> None:
