@@ -18,7 +18,6 @@ from functools import partial
 from itertools import takewhile
 
 from localspec.control.acceptance import Acceptance, Local
-from localspec.control.chains import common, falling, handovers
 from localspec.control.costs import Costs
 from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
 from localspec.control.round import Drafted, Glance, Judged, Memory, Neural, Plan, Round, View
@@ -76,7 +75,7 @@ class Controller:
         self.costs = costs
         self.acceptance = acceptance
         self._multiple = multiple
-        self._prospects: dict[tuple[str, int, int, int, int], Prospect] = {}
+        self._prospects: dict[tuple[str, int, int, int], Prospect] = {}
         self._rounds = 0
 
     def open_session(self) -> Memory:
@@ -93,11 +92,10 @@ class Controller:
         """
         rows = len(views) * self._multiple + other_rows
         rate = self._rate(views)
-        share = self._sharing(views, rows, rate)
         plans = []
         for view in views:
-            option = self._choose(view, view.memory or Memory(), rows, rate, share)
-            plans.append(self._as_plan(view, option, rows, rate, share))
+            option = self._choose(view, view.memory or Memory(), rows, rate)
+            plans.append(self._as_plan(view, option, rows, rate))
             rows += self._extra_rows(option.nodes)
         return plans
 
@@ -110,21 +108,6 @@ class Controller:
         pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
         return max(plain, pace)
 
-    def _sharing(self, views: Sequence[View], rows: int, rate: float) -> int:
-        """How many sessions will draft with a neural source: they share its forwards.
-
-        The most for whom it pays if so many do; what one alone would leave may pay for four.
-        """
-        able = [view for view in views if view.neural]
-        share = len(able)
-        while share > 1:
-            bests = (self._best(view, view.memory or Memory(), rows, rate, share) for view in able)
-            drafting = sum(lead > 0 for _, _, lead in bests)
-            if drafting >= share:
-                break
-            share = drafting
-        return max(share, 1)
-
     def _extra_rows(self, nodes: int) -> int:
         """Rows that a draft of `nodes` adds to a session's own, padding included."""
         return -(-(1 + nodes) // self._multiple) * self._multiple - self._multiple
@@ -135,32 +118,23 @@ class Controller:
         costs = self.costs
         return rate * (costs.target(rows + extra, extra * cells) - costs.target(rows))
 
-    def _best(
-        self, view: View, memory: Memory, rows: int, rate: float, share: int
-    ) -> tuple[_Option, _Option, float]:
-        """The best free option, the best neural one, and by how many tokens the latter leads.
+    def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> _Option:
+        """The option of most worth.
 
-        It has to promise more than the free chain and than plain decoding, after what such promises
-        have lately been false by.
+        A neural one has to promise more than the best free chain and than plain decoding, after
+        what such promises have lately been false by; and the rest of the session must repay what
+        the source has to read first.
         """
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
         copies = (self._copy(chain, survival, rows, rate, view.cells) for chain, survival in chains)
         free = max(copies, key=_worth, default=_Option())
-        options = self._neural(view, chains, rows, rate, share)
-        neural = max(options, key=_worth, default=_Option())
-        cost = neural.gain - neural.worth
-        return free, neural, neural.worth - memory.doubt * cost - max(free.worth, 0.0)
-
-    def _choose(self, view: View, memory: Memory, rows: int, rate: float, share: int) -> _Option:
-        """The option of most worth; the rest of the session must repay what it has to read first.
-
-        `share` sessions draft together.
-        """
-        free, neural, lead = self._best(view, memory, rows, rate, share)
-        if neural.extend is None:
+        neural = max(self._neural(view, chains, rows, rate), key=_worth, default=None)
+        if neural is None or neural.extend is None:
             return free
+        cost = neural.gain - neural.worth
+        lead = neural.worth - memory.doubt * cost - max(free.worth, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         backlog = self._backlog_seconds(neural.extend, view.cells)
         lasts = view.remaining / rate
@@ -170,7 +144,7 @@ class Controller:
                 return replace(free, glance=neural.extend if ready else None)
         elif not view.always or free.base.tokens:
             return free
-        memory.stake(neural.worth, neural.gain - neural.worth, rate)
+        memory.stake(neural.worth, cost, rate)
         return neural
 
     def _looks_first(self, source: Neural, view: View, memory: Memory, backlog: float) -> bool:
@@ -196,7 +170,6 @@ class Controller:
         chains: Sequence[tuple[Draft, list[float]]],
         rows: int,
         rate: float,
-        share: int,
     ) -> Iterator[_Option]:
         """Each neural source from the root, and after each free chain."""
         if view.budget < 1:
@@ -205,31 +178,28 @@ class Controller:
             ease = _ease(view)
             if source.pending > RECURRING_READS and view.memory is not None:
                 ease = min(ease, view.memory.impression or 1.0)
-            prospect = self._prospect(source.name, rows, rate, view.cells, share)
+            prospect = self._prospect(source.name, rows, rate, view.cells)
             reads = min(source.pending, RECURRING_READS)
             price = rate * self.costs.draft(source.name, reads, 0, view.cells)
             worth, gain = prospect.ahead(ease)
             yield _Option(_NONE, source, worth - price, gain, round(gain) + 1)
             for chain, survival in chains:
-                for nodes in handovers(survival, ease):
+                for nodes in _handovers(survival, ease):
                     if nodes < min(view.budget, DEPTH):
                         price = rate * self.costs.draft(source.name, reads + nodes, 0, view.cells)
                         worth, gain = prospect.ahead(ease, survival[:nodes])
                         base = chain.head(nodes)
                         yield _Option(base, source, worth - price, gain, round(gain) + 1)
 
-    def _prospect(self, name: str, rows: int, rate: float, cells: int, share: int) -> Prospect:
-        """The solved stopping problem of a source, for this decode and about this rate.
-
-        Of `share` sessions that draft together each pays its part of a forward.
-        """
+    def _prospect(self, name: str, rows: int, rate: float, cells: int) -> Prospect:
+        """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
-        key = name, rows, grain, span, share
+        key = name, rows, grain, span
         found = self._prospects.get(key)
         if found is None:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
             prices = [self._price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
-            step = about * self.costs.draft(name, share, 1, cells) / share
+            step = about * self.costs.draft(name, 1, 1, cells)
             found = solve(self.acceptance.outlook(name), prices, step)
             self._prospects[key] = found
         return found
@@ -238,14 +208,14 @@ class Controller:
         backlog = max(0, source.pending - RECURRING_READS)
         return self.costs.draft(source.name, backlog + 1, 0, cells)
 
-    def _as_plan(self, view: View, option: _Option, rows: int, rate: float, share: int) -> Plan:
+    def _as_plan(self, view: View, option: _Option, rows: int, rate: float) -> Plan:
         local = _local(view)
         if option.extend is None:
             source = option.glance
             glance = Glance(source.name, partial(self._heard, view)) if source else None
             return Plan(option.base, None, 0, _never, glance)
         name = option.extend.name
-        prospect = self._prospect(name, rows, rate, view.cells, share)
+        prospect = self._prospect(name, rows, rate, view.cells)
         based = self.acceptance.survival(option.base.signals, local)
 
         def worth(signals: Sequence[Signal]) -> bool:
@@ -289,7 +259,7 @@ class Controller:
         What drafting cost is spent: it changes nothing any more.
         """
         survivals = [
-            falling(self.acceptance.survival(draft.signals, _local(view)))
+            _falling(self.acceptance.survival(draft.signals, _local(view)))
             for view, draft in zip(views, drafts, strict=True)
         ]
         for view, draft in zip(views, drafts, strict=True):
@@ -307,9 +277,9 @@ class Controller:
         heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
         heapq.heapify(heap)
         while heap:
-            least, index = heapq.heappop(heap)
+            falling, index = heapq.heappop(heap)
             count = counts[index]
-            gain -= least
+            gain -= falling
             more = extra(count + 1) - extra(count)
             rows += more
             looks += more * views[index].cells
@@ -395,7 +365,7 @@ class Controller:
                 self.acceptance.observe(signal, token == truth, local)
                 if token != truth:
                     break
-            shown = max(shown, common(chain, judged.draft))
+            shown = max(shown, _common(chain, judged.draft))
         for node in range(shown, min(judged.accepted + 1, len(judged.draft))):
             self.acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
 
@@ -414,3 +384,35 @@ def _local(view: View) -> Local | None:
 
 def _never(_signals: Sequence[Signal]) -> bool:
     return False
+
+
+def _handovers(survival: Sequence[float], ease: float) -> Iterator[int]:
+    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
+    for nodes in range(1, len(survival)):
+        if survival[nodes] < ease * survival[nodes - 1]:
+            yield nodes
+            break
+    if survival:
+        yield len(survival)
+
+
+def _falling(survival: Sequence[float]) -> list[float]:
+    """Never rising, so that the likeliest nodes of a draft are always its first ones."""
+    falling: list[float] = []
+    for alive in survival:
+        falling.append(min(alive, falling[-1]) if falling else alive)
+    return falling
+
+
+def _common(chain: Draft, draft: Draft) -> int:
+    """How many leading nodes the draft took over from the chain."""
+    count = 0
+    for mine, theirs in zip(
+        zip(chain.tokens, chain.signals, strict=True),
+        zip(draft.tokens, draft.signals, strict=True),
+        strict=False,
+    ):
+        if mine != theirs:
+            break
+        count += 1
+    return count

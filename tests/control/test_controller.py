@@ -277,32 +277,6 @@ def test_the_verified_part_of_a_neural_draft_is_what_is_learned() -> None:
     assert learned[:, 1].max() > 0.01  # all four are of that level
 
 
-@pytest.mark.parametrize(
-    ("eases", "drafting"),
-    [
-        pytest.param([0.99] * 4, [True] * 4, id="each pays a quarter"),
-        pytest.param([0.99, None, None, None], [False] * 4, id="one would pay it all"),
-        pytest.param([0.99, 0.99, 0.99, 0.2], [True] * 3 + [False], id="three leave one out"),
-        pytest.param([0.99, 0.2, 0.2, 0.2], [False] * 4, id="three leave one alone"),
-    ],
-)
-def test_a_forward_of_the_draft_is_weighed_by_what_each_of_its_sessions_pays(
-    eases: list[float | None], drafting: list[bool]
-) -> None:
-    """Where a forward gives four streams a token each, one of the draft is dear for one of them."""
-    control = controller(FLAT, step=0.5, read=0.01)
-    views = [
-        View(
-            neural=() if ease is None else (Neural("neural", 1),),
-            budget=8,
-            ease=ease,
-            memory=control.open_session(),
-        )
-        for ease in eases
-    ]
-    assert [plan.extend is not None for plan in control.plan(views)] == drafting
-
-
 def test_sessions_that_draft_together_are_charged_alike() -> None:
     """They share the draft's forwards; who is settled first does not matter."""
     control = controller(Q4_0, step=0.2)
