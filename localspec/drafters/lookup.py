@@ -184,13 +184,13 @@ class LookupSession:
 
     def _predicted(self, cursor: _Cursor | None) -> _Cursor | None:
         """The cursor; in the prediction, where that goes on as the text it stands in."""
-        if cursor is None or cursor.place is Place.PREDICTION or cursor.path.made:
+        if cursor is None or cursor.place is Place.PREDICTION or cursor.path.made or not self._end:
             return cursor
         there = self._seen.twin(cursor.position, self._end)
         if there is None:
             return cursor
-        path = Path(there, self._edits.at(self._seen.text, there))
-        return replace(cursor, place=Place.PREDICTION, path=path)
+        moved = self._at(there, cursor.length, cursor.origin)
+        return replace(moved, proven=cursor.proven, edit=cursor.edit)
 
     def _way_in(self) -> _Cursor | None:
         """The beginning of the prediction, as far as the text has just followed it."""
