@@ -167,7 +167,7 @@ class Row:
 
 
 class Backend(Protocol):
-    """One llama.cpp context. Owned by one thread; `engine/llama.py` implements it."""
+    """One llama.cpp context. Owned by one thread; `engine/context.py` implements it."""
 
     n_vocab: int
     n_slots: int

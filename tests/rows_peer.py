@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.engine.llama import Context, Model, has_rows_kernels
+from localspec.engine.context import Context
+from localspec.engine.llama import has_rows_kernels
+from localspec.engine.model import Model
 from localspec.types import Row
 
 LENGTH = 72

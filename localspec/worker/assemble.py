@@ -24,7 +24,7 @@ from localspec.worker.profile import Profile
 from localspec.worker.router import Router
 
 if TYPE_CHECKING:
-    from localspec.engine.llama import Model
+    from localspec.engine.model import Model
 
 _log = logging.getLogger("localspec.worker")
 

@@ -14,7 +14,7 @@ from localspec.types import Constraint, Token
 from localspec.worker import limits
 
 if TYPE_CHECKING:
-    from localspec.engine.llama import Model
+    from localspec.engine.model import Model
 
 
 @dataclass(frozen=True, slots=True)

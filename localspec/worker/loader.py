@@ -21,7 +21,9 @@ from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Drafter, Row
 
 if TYPE_CHECKING:
-    from localspec.engine.llama import Buffer, Context, Model
+    from localspec.engine.context import Context
+    from localspec.engine.llama import Buffer
+    from localspec.engine.model import Model
 
 OnProgress = Callable[[str, float], None]
 """Called with a stage ("target", "draft", "warmup", "probe") and a fraction from 0 to 1."""
@@ -117,7 +119,7 @@ class Loader:
         return context, None
 
     def _model(self, stage: str, file: Path, placement: Placement) -> Model:
-        from localspec.engine.llama import Model  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.model import Model  # noqa: PLC0415 - see `assemble.load`
 
         said = 0.0
 
@@ -138,7 +140,7 @@ class Loader:
     def _context(
         self, stage: str, model: Model, placement: Placement, *, streams: bool = False
     ) -> Context:
-        from localspec.engine.llama import Context  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.context import Context  # noqa: PLC0415 - see `assemble.load`
 
         engine = self._config.engine
         context = Context.open(

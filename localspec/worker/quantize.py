@@ -54,13 +54,13 @@ def main() -> int:
 
 def _run(asked: argparse.Namespace) -> Result:
     # Imported late: --help and bad arguments need no native library.
-    from localspec.engine import llama  # noqa: PLC0415 - see above
+    from localspec.engine.quantize import measure_decode, quantize  # noqa: PLC0415 - see above
 
-    llama.quantize(asked.source, asked.destination, kind=asked.kind, threads=asked.threads)
+    quantize(asked.source, asked.destination, kind=asked.kind, threads=asked.threads)
     if not asked.measure:
         return Result()
-    before = llama.measure_decode(asked.source, threads=asked.threads)
-    return Result(before, llama.measure_decode(asked.destination, threads=asked.threads))
+    before = measure_decode(asked.source, threads=asked.threads)
+    return Result(before, measure_decode(asked.destination, threads=asked.threads))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from localspec.errors import EngineError, LocalSpecError
 from localspec.types import Row
 
 if TYPE_CHECKING:
-    from localspec.engine.llama import Context, Model
+    from localspec.engine.context import Context
+    from localspec.engine.model import Model
 
 _READ_ROWS = 512
 """Rows of one forward while the context is read."""
@@ -74,7 +75,9 @@ def _measure(
     path: Path, placement: Placement, rows: Sequence[int], cells: Sequence[int], repeats: int
 ) -> dict[str, Any]:
     # Imported late: --help and bad arguments need no native library.
-    from localspec.engine.llama import Context, Model, build_info  # noqa: PLC0415 - see above
+    from localspec.engine.context import Context  # noqa: PLC0415 - see above
+    from localspec.engine.llama import build_info  # noqa: PLC0415
+    from localspec.engine.model import Model  # noqa: PLC0415
 
     length = max(cells) + max(rows)
     model = Model.load(path, placement)

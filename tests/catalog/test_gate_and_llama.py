@@ -19,7 +19,8 @@ LOADER = """
 import sys
 from pathlib import Path
 from localspec.config import Placement
-from localspec.engine.llama import Context, Model
+from localspec.engine.context import Context
+from localspec.engine.model import Model
 from localspec.errors import LocalSpecError
 from localspec.types import Row
 for line in sys.stdin:

@@ -14,8 +14,9 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.engine import calibrate
+from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
-from localspec.engine.llama import Context, Model
+from localspec.engine.model import Model
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
 from localspec.types import SamplingParams, SpeculationParams

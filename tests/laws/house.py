@@ -12,8 +12,9 @@ from localspec.config import Placement
 from localspec.control.round import Policy
 from localspec.drafters import load
 from localspec.engine import exactness
+from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
-from localspec.engine.llama import Context, Model
+from localspec.engine.model import Model
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Engine, Limits
 from localspec.types import Drafter, SamplingParams, SpeculationParams, Token

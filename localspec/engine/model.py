@@ -1,0 +1,136 @@
+"""A model: the weights and the vocabulary of one GGUF.
+
+What is here belongs to the thread that made it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+from localspec.config import Placement
+from localspec.engine.llama import Buffer, log, native
+from localspec.errors import EngineError, ModelError
+from localspec.types import Token
+
+_SPLIT_LAYER = 1  # llama_split_mode
+
+
+class Model:
+    """Weights and vocabulary of one GGUF. Outlives its contexts; `close` frees it."""
+
+    def __init__(self, handle: object, buffers: list[Buffer], *, on_cpu: bool) -> None:
+        self.handle = handle
+        self.on_cpu = on_cpu
+        self._vocab = native.llama_model_get_vocab(handle)
+        self.buffers = buffers
+        self.n_vocab: int = native.llama_vocab_n_tokens(self._vocab)
+        self.context_train: int = native.llama_model_n_ctx_train(handle)
+        self.parameters: int = native.llama_model_n_params(handle)
+        self.size_bytes: int = native.llama_model_size(handle)
+        template = native.llama_model_chat_template(handle, None)
+        self.chat_template: str | None = template.decode("utf-8", "replace") if template else None
+        self.bos = self._token(native.llama_vocab_bos(self._vocab))
+        self.eos = self._token(native.llama_vocab_eos(self._vocab))
+        self.eog = frozenset(
+            token for token in range(self.n_vocab) if native.llama_vocab_is_eog(self._vocab, token)
+        )
+        self._pieces: dict[Token, bytes] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        placement: Placement = Placement(),  # noqa: B008 — frozen value
+        *,
+        safe_kernels: bool = False,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Model:
+        """Load weights. The caller has already passed the file through `catalog.header`.
+
+        Args:
+            path: The GGUF (of a split file, the first part).
+            placement: Devices, mmap, mlock.
+            safe_kernels: Without repacked weights and the CPU kernels that need them.
+            on_progress: Called with a fraction from 0 to 1 while tensors are read.
+
+        Raises:
+            ModelError: llama.cpp refused the file.
+        """
+        params = native.llama_model_default_params()
+        params.n_gpu_layers = placement.gpu_layers
+        params.main_gpu = placement.main_gpu
+        params.load_mode = int(placement.mmap) + 2 * int(placement.mlock)
+        params.use_extra_bufts = not safe_kernels
+        devices = native.llama_max_devices()
+        split = (ctypes.c_float * devices)(*placement.tensor_split[:devices])
+        if placement.tensor_split:
+            params.split_mode = _SPLIT_LAYER
+            params.tensor_split = split
+
+        def progressed(fraction: float, _data: object) -> bool:
+            if on_progress is not None:
+                on_progress(fraction)
+            return True
+
+        callback = native.llama_progress_callback(progressed)
+        params.progress_callback = callback
+        log.take_buffers()
+        handle = native.llama_model_load_from_file(str(path).encode(), params)
+        if not handle:
+            raise ModelError(
+                f"{path.name} could not be loaded: {log.why()}.",
+                fix="Run `localspec models show` on it; pull or quantize it again.",
+            )
+        on_cpu = placement.gpu_layers == 0 or not native.llama_supports_gpu_offload()
+        return cls(handle, log.take_buffers(), on_cpu=on_cpu)
+
+    def close(self) -> None:
+        """Free the weights. Contexts on this model must be closed before."""
+        if self.handle is not None:
+            native.llama_model_free(self.handle)
+            self.handle = None
+
+    def _token(self, token: int) -> Token | None:
+        return token if 0 <= token < self.n_vocab else None
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
+        """Token ids of `text`; `add_special` adds BOS where the model wants it.
+
+        Raises:
+            EngineError: the tokenizer failed.
+        """
+        data = text.encode("utf-8")
+        room = len(data) + 8
+        for _ in range(2):
+            ids = (native.llama_token * room)()
+            count: int = native.llama_tokenize(
+                self._vocab, data, len(data), ids, room, add_special, parse_special
+            )
+            if count >= 0:
+                return list(ids[:count])
+            room = -count
+        raise EngineError(f"The tokenizer failed on a text of {len(data)} bytes.")
+
+    def piece(self, token: Token) -> bytes:
+        """The bytes that a token writes; control tokens write nothing. Raises IndexError."""
+        found = self._pieces.get(token)
+        if found is None:
+            found = self._pieces[token] = self._render(token, special=False)
+        return found
+
+    def special_text(self, token: Token | None) -> str:
+        """A special token as it stands in templates, such as "<|im_end|>"."""
+        return "" if token is None else self._render(token, special=True).decode("utf-8", "replace")
+
+    def _render(self, token: Token, *, special: bool) -> bytes:
+        if not 0 <= token < self.n_vocab:
+            raise IndexError(token)
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            size = native.llama_token_to_piece(self._vocab, token, buffer, room, 0, special)
+            if size >= 0:
+                return buffer.raw[:size]
+            room = -size
