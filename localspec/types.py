@@ -181,6 +181,11 @@ class Backend(Protocol):
         """Forget everything of a slot from position `length` on. Raises RollbackUnsupported."""
 
 
+READ_ROWS = 256
+"""Pending tokens that a drafter reads in one round: a long prompt is read over several rounds, because
+other sessions wait meanwhile."""
+
+
 def _no_guess(_nodes: Draft) -> Sequence[Token]:
     return ()
 
@@ -196,6 +201,8 @@ class Ask:
     `guess` tells which tokens cheaper sources expect after `prefix` and the nodes given to it, as
     far as they are worth reading along with the last of these. A drafter that calls it does so once
     for each forward; where it agrees with a guess it has several nodes by one forward.
+
+    A drafter that has to read pending tokens reads at most `read` of them now, `stride` in a forward.
     """
 
     session: DraftSession
@@ -203,6 +210,8 @@ class Ask:
     budget: int
     worth: Callable[[Sequence[Signal]], bool]
     guess: Callable[[Draft], Sequence[Token]] = _no_guess
+    read: int = READ_ROWS
+    stride: int = READ_ROWS
 
 
 class DraftSession(Protocol):
@@ -257,6 +266,30 @@ class Glancing(Protocol):
 
     def glance(self, session: DraftSession, latest: int) -> list[Signal]:
         """How sure it is of the `latest` tokens or some of them, having read little before them."""
+
+
+@dataclass(slots=True)
+class Forwards:
+    """What a drafter's forwards were: how many, how many of them with other rows than the one before,
+    and the rows of the latest.
+    """
+
+    count: int = 0
+    changes: int = 0
+    rows: int = 0
+
+    def ran(self, rows: int) -> None:
+        """Another forward."""
+        self.count += 1
+        self.changes += rows != self.rows
+        self.rows = rows
+
+
+@runtime_checkable
+class Computing(Protocol):
+    """A drafter that runs a model, and counts its forwards."""
+
+    forwards: Forwards
 
 
 @runtime_checkable

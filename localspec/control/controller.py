@@ -16,12 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 from localspec.control.acceptance import Acceptance, Local
-from localspec.control.costs import Costs
+from localspec.control.costs import STEADY, Costs
+from localspec.control.guard import ALLOWANCE, Account, Pace
 from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
 from localspec.control.round import Drafted, Glance, Judged, Memory, Neural, Plan, Round, View
-from localspec.types import Draft, Signal, Token
+from localspec.control.tariff import Tariff
+from localspec.types import READ_ROWS, Draft, Signal, Token
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
 
@@ -36,11 +39,18 @@ _GUESS_LEAST = 0.25
 a prompt tells."""
 _GLANCE_TOKENS, _GLANCE_PAYS = 8, 2.5
 """Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
+_GLANCE_WAITS = 3.0
+"""Reading that takes the time of fewer tokens is not worth waiting for those that a glance needs."""
 _GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
 _CELLS_GRAIN = 256
 """And for texts that differ in length by less than this."""
+
+_CHANGES_MATTER, _KEEN_GRAINS = 0.01, 8
+"""Changes of rows that cost less than this share of a row are free."""
+_READ_LEAST = 16
+"""Reading fewer tokens in a round than these is not worth a forward."""
 
 _NONE = Draft()
 
@@ -50,8 +60,10 @@ class _Option:
     """One way to spend the round for one session.
 
     `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
-    expect, `nodes` those verified for them. `base` ends where `extend` goes on. `glance` is a
-    source that should look at the text before it reads it.
+    expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes at
+    most, after it has read at most `read` tokens, `stride` of them in a forward. `glance` is a source
+    that should look at the text before it reads it. `wish` would be its worth if changes of rows were
+    free.
     """
 
     base: Draft = _NONE
@@ -60,6 +72,10 @@ class _Option:
     gain: float = 0.0
     nodes: int = 0
     glance: Neural | None = None
+    budget: int = 0
+    read: int = READ_ROWS
+    stride: int = READ_ROWS
+    wish: float = 0.0
 
 
 class Controller:
@@ -74,8 +90,11 @@ class Controller:
     def __init__(self, costs: Costs, acceptance: Acceptance, *, multiple: int = 1) -> None:
         self.costs = costs
         self.acceptance = acceptance
+        self.pace = Pace()
+        self.account = Account()
         self._multiple = multiple
-        self._prospects: dict[tuple[str, int, int, int], Prospect] = {}
+        self._tariff = Tariff(costs, multiple, multiple=multiple)
+        self._prospects: dict[tuple[Any, ...], Prospect] = {}
         self._rounds = 0
 
     def open_session(self) -> Memory:
@@ -84,20 +103,34 @@ class Controller:
 
     # --- before drafting --------------------------------------------------------------------------
 
-    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """Who drafts for each session. Call once a round: it is remembered what was promised.
 
-        `other_rows` of prefill share the decode. Sessions are planned in order, each with the rows
-        that those before it are expected to take.
+        `other_rows` of prefill share the decode, and the target's latest forward had `before`.
+        Sessions are planned in order, each with the rows that those before it are expected to take.
         """
         rows = len(views) * self._multiple + other_rows
+        self._tariff = tariff = self._opened(views, rows, before)
+        if self.pace.due and not other_rows and not any(view.always for view in views):
+            return [_PLAIN] * len(views)
         rate = self._rate(views)
         plans = []
         for view in views:
             option = self._choose(view, view.memory or Memory(), rows, rate)
-            plans.append(self._as_plan(view, option, rows, rate))
-            rows += self._extra_rows(option.nodes)
+            if view.memory is not None:
+                view.memory.wished(drafting=option.wish > 0)
+            plans.append(self._as_plan(view, option, rows, rate, alone=len(views) == 1))
+            rows += tariff.extra_rows(option.nodes)
         return plans
+
+    def _opened(self, views: Sequence[View], rows: int, before: int) -> Tariff:
+        """This round's prices. Where changes cost next to nothing, all rounds have the same."""
+        costs = self.costs
+        if costs.change_seconds < _CHANGES_MATTER * costs.target(1):
+            return Tariff(costs, rows, multiple=self._multiple)
+        keen = [view.memory.keen for view in views if view.memory is not None]
+        mean = round(_KEEN_GRAINS * sum(keen) / max(len(keen), 1)) / _KEEN_GRAINS
+        return Tariff(costs, rows, before, mean, self._multiple)
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
@@ -108,15 +141,25 @@ class Controller:
         pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
         return max(plain, pace)
 
-    def _extra_rows(self, nodes: int) -> int:
-        """Rows that a draft of `nodes` adds to a session's own, padding included."""
-        return -(-(1 + nodes) // self._multiple) * self._multiple - self._multiple
+    def _plain_rows(self, views: Sequence[View]) -> float:
+        """What a plain round of these sessions takes, in forwards of one row and nothing else."""
+        looks = self._multiple * sum(view.cells for view in views)
+        seconds = self.costs.target(max(1, len(views) * self._multiple), looks)
+        return (seconds + self.costs.host_seconds) / self.costs.target(1)
 
-    def _price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
-        """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
-        extra = self._extra_rows(nodes)
-        costs = self.costs
-        return rate * (costs.target(rows + extra, extra * cells) - costs.target(rows))
+    def _row_seconds(self) -> float:
+        return self.pace.seconds(self.costs.target(1))
+
+    def _left(self, view: View, memory: Memory) -> float:
+        """Seconds that this session may still lose, by its own clock."""
+        return memory.stake.left(view.elapsed_seconds, self._row_seconds())
+
+    def _risk(self, view: View, memory: Memory, rate: float) -> float:
+        """Seconds that this session may lose by one draft."""
+        if view.always:
+            return math.inf
+        tokens = self.account.balance + ALLOWANCE
+        return min(self._left(view, memory), tokens / rate)
 
     def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> _Option:
         """The option of most worth.
@@ -128,24 +171,33 @@ class Controller:
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
-        copies = (self._copy(chain, survival, rows, rate, view.cells) for chain, survival in chains)
+        risk = self._risk(view, memory, rate)
+        copies = (
+            self._copy(chain, survival, rows, rate, view.cells, risk) for chain, survival in chains
+        )
         free = max(copies, key=_worth, default=_Option())
-        neural = max(self._neural(view, chains, rows, rate), key=_worth, default=None)
+        neural = max(self._neural(view, chains, rows, rate, risk), key=_worth, default=None)
         if neural is None or neural.extend is None:
             return free
         cost = neural.gain - neural.worth
         lead = neural.worth - memory.doubt * cost - max(free.worth, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
-        backlog = self._backlog_seconds(neural.extend, view.cells)
+        source = neural.extend
+        backlog = self._backlog_seconds(source, view.cells)
         lasts = view.remaining / rate
         if lead > 0 and _REPAID * backlog <= memory.saving * lasts:
-            if self._looks_first(neural.extend, view, memory, backlog):
+            if rate * backlog > _GLANCE_WAITS and self._looks_first(source, view, memory, backlog):
                 ready = memory.committed >= _GLANCE_TOKENS
-                return replace(free, glance=neural.extend if ready else None)
+                return replace(free, glance=source if ready else None)
         elif not view.always or free.base.tokens:
             return free
-        memory.stake(neural.worth, cost, rate)
-        return neural
+        if source.pending <= RECURRING_READS:
+            memory.bet(neural.worth, cost, rate)
+            return neural
+        read = min(self._readable(source, view, self._left(view, memory)), READ_ROWS)
+        if read >= source.pending:
+            return neural
+        return replace(free, extend=source, budget=view.budget, read=read) if read else free
 
     def _looks_first(self, source: Neural, view: View, memory: Memory, backlog: float) -> bool:
         """Whether a source should look at the end of the text before it reads all of it."""
@@ -154,15 +206,24 @@ class Controller:
         glance = self.costs.draft(source.name, source.glance + 1, 0, source.glance)
         return backlog > _GLANCE_PAYS * glance
 
-    def _copy(
-        self, chain: Draft, survival: Sequence[float], rows: int, rate: float, cells: int
+    def _copy(  # noqa: PLR0913, PLR0917 — a chain, and what it is weighed by
+        self,
+        chain: Draft,
+        survival: Sequence[float],
+        rows: int,
+        rate: float,
+        cells: int,
+        risk: float,
     ) -> _Option:
-        """A free chain cut where it is worth most, at least one node; `base` is all of it."""
-        gain, best = 0.0, (-math.inf, 0.0, 0)
+        """A free chain cut where it is worth most; `base` is all of it that may be risked."""
+        gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            best = max(best, (gain - self._price(rows, nodes, rate, cells), gain, nodes))
-        return _Option(chain, None, *best)
+            wish = max(wish, gain - self._tariff.steady.price(rows, nodes, rate, cells))
+            price = self._tariff.price(rows, nodes, rate, cells)
+            if price <= rate * risk:
+                best, most = max(best, (gain - price, gain, nodes)), nodes
+        return _Option(chain.head(most), None, *best, wish=wish)
 
     def _neural(
         self,
@@ -170,35 +231,83 @@ class Controller:
         chains: Sequence[tuple[Draft, list[float]]],
         rows: int,
         rate: float,
+        risk: float,
     ) -> Iterator[_Option]:
         """Each neural source from the root, and after each free chain."""
-        if view.budget < 1:
-            return
         for source in view.neural:
             ease = _ease(view)
             if source.pending > RECURRING_READS and view.memory is not None:
                 ease = min(ease, view.memory.impression or 1.0)
             prospect = self._prospect(source.name, rows, rate, view.cells)
-            reads = min(source.pending, RECURRING_READS)
-            price = rate * self.costs.draft(source.name, reads, 0, view.cells)
-            worth, gain = prospect.ahead(ease)
-            yield _Option(_NONE, source, worth - price, gain, round(gain) + 1)
-            for chain, survival in chains:
-                for nodes in _handovers(survival, ease):
-                    if nodes < min(view.budget, DEPTH):
-                        price = rate * self.costs.draft(source.name, reads + nodes, 0, view.cells)
-                        worth, gain = prospect.ahead(ease, survival[:nodes])
-                        base = chain.head(nodes)
-                        yield _Option(base, source, worth - price, gain, round(gain) + 1)
+            bases: list[tuple[Draft, list[float]]] = [(_NONE, [])]
+            bases += [
+                (chain.head(nodes), survival[:nodes])
+                for chain, survival in chains
+                for nodes in _handovers(survival, ease)
+                if nodes < DEPTH
+            ]
+            for base, survival in bases:
+                reading, stride = self._reading(source, len(base), view.cells)
+                budget = self._affordable(source.name, rows, len(base), view, risk - reading)
+                if budget > 0:
+                    worth, gain = prospect.ahead(ease, survival)
+                    nodes = round(gain) + 1
+                    change = self._tariff.price(rows, nodes, rate, view.cells)
+                    change -= self._tariff.steady.price(rows, nodes, rate, view.cells)
+                    worth -= rate * reading
+                    yield _Option(
+                        base,
+                        source,
+                        worth,
+                        gain,
+                        nodes,
+                        budget=budget,
+                        stride=stride,
+                        wish=worth + change,
+                    )
+
+    def _reading(self, source: Neural, nodes: int, cells: int) -> tuple[float, int]:
+        """Seconds to read what is pending every round and `nodes` more, and rows of a forward.
+
+        At once, or one by one as it drafts: where changes of the row count cost more than forwards.
+        """
+        pending = min(source.pending, RECURRING_READS) + nodes
+        changes = (pending != source.before) + (pending > 1)
+        if not source.before:
+            changes = 0
+        at_once = self.costs.draft(source.name, pending, 0, cells, changes)
+        one_by_one = self.costs.draft(source.name, 1, pending - 1, cells, int(source.before > 1))
+        if one_by_one < at_once and source.pending <= RECURRING_READS:
+            return one_by_one, 1
+        return at_once, READ_ROWS
+
+    def _affordable(self, name: str, rows: int, nodes: int, view: View, risk: float) -> int:
+        """How many nodes may be drafted behind `nodes` others, if all of it may turn out wrong."""
+        step = self.costs.draft(name, 1, 1, view.cells)
+        most = min(view.budget, DEPTH) - nodes
+        for budget in range(most, 0, -1):
+            rise = self._tariff.price(rows, nodes + budget, 1.0, view.cells)
+            if budget * step + rise <= risk:
+                return view.budget - nodes if budget == most else budget
+        return 0
+
+    def _readable(self, source: Neural, view: View, seconds: float) -> int:
+        """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
+        if view.always:
+            return READ_ROWS
+        some = self.costs.draft(source.name, _READ_LEAST + 1, 0, view.cells)
+        count = int(_READ_LEAST * seconds / some)
+        return count if count >= min(_READ_LEAST, source.pending - RECURRING_READS) else 0
 
     def _prospect(self, name: str, rows: int, rate: float, cells: int) -> Prospect:
         """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
-        key = name, rows, grain, span
+        tariff = self._tariff
+        key = name, rows, grain, span, tariff.home, tariff.before, tariff.keen
         found = self._prospects.get(key)
         if found is None:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
-            prices = [self._price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
+            prices = [tariff.price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
             step = about * self.costs.draft(name, 1, 1, cells)
             found = solve(self.acceptance.outlook(name), prices, step)
             self._prospects[key] = found
@@ -208,7 +317,7 @@ class Controller:
         backlog = max(0, source.pending - RECURRING_READS)
         return self.costs.draft(source.name, backlog + 1, 0, cells)
 
-    def _as_plan(self, view: View, option: _Option, rows: int, rate: float) -> Plan:
+    def _as_plan(self, view: View, option: _Option, rows: int, rate: float, *, alone: bool) -> Plan:
         local = _local(view)
         if option.extend is None:
             source = option.glance
@@ -231,18 +340,28 @@ class Controller:
                 ease = news(ease, chance)
             return prospect.goes_on(survival, ease)
 
-        least = max(_GUESS_LEAST, self._read_share(name, view.cells))
+        share, change = self._read_share(name, view.cells)
+        least = max(_GUESS_LEAST, share)
 
         def along(guess: Draft) -> int:
             survival = self.acceptance.survival(guess.signals, local)
-            return sum(1 for _ in takewhile(lambda alive: alive > least, survival))
+            count = sum(1 for _ in takewhile(lambda alive: alive > least, survival))
+            return count if sum(survival[:count]) - count * share > change else 0
 
-        return Plan(option.base, name, view.budget - len(option.base), worth, along=along)
+        stride = option.stride if alone else READ_ROWS
+        return Plan(
+            option.base, name, option.budget, worth, along=along, read=option.read, stride=stride
+        )
 
-    def _read_share(self, name: str, cells: int) -> float:
-        """What one more token in a source's forward costs, as a share of a forward of its own."""
+    def _read_share(self, name: str, cells: int) -> tuple[float, float]:
+        """What one more token in a source's forward costs, and rows that come and go again.
+
+        As shares of a forward of its own.
+        """
         step = self.costs.draft(name, 1, 1, cells)
-        return (self.costs.draft(name, 2, 1, cells) - step) / step
+        read = self.costs.draft(name, 2, 1, cells) - step
+        changes = self.costs.draft(name, 1, 1, cells, changes=2) - step
+        return read / step, changes / step
 
     def _heard(self, view: View, signals: Sequence[Signal]) -> None:
         """What a source said at a glance: how sure it is on average."""
@@ -266,13 +385,14 @@ class Controller:
             if view.memory is not None:
                 view.memory.proposed = draft
         counts = [int(view.always and len(s) > 0) for view, s in zip(views, survivals, strict=True)]
-        extra = self._extra_rows
+        tariff = self._tariff
+        extra = tariff.extra_rows
         rows = other_rows + sum(self._multiple + extra(count) for count in counts)
         rate = self._rate(views)
         looks = sum(extra(count) * view.cells for view, count in zip(views, counts, strict=True))
         gain = sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
         margin = (ADVANTAGE - 1) * len(views)
-        best = gain - rate * self.costs.target(max(rows, 1), looks) + margin
+        best = gain - rate * tariff.seconds(max(rows, 1), looks) + margin
         chosen = list(counts)
         heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
         heapq.heapify(heap)
@@ -286,20 +406,27 @@ class Controller:
             counts[index] = count + 1
             if count + 1 < len(survivals[index]):
                 heapq.heappush(heap, (-survivals[index][count + 1], index))
-            worth = gain - rate * self.costs.target(rows, looks)
+            worth = gain - rate * tariff.seconds(rows, looks)
             if worth > best:
                 best, chosen = worth, list(counts)
         return chosen
+
+    def padded(self, rows: int) -> int:
+        """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
+        return self._tariff.padded(rows)
 
     # --- afterwards -------------------------------------------------------------------------------
 
     def observe(self, round_: Round) -> None:
         """Learn from one round; nothing in it may belong to a decode that also prefilled."""
         looks = sum(
-            (self._multiple + self._extra_rows(len(judged.draft))) * view.cells
+            (self._multiple + self._tariff.extra_rows(len(judged.draft))) * view.cells
             for view, judged in zip(round_.views, round_.judged, strict=True)
         )
-        self.costs.measured(round_.rows, round_.target_seconds, looks)
+        seconds = round_.target_seconds + round_.host_seconds
+        seconds += sum(drafted.seconds for drafted in round_.drafted)
+        self._book(round_, seconds)
+        self.costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
         self.costs.measured_host(round_.host_seconds)
         for drafted in round_.drafted:
             self.costs.measured_draft(
@@ -308,9 +435,8 @@ class Controller:
                 drafted.depth,
                 drafted.seconds,
                 drafted.cells,
+                drafted.changes,
             )
-        seconds = round_.target_seconds + round_.host_seconds
-        seconds += sum(drafted.seconds for drafted in round_.drafted)
         memories = [view.memory for view in round_.views if view.memory is not None]
         together = sum(memory.staked is not None for memory in memories)
         for view, judged, committed in zip(
@@ -324,6 +450,28 @@ class Controller:
         if self._rounds % _KEPT_ROUNDS == 0:
             self._prospects.clear()
 
+    def _book(self, round_: Round, seconds: float) -> None:
+        """Gain or loss against plain decoding, as that was last measured."""
+        plain_rows = self._plain_rows(round_.views)
+        kept = [len(tokens) for tokens in round_.committed]
+        plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
+        plain = plain and round_.rows == len(kept) * self._multiple
+        if not plain:
+            self.pace.passed()
+        elif round_.alike >= STEADY or not self._tariff.before:
+            self.pace.measured(seconds, plain_rows)
+        share = plain_rows / len(kept)
+        backlog = any(drafted.pending > RECURRING_READS for drafted in round_.drafted)
+        if not plain and not backlog:
+            expected = len(kept) + sum(
+                sum(self.acceptance.survival(judged.draft.signals, _local(view)))
+                for view, judged in zip(round_.views, round_.judged, strict=True)
+            )
+            self.account.book(expected, seconds / (share * self._row_seconds()))
+        for view, tokens in zip(round_.views, kept, strict=True):
+            if view.memory is not None:
+                view.memory.stake.advance(seconds, tokens * plain_rows)
+
     def _settle(self, round_: Round, view: View, judged: Judged, together: int) -> None:
         """What a session's neural draft proposed and really gave, for what it cost.
 
@@ -335,12 +483,10 @@ class Controller:
         proposed, view.memory.proposed = view.memory.proposed, _NONE
         names = {neural.name for neural in view.neural}
         drafted = [signal for signal in proposed.signals if signal.source in names]
-        if not drafted:
-            view.memory.staked = None
-            return
-        local = view.memory.local
-        chances = [self.acceptance.estimate(signal, local) for signal in drafted]
-        self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
+        if drafted:
+            local = view.memory.local
+            chances = [self.acceptance.estimate(signal, local) for signal in drafted]
+            self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
         seconds = sum(
             self.costs.draft(
                 each.name,
@@ -352,8 +498,8 @@ class Controller:
             if each.name in names
         )
         nodes = len(judged.draft)
-        rows = max(1, round_.rows - self._extra_rows(nodes))
-        rise = self._price(rows, nodes, 1.0, view.cells)
+        tariff = self._tariff
+        rise = tariff.price(tariff.home, nodes, 1.0, view.cells)
         view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
@@ -384,6 +530,9 @@ def _local(view: View) -> Local | None:
 
 def _never(_signals: Sequence[Signal]) -> bool:
     return False
+
+
+_PLAIN = Plan(_NONE, None, 0, _never)
 
 
 def _handovers(survival: Sequence[float], ease: float) -> Iterator[int]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from localspec.control.acceptance import Local
-from localspec.types import Draft, Signal, Token
+from localspec.control.costs import STEADY
+from localspec.control.guard import Stake
+from localspec.types import READ_ROWS, Draft, Signal, Token
 
 _DOUBT, _DOUBT_TOKENS = 0.2, 6.0
 """What a draft has to promise beyond its cost before any was seen, as a share of it, and for how
@@ -16,8 +18,10 @@ easy as it looks. It is a share because machines differ in what is at stake."""
 _DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.98
 """The last hundred drafts count; without new ones they are forgiven over fifty rounds, because a
 text may change in the middle."""
-_PACE_MEMORY = 0.95
-"""The pace of the last 20 rounds: longer, a copy's pace would forbid drafting in the text after."""
+_PACE_MEMORIES = (0.95, 0.7)
+"""The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in the
+text after it."""
+_KEEN_MEMORY = 0.75
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
@@ -30,11 +34,13 @@ class Neural:
     """A source that is not free and could draft now, reading `pending` tokens first.
 
     `glance` are the tokens it would read to tell how sure it is of the latest ones; 0 if it cannot.
+    `before` are the rows of its latest forward, 0 if that is not known.
     """
 
     name: str
     pending: int
     glance: int = 0
+    before: int = 0
 
 
 @dataclass(slots=True)
@@ -45,23 +51,27 @@ class Memory:
     what they were to cost, in tokens: by that share of its cost the next one has to promise more.
     It fades, so a source that is left is tried again, and again later each time it disappoints.
 
-    `tokens` and `time` are decaying sums that make its pace. `saving` is the share of its time that
+    `paces` are decaying sums of tokens and time. `saving` is the share of its time that
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
+
+    `keen` is the chance that a round would draft if changes of the row count were free. `stake` is how
+    far the answer is behind plain decoding.
 
     `committed` counts the tokens seen. `impression` is how sure a source was at a glance, on
     average; it holds until the text is several times as long.
     """
 
     local: Local = field(default_factory=Local)
-    tokens: float = 0.0
-    time: float = 0.0
+    paces: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * len(_PACE_MEMORIES)
     shortfall: float = _DOUBT * _DOUBT_TOKENS
     spent: float = _DOUBT_TOKENS
     staked: tuple[float, float, float] | None = None
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
     proposed: Draft = field(default_factory=Draft)
+    keen: float = 0.5
+    stake: Stake = field(default_factory=Stake)
     committed: int = 0
     glanced: tuple[float, int] = (1.0, 0)
 
@@ -78,7 +88,7 @@ class Memory:
     @property
     def pace(self) -> float:
         """Tokens in the time of one row, lately; 0 before anything was committed."""
-        return self.tokens / self.time if self.time > 0 else 0.0
+        return min(tokens / time if time > 0 else 0.0 for tokens, time in self.paces)
 
     @property
     def saving(self) -> float:
@@ -87,8 +97,10 @@ class Memory:
 
     def advance(self, tokens: int, time: float) -> None:
         """A round committed `tokens` in `time`, which is in rows of the target."""
-        self.tokens = _PACE_MEMORY * self.tokens + tokens
-        self.time = _PACE_MEMORY * self.time + time
+        self.paces = tuple(
+            (memory * before + tokens, memory * lasted + time)
+            for memory, (before, lasted) in zip(_PACE_MEMORIES, self.paces, strict=True)
+        )
         self.committed += tokens
 
     @property
@@ -102,7 +114,11 @@ class Memory:
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.shortfall *= _FORGIVENESS
 
-    def stake(self, worth: float, cost: float, rate: float) -> None:
+    def wished(self, *, drafting: bool) -> None:
+        """Whether this round would draft if changes of the row count were free."""
+        self.keen = _KEEN_MEMORY * self.keen + (1 - _KEEN_MEMORY) * drafting
+
+    def bet(self, worth: float, cost: float, rate: float) -> None:
         """A neural draft is taken that promises `worth` tokens beyond its `cost`.
 
         The cost is in tokens, at `rate` tokens a second.
@@ -128,7 +144,8 @@ class View:
     be drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there
     is a draft. `ease` is the mean probability that the target lately gave its own tokens, if that
     is known: it tells, before a draft model has read anything, whether it would agree. `cells` are
-    the tokens before the draft, which every row of it looks back on. `key` is the caller's own.
+    the tokens before the draft, which every row of it looks back on. `elapsed_seconds` is its time
+    since it was admitted. `key` is the caller's own.
     """
 
     free: tuple[Draft, ...] = ()
@@ -139,6 +156,7 @@ class View:
     memory: Memory | None = None
     ease: float | None = None
     cells: int = 0
+    elapsed_seconds: float = 0.0
     key: Any = None
 
 
@@ -155,8 +173,9 @@ class Plan:
     """`base` goes to the target, continued by at most `budget` nodes of source `extend`, if any.
 
     The source asks `worth` with its signals so far before each further node. `along` tells how many
-    leading nodes of a cheaper source's chain it should read along in a forward. A `glance` comes
-    before the next round.
+    leading nodes of a cheaper source's chain it should read along in a forward. It reads `read`
+    pending tokens at most, and `stride` of them in one forward. A `glance` comes before the next
+    round.
     """
 
     base: Draft
@@ -165,6 +184,8 @@ class Plan:
     worth: Callable[[Sequence[Signal]], bool]
     glance: Glance | None = None
     along: Callable[[Draft], int] = len
+    read: int = READ_ROWS
+    stride: int = READ_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +193,7 @@ class Drafted:
     """What one source's drafting cost: `depth` forwards after reading `pending` tokens.
 
     `guessed` tokens were read along with those forwards. `cells` are the tokens that its sessions
-    had before them, all together.
+    had before them, all together. `changes` of the forwards had other rows than the one before.
     """
 
     name: str
@@ -181,6 +202,7 @@ class Drafted:
     seconds: float
     cells: int = 0
     guessed: int = 0
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +217,8 @@ class Judged:
 class Round:
     """What happened. `views`, `judged` and `committed` are aligned, one entry per session.
 
-    `rows` counts all rows of the decode; free chains are scored against the `committed` tokens.
+    `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
+    chains are scored against the `committed` tokens.
     """
 
     rows: int
@@ -205,6 +228,7 @@ class Round:
     views: tuple[View, ...]
     judged: tuple[Judged, ...]
     committed: tuple[tuple[Token, ...], ...]
+    alike: int = STEADY
 
 
 class Policy(Protocol):
@@ -213,11 +237,17 @@ class Policy(Protocol):
     def open_session(self) -> Memory | None:
         """A memory for one request, put into each of its views."""
 
-    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
-        """Who drafts for each session, before drafting."""
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        """Who drafts for each session, before drafting.
+
+        `other_rows` of prefill share the decode; the target's latest forward had `before` rows.
+        """
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft are verified, after drafting."""
+
+    def padded(self, rows: int) -> int:
+        """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
 
     def observe(self, round_: Round) -> None:
         """Learn from one round."""

@@ -18,13 +18,20 @@ import numpy as np
 from localspec.engine.sampling import Sampler
 from localspec.engine.slots import common_prefix
 from localspec.errors import EngineError
-from localspec.types import Ask, Backend, Draft, DraftSession, Floats, Law, Row, Signal, Token
+from localspec.types import (
+    Ask,
+    Backend,
+    Draft,
+    DraftSession,
+    Floats,
+    Forwards,
+    Law,
+    Row,
+    Signal,
+    Token,
+)
 
 NAME = "model"
-
-READ_ROWS = 256
-"""Rows of catching up in one round: a long prompt is read over several rounds, because other
-sessions wait meanwhile."""
 
 _GLANCE_TOKENS, _GLANCE_CONTEXT = 16, 24
 """A glance tells of so many tokens, and reads so many before them."""
@@ -58,6 +65,7 @@ class ModelDrafter:
         self._context = context
         self._n_vocab = min(n_vocab, context.n_vocab)
         self._ends = ends
+        self.forwards = Forwards()
         self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
         for slot in range(context.n_slots):
             context.truncate(slot, 0)
@@ -96,6 +104,10 @@ class ModelDrafter:
         feeds = [self._feed(chain) for chain in active]
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
         rows = [row for feed in feeds for row in feed[0]]
+        stride = min((chain.ask.stride for chain in chains), default=1)
+        while len(rows) > stride and not any(row.wants_logits for row in rows[:stride]):
+            self._decode(rows[:stride])
+            del rows[:stride]
         while rows:
             logits = iter(self._decode(rows))
             active = [chain for chain in active if self._hear(chain, logits)]
@@ -174,7 +186,7 @@ class ModelDrafter:
         if keep < len(held):
             self._context.truncate(session.slot, keep)
             del held[keep:]
-        new = wanted[keep : keep + READ_ROWS]
+        new = wanted[keep : keep + chain.ask.read]
         complete = keep + len(new) == len(wanted)
         held += new
         session.agreed = min(len(held), len(session.tokens))
@@ -199,12 +211,15 @@ class ModelDrafter:
         """One forward, or several when many sessions catch up at once; logits of wanting rows."""
         most = self._context.max_rows
         if len(rows) <= most:
-            return self._context.decode(rows)
+            return self._forward(rows)
         parts = [
-            self._context.decode(rows[start : start + most]).copy()
-            for start in range(0, len(rows), most)
+            self._forward(rows[start : start + most]).copy() for start in range(0, len(rows), most)
         ]
         return np.concatenate(parts)
+
+    def _forward(self, rows: Sequence[Row]) -> Floats:
+        self.forwards.ran(len(rows))
+        return self._context.decode(rows)
 
     def _hear(self, chain: _Chain, logits: Iterator[Floats]) -> bool:
         """Add nodes, one and as many more as were guessed right; whether to draft another one.

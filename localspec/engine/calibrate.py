@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from localspec.control.costs import STEADY
 from localspec.control.round import Drafted
 from localspec.engine.sampling import Sampler
 from localspec.engine.step import Engine
 from localspec.types import (
     Ask,
     Backend,
+    Computing,
     Draft,
     Drafter,
     Floats,
+    Forwards,
     Row,
     SamplingParams,
     Token,
@@ -33,24 +37,40 @@ _READ_TOKENS, _STEPS = 64, 4
 """A rehearsed draft reads so many tokens, and then drafts so many without reading."""
 
 
+_CHANGING_ROWS = (1, 4)
+"""Row counts between which changes are measured."""
+FREE = 0.02
+"""A change that takes less than this share of a forward is not told from noise."""
+_PRIME = 7919
+
+
+def token(place: int, n_vocab: int) -> Token:
+    """Some token of a text that means nothing, another one at every place: experts are chosen by it."""
+    return place * _PRIME % n_vocab
+
+
 class Timed:
     """A target whose forwards are told to `measured`, as `Costs.measured` takes them."""
 
     def __init__(
         self,
         target: Backend,
-        measured: Callable[[int, float, float], object],
+        measured: Callable[[int, float, float, int], object],
         clock: Callable[[], float],
     ) -> None:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
         self.context, self.max_rows = target.context, target.max_rows
         self._target, self._measured, self._clock = target, measured, clock
+        self._rows = self._alike = 0
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does."""
+        self._alike = self._alike + 1 if len(rows) == self._rows else 0
+        self._rows = len(rows)
         began = self._clock()
         logits = self._target.decode(rows)
-        self._measured(len(rows), self._clock() - began, sum(row.position for row in rows))
+        seconds = self._clock() - began
+        self._measured(len(rows), seconds, sum(row.position for row in rows), self._alike)
         return logits
 
     def truncate(self, slot: int, length: int) -> None:
@@ -66,26 +86,48 @@ class Forward(NamedTuple):
     looks: int
 
 
-def staircase(
+class Place(NamedTuple):
+    """Where to measure: behind the tokens that an idle slot holds, which stay."""
+
+    slot: int
+    held: int
+
+
+def changes(target: Backend, place: Place, clock: Callable[[], float]) -> list[float]:
+    """Seconds that the first and the second forward of a row count take more than a third one."""
+    extra: list[list[float]] = [[] for _ in range(STEADY)]
+    for _ in range(REPEATS):
+        for rows in _CHANGING_ROWS:
+            spans = [_forward(target, place, rows, clock).seconds for _ in range(STEADY + 2)]
+            steady = min(spans[STEADY:])
+            for alike in range(STEADY):
+                extra[alike].append(spans[alike] - steady)
+    return [max(0.0, statistics.median(each)) for each in extra]
+
+
+def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is told
     target: Backend,
     row_counts: Sequence[int],
-    slot: int,
+    where: Callable[[], Place],
     measured: Callable[[int, float, int], float],
     clock: Callable[[], float],
+    warm: int,
 ) -> Iterator[None]:
-    """Forwards of each row count, interleaved; one for each `next`.
+    """Forwards of each row count in turn, each after `warm` ones of its own; one for each `next`.
 
     `measured` takes a `Forward` and gives by how much it surprised, as a logarithm. In the end
     those row counts are measured again whose latest forward still did.
-    `slot` must be free while an item is computed, and is left empty.
+    `where` tells a place with room for them, which is free while an item is computed.
     """
     wanted = [rows for rows in row_counts if rows <= min(target.max_rows, target.context)]
     for turn in range(1, REPEATS + _AGAIN + 1):
         surprising = []
         for rows in wanted[:1]:
-            _alone(target, slot, rows, clock)  # the first forward after a rest is slow
+            _forward(target, where(), rows, clock)  # the first forward after a rest is slow
         for rows in wanted:
-            if abs(measured(*_alone(target, slot, rows, clock))) > _SURPRISE:
+            for _ in range(warm):
+                _forward(target, where(), rows, clock)
+            if abs(measured(*_forward(target, where(), rows, clock))) > _SURPRISE:
                 surprising.append(rows)
             yield
         if turn >= REPEATS:
@@ -97,80 +139,113 @@ def far_tokens(target: Backend) -> int:
     return max(0, min(FAR_TOKENS, target.context - max(_FAR_ROWS)))
 
 
-def far_measurements(engine: Engine, repeats: int, clock: Callable[[], float]) -> Iterator[Forward]:
+def far_measurements(
+    engine: Engine, repeats: int, clock: Callable[[], float], warm: int
+) -> Iterator[Forward]:
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
-    The engine's last slot holds the tokens; it must be free while an item is computed. After a step
-    of the engine they are read again. Where another slot is empty, every far forward has a near one
-    of as many rows after it: the machine's mood is that of both, so their difference is the
-    distance. Both slots are left empty.
+    Tokens are read behind what the engine's last slot holds, if that is not enough, and again after
+    a step of the engine; what the slot held stays. Every far forward has a near one of as many rows
+    after it, where another slot is idle: the machine's mood is that of both, so their difference is
+    the distance.
     """
     target = engine.target
     far, slot = far_tokens(target), target.n_slots - 1
     wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
-    held, known = 0, engine.steps
+    held, known = engine.kept(slot), engine.steps
     while wanted:
         if engine.steps != known:
-            held, known = 0, engine.steps
+            held, known = engine.kept(slot), engine.steps
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
-        rows = reading or wanted.pop(0)
-        yield _forward(target, slot, held, rows, clock)
-        held += reading
-        beside = None if reading else _empty_slot(engine)
-        if beside is not None:
-            yield _alone(target, beside, rows, clock)
-    target.truncate(slot, 0)
+        if reading > 0:
+            forward = _forward(target, Place(slot, held), reading, clock, keep=True)
+            held += reading
+            yield forward
+            continue
+        rows = wanted.pop(0)
+        if held + rows > target.context:
+            break
+        for place in (Place(slot, held), *_near(engine, slot)):
+            for _ in range(warm):
+                _forward(target, place, rows, clock)
+            yield _forward(target, place, rows, clock)
+    target.truncate(slot, engine.kept(slot))
 
 
-def _empty_slot(engine: Engine) -> int | None:
-    """One that holds nothing; not the last."""
-    slots = range(engine.target.n_slots - 1)
-    return next((slot for slot in slots if not engine.remembers(slot)), None)
-
-
-def _alone(target: Backend, slot: int, rows: int, clock: Callable[[], float]) -> Forward:
-    """A forward with nothing before it; the slot is left empty."""
-    target.truncate(slot, 0)
-    forward = _forward(target, slot, 0, rows, clock)
-    target.truncate(slot, 0)
-    return forward
+def _near(engine: Engine, far: int) -> list[Place]:
+    """The idle place with the least before it, if that is little and not in the slot `far`."""
+    places = [
+        Place(slot, engine.kept(slot)) for slot in range(engine.target.n_slots) if slot != far
+    ]
+    least = min(places, key=lambda place: place.held, default=None)
+    return [least] if least is not None and least.held < _READ_TOKENS else []
 
 
 def _forward(
-    target: Backend, slot: int, held: int, rows: int, clock: Callable[[], float]
+    target: Backend, place: Place, rows: int, clock: Callable[[], float], *, keep: bool = False
 ) -> Forward:
+    """One forward behind what the slot holds; forgotten again unless it is to `keep`."""
+    slot, held = place
     places = range(held, held + rows)
+    batch = [Row(token(at, target.n_vocab), at, slot, wants_logits=True) for at in places]
     began = clock()
-    target.decode([Row(0, place, slot, wants_logits=True) for place in places])
-    return Forward(rows, clock() - began, sum(places))
+    target.decode(batch)
+    seconds = clock() - began
+    if not keep:
+        target.truncate(slot, held)
+    return Forward(rows, seconds, sum(places))
 
 
-def rehearsals(
-    drafter: Drafter, repeats: int, slot: int, clock: Callable[[], float]
+def draft_change(
+    drafter: Drafter, slot: int, held: list[Token], n_vocab: int, clock: Callable[[], float]
+) -> float:
+    """Seconds that a drafter takes more, in all, where its forwards go over to another row count."""
+    found = []
+    for repeat in range(REPEATS):
+        text = held + _text(repeat, _READ_TOKENS, n_vocab)
+        spans = [cost.seconds for cost in _rehearse(drafter, slot, text, [1] * (STEADY + 2), clock)]
+        steady = min(spans[1 + STEADY :], default=0.0)
+        found.append(sum(span - steady for span in spans[1 : 1 + STEADY]))
+    return max(0.0, statistics.median(found))
+
+
+def rehearsals(  # noqa: PLR0913, PLR0917 — a drafter, how often, where and how
+    drafter: Drafter,
+    repeats: int,
+    slot: int,
+    held: list[Token],
+    n_vocab: int,
+    clock: Callable[[], float],
 ) -> Iterator[Drafted]:
     """Drafts that nobody verifies, and what is read for them; one for each `next`.
 
-    After short texts, each read anew, and after a long one. The first of all warms up and is not
-    given. `slot` must be free while an item is computed. What the drafter keeps of it is a text
-    like any other that ended there.
+    After short texts, each read anew, and after a long one, all of them behind what the slot holds.
+    The first of all warms up and is not given. `slot` must be idle while an item is computed. What
+    the drafter keeps of it is a text like any other that ended there.
     """
     for repeat in range(repeats + 1):
-        drafts = _rehearse(drafter, slot, [repeat] + [0] * (_READ_TOKENS - 1), 1, clock)
-        for drafted in drafts:
+        text = held + _text(repeat, _READ_TOKENS, n_vocab)
+        for drafted in _rehearse(drafter, slot, text, [_STEPS], clock):
             if repeat:
                 yield drafted
-    yield from _rehearse(drafter, slot, [repeats + 1] + [0] * (FAR_TOKENS - 1), repeats, clock)
+    long = held + _text(repeats + 1, max(_READ_TOKENS, FAR_TOKENS - len(held)), n_vocab)
+    yield from _rehearse(drafter, slot, long, [_STEPS] * repeats, clock)
+
+
+def _text(first: int, length: int, n_vocab: int) -> list[Token]:
+    return [token(1 + first + place, n_vocab) for place in range(length)]
 
 
 def _rehearse(
-    drafter: Drafter, slot: int, text: list[Token], repeats: int, clock: Callable[[], float]
+    drafter: Drafter, slot: int, text: list[Token], depths: list[int], clock: Callable[[], float]
 ) -> Iterator[Drafted]:
-    """Read the text, then draft some tokens after it, `repeats` times."""
+    """Read the text, then draft so many tokens after it, several times."""
+    forwards = drafter.forwards if isinstance(drafter, Computing) else Forwards()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
-    depths = [_STEPS] * repeats
+    depths = depths[::-1]
     while depths:
-        pending = session.pending
+        pending, changed = session.pending, forwards.changes
         depth = 1 if pending > 1 else depths.pop()
         began = clock()
         (draft,) = drafter.propose([Ask(session, Draft(), depth, _always)])
@@ -178,7 +253,8 @@ def _rehearse(
         read, cells = pending - session.pending, len(text) - session.pending
         if read == 0 and not draft:
             break  # it has no room for this text
-        yield Drafted(drafter.name, max(1, read), len(draft), seconds, cells)
+        changes = forwards.changes - changed
+        yield Drafted(drafter.name, max(1, read), len(draft), seconds, cells, changes=changes)
     session.close()
 
 

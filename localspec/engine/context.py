@@ -102,6 +102,7 @@ class Context:
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
         if wanted == 0:
+            native.llama_synchronize(self._handle)  # a device may still be at it
             return np.empty((0, self.n_vocab), dtype=np.float32)
         pointer = native.llama_get_logits(self._handle)
         if not pointer:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from localspec.control.round import Drafted, Glance, Neural, Plan, Policy, View
 from localspec.engine.session import Session
 from localspec.errors import EngineError
-from localspec.types import Ask, Draft, Drafter, DraftSession, Glancing, Signal, Token
+from localspec.types import (
+    Ask,
+    Computing,
+    Draft,
+    Drafter,
+    DraftSession,
+    Forwards,
+    Glancing,
+    Signal,
+    Token,
+)
 
 _log = logging.getLogger("localspec.engine")
 
@@ -57,6 +67,9 @@ class Drafting:
         self._glancing = {
             name: drafter for name, drafter in drafters.items() if isinstance(drafter, Glancing)
         }
+        self._computing = {
+            name: drafter for name, drafter in drafters.items() if isinstance(drafter, Computing)
+        }
         self.policy = policy
         self._n_vocab = n_vocab
         self._max_draft = max_draft
@@ -77,16 +90,19 @@ class Drafting:
         """Whether a neural drafter may be judged by how easy the session's text is."""
         return any(not self.drafters[name].free for name in session.drafters)
 
-    def propose(self, sessions: list[Session], context: int, other_rows: int) -> Proposals:
+    def propose(
+        self, sessions: list[Session], context: int, other_rows: int, before: int
+    ) -> Proposals:
         """One draft per session, cut to what is worth verifying.
 
         Args:
             sessions: Those that decode in this step.
             context: Tokens that one session may hold.
             other_rows: Rows of prefill that share the decode.
+            before: Rows of the target's latest forward.
         """
         views = [self._view(session, context) for session in sessions]
-        plans = self.policy.plan(views, other_rows)
+        plans = self.policy.plan(views, other_rows, before)
         drafts = [plan.base for plan in plans]
         drafted = [
             self._glance(session, plan.glance)
@@ -115,10 +131,19 @@ class Drafting:
             for session, plan in zip(sessions, plans, strict=True)
         ]
         asks = [
-            Ask(session.drafters[name], plan.base, plan.budget, plan.worth, guess)
+            Ask(
+                session.drafters[name],
+                plan.base,
+                plan.budget,
+                plan.worth,
+                guess,
+                plan.read,
+                plan.stride,
+            )
             for session, plan, guess in zip(sessions, plans, guesses, strict=True)
         ]
         pending = sum(ask.session.pending for ask in asks)
+        ran = self._ran(name)
         began = self._clock()
         tails = self._ask(name, asks, sessions)
         seconds = self._clock() - began
@@ -128,8 +153,16 @@ class Drafting:
             for session, ask in zip(sessions, asks, strict=True)
         )
         forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
+        if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
+            forwards, read = forwards + read - 1, 1
         guessed = sum(guess.tokens for guess in guesses)
-        return tails, Drafted(name, read, forwards, seconds, cells, guessed)
+        changes = self._ran(name).changes - ran.changes
+        return tails, Drafted(name, read, forwards, seconds, cells, guessed, changes)
+
+    def _ran(self, name: str) -> Forwards:
+        """What a drafter's forwards were so far."""
+        drafter = self._computing.get(name)
+        return replace(drafter.forwards) if drafter else Forwards()
 
     def _free(self, session: Session, prefix: Draft, budget: int) -> list[Draft]:
         """What the session's free drafters expect after `prefix`, where they expect something."""
@@ -144,13 +177,14 @@ class Drafting:
     def _glance(self, session: Session, glance: Glance) -> Drafted:
         """Let a source look at the latest output, tell the policy, and what it cost."""
         opened, drafter = session.drafters[glance.name], self._glancing[glance.name]
-        count = self._glance_tokens(session, glance.name)
+        count, ran = self._glance_tokens(session, glance.name), self._ran(glance.name)
         began = self._clock()
         try:
             glance.heard(drafter.glance(opened, session.n_output))
         except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
             self._leave_out(glance.name, [session])
-        return Drafted(glance.name, count, 0, self._clock() - began, count)
+        seconds, changes = self._clock() - began, self._ran(glance.name).changes - ran.changes
+        return Drafted(glance.name, count, 0, seconds, count, changes=changes)
 
     def _glance_tokens(self, session: Session, name: str) -> int:
         """What a glance of this drafter would read; 0 for one that cannot."""
@@ -164,7 +198,12 @@ class Drafting:
         budget = max(0, min(most, self._max_draft, session.remaining - 1, room))
         free = self._free(session, Draft(), budget)
         neural = [
-            Neural(name, opened.pending, self._glance_tokens(session, name))
+            Neural(
+                name,
+                opened.pending,
+                self._glance_tokens(session, name),
+                self._ran(name).rows,
+            )
             for name, opened in session.drafters.items()
             if not self.drafters[name].free
         ]
@@ -178,6 +217,7 @@ class Drafting:
             memory=session.memory,
             ease=session.ease,
             cells=session.cached,
+            elapsed_seconds=self._clock() - session.meter.admitted_at,
         )
 
     def _ask(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.control import scheduler
 from localspec.control.round import Judged, Policy, Round
@@ -99,6 +99,7 @@ class Engine:
         self._clock = clock
         self._sessions: list[Session] = []
         self._prefill_row_seconds = 0.0
+        self._before = self._alike = 0
         self.max_rows = min(target.max_rows, shape.max_rows)
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
@@ -199,6 +200,10 @@ class Engine:
         used = slot < len(self._slots)
         return used and (self._slots[slot].busy or bool(self._slots[slot].tokens))
 
+    def kept(self, slot: int) -> int:
+        """How many tokens an idle slot remembers."""
+        return len(self._slots[slot].tokens) if slot < len(self._slots) else 0
+
     def held(self) -> list[tuple[int, list[Token]]]:
         """The idle slots that remember a text, and what they remember; the latest used first."""
         idle = [slot for slot in range(len(self._slots)) if not self._slots[slot].busy]
@@ -234,6 +239,7 @@ class Engine:
         padding = -count % multiple
         rows += [Row(rows[-1].token, start + count + extra, slot) for extra in range(padding)]
         self.steps += 1
+        self._forwards(len(rows))
         logits = self.target.decode(rows)
         if padding:
             self.target.truncate(slot, start + count)
@@ -257,6 +263,7 @@ class Engine:
             [session for session in self._sessions if session.decoding],
             self.context,
             min(chunk, waiting),
+            self._before,
         )
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
         shares = scheduler.share(
@@ -270,8 +277,12 @@ class Engine:
             for session, share in zip(self._sessions, shares, strict=True)
             for row in self._rows(session, share, drafts.get(session, _NONE))
         ]
+        padding = self._padding(rows) if waiting == 0 else []
+        self._forwards(len(rows) + len(padding))
         before = self._clock()
-        logits = self.target.decode(rows)
+        logits = self.target.decode(rows + padding)
+        if padding:
+            self.target.truncate(padding[0].slot, padding[0].position)
         after = self._clock()
         verdicts = self._judge(shares, drafts, logits)
         ended = self._clock()
@@ -285,6 +296,23 @@ class Engine:
             alone=not any(session.decoding for session in self._sessions),
             most=self._limits.prefill_rows,
         )
+
+    def _forwards(self, rows: int) -> None:
+        """The target is about to run a forward of so many rows."""
+        self._alike = self._alike + 1 if rows == self._before else 0
+        self._before = rows
+
+    def _padding(self, rows: Sequence[Row]) -> list[Row]:
+        """Rows behind the last one that make the forward cheaper; they are forgotten at once.
+
+        They want logits: a graph with as many outputs as rows is the one that is there already.
+        """
+        last = rows[-1]
+        room = self.target.context - last.position - 1
+        more = min(self._drafting.policy.padded(len(rows)), self.max_rows) - len(rows)
+        if more > room:
+            return []
+        return [replace(last, position=last.position + 1 + place) for place in range(more)]
 
     def _rows(self, session: Session, share: Share, draft: Draft) -> list[Row]:
         """The session's rows in order of position: tail, draft, padding."""
@@ -372,7 +400,7 @@ class Engine:
             meter.host_seconds += host_seconds
             meter.count(draft, agreement(draft, advance.tokens))
             meter.predicted += _predicted(free.get(session, ()), advance.tokens)
-        rows = sum(share.rows for share in shares)
+        rows = self._before
         prefill = sum(share.tail for share in shares if share.tail > 1)
         if prefill >= scheduler.MIN_CHUNK_ROWS:
             self._prefill_row_seconds = (after - before) / rows
@@ -389,6 +417,7 @@ class Engine:
                         Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen
                     ),
                     committed=tuple(tuple(advance.tokens) for advance, _ in seen),
+                    alike=self._alike,
                 )
             )
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from localspec.control.controller import Controller
-from localspec.control.costs import POINTS, Costs
+from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.engine import calibrate
+from localspec.engine.calibrate import Place
 from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
 from localspec.protocol import Load, Ready
+from localspec.types import Drafter
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress
 from localspec.worker.profile import Profile
@@ -78,19 +80,16 @@ class Loaded:
 
     @property
     def measuring(self) -> bool:
-        """Whether an idle engine has costs to measure.
-
-        That empties the last slot, so it waits while a conversation is there: that is worth more.
-        """
-        return self._unmeasured and not self.engine.remembers(self.engine.target.n_slots - 1)
+        """Whether an idle engine has costs to measure."""
+        return self._unmeasured
 
     def rest(self, now: float) -> bool:
         """One short piece of work for an idle engine; False when there is none left.
 
-        A request that comes meanwhile waits for two forwards at most. `now` is in seconds,
+        A request that comes meanwhile waits for a few forwards at most. `now` is in seconds,
         monotonic.
         """
-        if self.measuring:
+        if self._unmeasured:
             self._unmeasured = next(self._measuring, self) is None
             if self._unmeasured:
                 return True
@@ -149,26 +148,47 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 
 
 def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
-    """Measure what is not known yet, in the last slot: a short forward or draft for each `next`.
+    """Measure what is not known yet: a few short forwards or one draft for each `next`.
 
-    Of a `fresh` profile nothing is known well.
+    Of a `fresh` profile nothing is known well. What an idle slot remembers stays there.
     """
     target, clock = engine.target, time.perf_counter
     slot = target.n_slots - 1
+
+    def where() -> Place:
+        return Place(slot, min(engine.kept(slot), target.context - max(POINTS)))
+
+    if fresh:
+        for alike, seconds in enumerate(calibrate.changes(target, where(), clock)):
+            costs.expect_change(alike, seconds)
+        yield
+    warm = STEADY if costs.change_seconds > calibrate.FREE * costs.target(1) else 0
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
-    yield from calibrate.staircase(target, missing, slot, costs.measured, clock)
+    yield from calibrate.staircase(target, missing, where, costs.measured, clock, warm)
     if costs.furthest < calibrate.far_tokens(target):
-        for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock):
+        for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock, warm):
             costs.measured(*forward)
             yield
     # Drafts are kept relative to the target, so they come second.
     for drafter in engine.drafters.values():
         if not drafter.free and drafter.name not in costs.measured_drafters:
             try:
-                for cost in calibrate.rehearsals(drafter, calibrate.REPEATS, slot, clock):
-                    costs.measured_draft(
-                        cost.name, cost.pending, cost.depth, cost.seconds, cost.cells
-                    )
-                    yield
+                yield from _rehearsing(costs, engine, drafter, clock)
             except EngineError:
                 _log.exception("drafter %s failed while it was measured", drafter.name)
+
+
+def _rehearsing(
+    costs: Costs, engine: Engine, drafter: Drafter, clock: Callable[[], float]
+) -> Iterator[None]:
+    """Measure one drafter, in the last slot."""
+    n_vocab, slot = engine.target.n_vocab, engine.target.n_slots - 1
+    held = dict(engine.held()).get(slot, [])
+    change = calibrate.draft_change(drafter, slot, held, n_vocab, clock)
+    costs.expect_draft_change(drafter.name, change)
+    yield
+    for cost in calibrate.rehearsals(drafter, calibrate.REPEATS, slot, held, n_vocab, clock):
+        costs.measured_draft(
+            cost.name, cost.pending, cost.depth, cost.seconds, cost.cells, cost.changes
+        )
+        yield

@@ -152,11 +152,14 @@ class _TimedPolicy:
     def open_session(self) -> Memory | None:
         return self.policy.open_session()
 
-    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
-        return self.watch.time("controller plan", self.policy.plan, views, other_rows)
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         return self.watch.time("controller cut", self.policy.cut, views, drafts, other_rows)
+
+    def padded(self, rows: int) -> int:
+        return self.policy.padded(rows)
 
     def observe(self, round_: Round) -> None:
         self.watch.time("controller observe", self.policy.observe, round_)

@@ -1,0 +1,96 @@
+"""Never slower, whatever is believed: bets are weighed by the pace that was really measured. Pure.
+
+Costs and chances are beliefs, and any of them may be wrong: a throttled laptop, a busy GPU, a mixture
+of experts whose rows wake different experts. `Pace` knows what plain decoding takes from plain rounds
+alone, some of which are made only to know it. By that pace every round is booked as a gain or a loss,
+in tokens of plain decoding, and an `Account` that has lost too much lets nobody bet for a while.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_RATE = 0.25
+"""Share of a plain round in what plain decoding is taken to take."""
+_AGREES = 0.08
+"""A plain round this near to what it was expected to take needs no early second one."""
+_SOONEST, _LATEST = 24, 192
+"""Rounds after which plain decoding is measured again: fewer while it surprises."""
+
+ALLOWANCE, _INCOME, _CREDIT = 12.0, 0.006, 6.0
+"""Tokens that may be lost at first, what every token adds to that, and the most that gains add."""
+
+_STAKE_SECONDS, _STAKE_SHARE = 0.05, 0.05
+"""How far an answer may be behind at once, and by what share of its time."""
+
+
+class Pace:
+    """What plain decoding takes, in seconds for a forward of one row and nothing else.
+
+    A level of its own: `costs.Costs` explains a slow round by whatever is uncertain, also by the
+    machine's speed, and would take plain decoding to be slow too.
+    """
+
+    def __init__(self) -> None:
+        self._log_seconds: float | None = None
+        self._period = _SOONEST
+        self._since = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a plain round."""
+        return self._since >= self._period
+
+    def seconds(self, believed: float) -> float:
+        """A row's seconds; `believed` while no plain round was seen."""
+        return believed if self._log_seconds is None else math.exp(self._log_seconds)
+
+    def passed(self) -> None:
+        """A round that was not plain."""
+        self._since += 1
+
+    def measured(self, seconds: float, rows: float) -> None:
+        """A plain round of `seconds`, which by its rows and texts is worth so many single rows."""
+        log_seconds = math.log(seconds / rows)
+        known = log_seconds if self._log_seconds is None else self._log_seconds
+        surprise = max(-1.0, min(1.0, log_seconds - known))
+        self._log_seconds = known + _RATE * surprise
+        if self._since:  # it was made to know, or nobody had drafted for a while
+            self._period = min(_LATEST, 2 * self._period) if abs(surprise) < _AGREES else _SOONEST
+        self._since = 0
+
+
+@dataclass(slots=True)
+class Account:
+    """Gains and losses of bets, in tokens of plain decoding."""
+
+    balance: float = 0.0
+
+    def book(self, tokens: float, spent: float) -> None:
+        """A round gave `tokens` in the time in which plain decoding gives `spent`."""
+        self.balance = min(_CREDIT, self.balance + tokens - spent + _INCOME * tokens)
+
+
+@dataclass(slots=True)
+class Stake:
+    """How far one answer is behind what plain decoding would have taken for it.
+
+    `spent_seconds` is what its rounds took, `plain_rows` what plain ones would have, in single rows.
+    """
+
+    spent_seconds: float = 0.0
+    plain_rows: float = 0.0
+
+    def advance(self, seconds: float, plain_rows: float) -> None:
+        """Another round."""
+        self.spent_seconds += seconds
+        self.plain_rows += plain_rows
+
+    def left(self, elapsed_seconds: float, row_seconds: float) -> float:
+        """Seconds that may still be lost: at no token is an answer further behind than this allows.
+
+        `elapsed_seconds` is its time so far, from its admission on.
+        """
+        behind = self.spent_seconds - row_seconds * self.plain_rows
+        return _STAKE_SECONDS + _STAKE_SHARE * max(elapsed_seconds, self.spent_seconds) - behind

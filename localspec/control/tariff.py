@@ -1,0 +1,69 @@
+"""What row counts cost in the round at hand, seen from the forward before it. Pure.
+
+A forward of another row count than the last one may cost more, and so will the way back. Without
+drafts a round has its `home` rows. Whoever leaves them pays for going now and for coming back later,
+unless drafting goes on: then it is coming back that would have to be paid twice. How likely that is
+(`keen`) is what the sessions' latest rounds tell. Where changes are free none of this matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from localspec.control.costs import Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """Prices of one round.
+
+    Args:
+        costs: The machine's curves.
+        home: Rows of the decode without any drafts.
+        before: Rows of the forward before; 0 if there was none.
+        keen: The chance that the next round would draft if changes were free.
+        multiple: Every session's rows are padded to a multiple of this.
+        most: Rows that a decode may have.
+    """
+
+    costs: Costs
+    home: int
+    before: int = 0
+    keen: float = 0.5
+    multiple: int = 1
+    most: int = 128
+
+    @property
+    def steady(self) -> Tariff:
+        """As if changes were free."""
+        return replace(self, before=0, keen=0.5)
+
+    def extra_rows(self, nodes: int) -> int:
+        """Rows that a draft of `nodes` adds to a session's own, padding included."""
+        return -(-(1 + nodes) // self.multiple) * self.multiple - self.multiple
+
+    def padded(self, rows: int) -> int:
+        """How many rows to decode where `rows` are needed: sometimes more are cheaper."""
+        if self.multiple > 1:
+            return rows  # whatever shares a forward belongs to its class
+        wider = {rows, self.costs.plateau(rows), self.home, self.before}
+        choices = [count for count in wider if rows <= count <= self.most] or [rows]
+        return min(choices, key=lambda count: (self._seconds(count), count))
+
+    def seconds(self, rows: int, looks: float = 0.0) -> float:
+        """A decode in which `rows` are needed, and what it leaves to be paid later."""
+        return self._seconds(self.padded(rows)) + looks * self.costs.look_seconds
+
+    def changing(self, rows: int) -> float:
+        """The part of it that is there because row counts change."""
+        change = self.costs.change_seconds
+        leaves = change * (1 - 2 * self.keen) if rows != self.home else 0.0
+        return leaves + (change if self.before and rows != self.before else 0.0)
+
+    def _seconds(self, rows: int) -> float:
+        return self.costs.target(rows) + self.changing(rows)
+
+    def price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
+        """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
+        extra = self.extra_rows(nodes)
+        return rate * (self.seconds(rows + extra, extra * cells) - self.seconds(rows))

@@ -1,0 +1,134 @@
+# A graph, a scheduler and memory of its own for each row count, in llama.cpp's llama_context.
+#
+# A context keeps one graph for forwards with outputs. A forward of another row count than the last
+# one builds and allocates it anew, and with CUDA the captured graph is lost: on an H100 that takes
+# longer than the forward itself, and speculation changes its row count all the time. So every row
+# count has a seat, where its graph stays as it is until it comes again.
+#
+# CMAKE_PROJECT_llama.cpp_INCLUDE names this file. It edits the unpacked source before that is compiled
+# and stops the build where a place is not as it was. LocalSpec works without it.
+
+function(localspec_edit file place edited)
+    set(path "${CMAKE_CURRENT_SOURCE_DIR}/src/${file}")
+    file(READ "${path}" text)
+    string(FIND "${text}" "${place}" first)
+    string(FIND "${text}" "${place}" last REVERSE)
+    if(first EQUAL -1 OR NOT first EQUAL last)
+        message(FATAL_ERROR "graphs.cmake is for another llama.cpp; not once in ${file}:\n${place}")
+    endif()
+    string(REPLACE "${place}" "${edited}" text "${text}")
+    file(WRITE "${path}" "${text}")
+endfunction()
+
+function(localspec_graphs)
+    localspec_edit(llama-context.h [[
+    ggml_backend_sched_ptr sched;
+]] [[
+    ggml_backend_sched_ptr sched;
+
+    // LocalSpec: what belongs to row counts that are not seated; seat 0 is of all without their own
+    struct localspec_seat {
+        ggml_backend_sched_ptr            sched;
+        std::unique_ptr<llm_graph_result> graph;
+        bool                              active = false;
+    };
+    std::array<localspec_seat, 33> localspec_seats;
+    uint32_t localspec_seated = 0;
+    void localspec_sit(uint32_t seat);
+    void localspec_stand();
+]])
+    localspec_edit(llama-context.cpp [[
+llm_graph_result * llama_context::process_ubatch(]] [[
+// LocalSpec: change places. Who sits is in `sched`, `gf_res_prev[1]` and `gf_res_prev_active`.
+void llama_context::localspec_sit(uint32_t seat) {
+    if (seat == localspec_seated) {
+        return;
+    }
+    auto & leaves = localspec_seats[localspec_seated];
+    auto & comes  = localspec_seats[seat];
+    if (!comes.sched) {
+        comes.sched.reset(ggml_backend_sched_new(backend_ptrs.data(), backend_buft.data(),
+            backend_ptrs.size(), gf_res_reserve->get_max_nodes(), false, cparams.op_offload));
+    }
+    leaves.active = gf_res_prev_active && gf_res_prev_active == gf_res_prev[1].get();
+    leaves.graph  = std::move(gf_res_prev[1]);
+    leaves.sched  = std::move(sched);
+
+    sched              = std::move(comes.sched);
+    gf_res_prev[1]     = std::move(comes.graph);
+    gf_res_prev_active = comes.active ? gf_res_prev[1].get() : nullptr;
+    localspec_seated   = seat;
+}
+
+// LocalSpec: back to the first seat, and the others are given up. Nothing may be running.
+void llama_context::localspec_stand() {
+    localspec_sit(0);
+    for (auto & seat : localspec_seats) {
+        seat = {};
+    }
+}
+
+llm_graph_result * llama_context::process_ubatch(]])
+    localspec_edit(llama-context.cpp [[
+    auto * res = get_gf_res_prev();
+    auto * gf  = res->get_gf();
+]] [[
+    const bool own = n_outputs > 0 && ubatch.n_tokens < localspec_seats.size();
+    localspec_sit(own && !cparams.pipeline_parallel ? ubatch.n_tokens : 0);
+
+    auto * res = get_gf_res_prev();
+    auto * gf  = res->get_gf();
+]])
+    # What reserves anew, changes the memory's layout or ends begins at the first seat.
+    localspec_edit(llama-context.cpp [[
+    synchronize();
+
+    const int64_t t_start_us = ggml_time_us();
+
+    const uint32_t n_seqs = cparams.n_seq_max;
+]] [[
+    synchronize();
+    if (sched) {
+        localspec_stand();
+    }
+
+    const int64_t t_start_us = ggml_time_us();
+
+    const uint32_t n_seqs = cparams.n_seq_max;
+]])
+    localspec_edit(llama-context.cpp [[
+        // reset the previous graph results to make sure that they won't be reused
+]] [[
+        synchronize();
+        localspec_stand();
+
+        // reset the previous graph results to make sure that they won't be reused
+]])
+    localspec_edit(llama-context.cpp [[
+    // wait for any pending asynchronous copies into the output buffers before they are freed
+    synchronize();
+]] [[
+    // wait for any pending asynchronous copies into the output buffers before they are freed
+    synchronize();
+    if (sched) {
+        localspec_stand();
+    }
+]])
+    # The name by which LocalSpec sees that a library has this.
+    localspec_edit(llama-context.cpp [[
+llm_graph_result * llama_context::get_gf_res_reserve() const {
+]] [[
+extern "C" LLAMA_API int localspec_graphs(void);
+
+int localspec_graphs(void) {
+    return 1;
+}
+
+llm_graph_result * llama_context::get_gf_res_reserve() const {
+]])
+endfunction()
+
+file(STRINGS "${CMAKE_CURRENT_SOURCE_DIR}/src/llama-context.h" localspec_done REGEX localspec_seat LIMIT_COUNT 1)
+if(NOT localspec_done)
+    localspec_graphs()
+endif()
