@@ -19,14 +19,15 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
-LEAVES = {"errors", "types", "config", "protocol", "frames", "paths"}
+LEAVES = {"errors", "types", "machine", "config", "protocol", "frames", "paths"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "types": {"errors"},
+    "machine": {"errors"},
     "config": {"errors", "types"},
-    "protocol": {"errors", "types", "config"},
-    "frames": {"errors", "types", "config", "protocol"},
+    "protocol": {"errors", "types", "machine", "config"},
+    "frames": {"errors", "types", "machine", "config", "protocol"},
     "control": LEAVES,
     "engine": LEAVES | {"control"},
     "drafters": LEAVES | {"engine"},

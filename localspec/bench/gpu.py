@@ -9,8 +9,6 @@ keeps what it has. `--device cpu --shapes tiny` goes the same way on any machine
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,7 @@ import msgspec
 
 from localspec import paths
 from localspec.bench import readiness, report, shapes, staircase
+from localspec.bench.home import Home
 from localspec.bench.report import Table
 from localspec.bench.results import Results
 from localspec.bench.staircase import Measured
@@ -155,26 +154,11 @@ def _staircase(path: Path, asked: argparse.Namespace) -> Measured:
 
 def _end_to_end(run: Run, pair: Resolved, asked: argparse.Namespace) -> None:
     """`localspec bench` by a daemon of its own: neither the user's nor what that has learned."""
-    home = Path(tempfile.mkdtemp(prefix="localspec-"))  # a socket's path must be short
-    try:
-        (home / "config.toml").write_text(_config(pair, asked), encoding="utf-8")
-        environment = os.environ | {
-            "LOCALSPEC_CONFIG": str(home / "config.toml"),
-            "LOCALSPEC_MODELS": str(paths.models_dir()),
-            "XDG_STATE_HOME": str(home / "state"),
-            "XDG_CACHE_HOME": str(home / "cache"),
-            "XDG_RUNTIME_DIR": str(home),
-        }
-        environment.pop("LOCALSPEC_HOST", None)
-        try:
-            _localspec(
-                environment, "bench", "--arms=plain,auto", f"--limit={asked.limit}", "--repeats=2",
-                f"--tokens={asked.tokens}", f"--output={asked.output / 'pair'}",
-            )  # fmt: skip
-        finally:
-            _localspec(environment, "stop")
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with Home(_config(pair, asked), paths.models_dir()) as home:
+        home.localspec(
+            "bench", "--arms=plain,auto", f"--limit={asked.limit}", "--repeats=2",
+            f"--tokens={asked.tokens}", f"--output={asked.output / 'pair'}",
+        )  # fmt: skip
     written = (asked.output / "pair" / "results.json").read_bytes()
     found: dict[str, Any] = msgspec.json.decode(written)
     run.results = msgspec.convert(found["results"], Results)
@@ -187,14 +171,6 @@ def _config(pair: Resolved, asked: argparse.Namespace) -> str:
         f'[models]\ndefault = "{pair.name}"\n'
         f"[engine.target]\n{placement}[engine.draft]\n{placement}"
     )
-
-
-def _localspec(environment: dict[str, str], *arguments: str) -> None:
-    """One command; its progress is shown. Raises EngineError with its exit code."""
-    command = [sys.executable, "-P", "-m", "localspec.cli.main", *arguments]
-    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 — our own
-    if done.returncode:
-        raise EngineError(f"`localspec {arguments[0]}` ended with {done.returncode}.")
 
 
 def markdown(run: Run) -> str:

@@ -96,7 +96,7 @@ class Engine:
         self._ends = ends
         self._shape = shape
         self._limits = limits
-        self._clock = clock
+        self.clock = clock
         self._sessions: list[Session] = []
         self._prefill_row_seconds = 0.0
         self.max_rows = min(target.max_rows, shape.max_rows)
@@ -146,7 +146,7 @@ class Engine:
             cached=shared,
             cached_tokens=shared,
             sampler=sampler,
-            meter=Meter(admitted_at=self._clock()),
+            meter=Meter(admitted_at=self.clock()),
         )
         if request.route == SPECULATING:
             self._drafting.open(session)
@@ -250,7 +250,7 @@ class Engine:
         if not self._sessions:
             return []
         self.steps += 1
-        began = self._clock()
+        began = self.clock()
         chunk = self._chunk_rows()
         waiting = sum(session.tail for session in self._sessions if not session.decoding)
         proposals = self._drafting.propose(
@@ -270,11 +270,11 @@ class Engine:
             for session, share in zip(self._sessions, shares, strict=True)
             for row in self._rows(session, share, drafts.get(session, _NONE))
         ]
-        before = self._clock()
+        before = self.clock()
         logits = self.target.decode(rows)
-        after = self._clock()
+        after = self.clock()
         verdicts = self._judge(shares, drafts, logits)
-        ended = self._clock()
+        ended = self.clock()
         self._account(proposals, shares, verdicts, (began, before, after, ended))
         return [advance for advance, _ in verdicts.values()]
 
