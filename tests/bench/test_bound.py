@@ -35,8 +35,7 @@ SHORT = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, ma
 
 def brute_ms(
     position: int,
-    free: Sequence[int],
-    neural: Sequence[int],
+    chains: tuple[Sequence[int], Sequence[int]],
     prices: Prices,
     most: int,
     before: tuple[int, int] = (0, 0),
@@ -45,6 +44,7 @@ def brute_ms(
 
     `before` are the rows of the last forward and how many in a row had them.
     """
+    free, neural = chains
     if position == len(free):
         return 0.0
     wanted = range(1, most + 2)
@@ -54,7 +54,7 @@ def brute_ms(
         prices.forward_ms(rows, alike)
         + prices.host.work_ms(1 + copied + drafted)
         + drafted * prices.draft_ms["model"]
-        + brute_ms(position + copied + drafted + 1, free, neural, prices, most, (rows, alike + 1))
+        + brute_ms(position + copied + drafted + 1, chains, prices, most, (rows, alike + 1))
         for copied, drafted in survivors(position, free, neural, most)
         for rows in counts
         if rows > copied + drafted
@@ -91,7 +91,7 @@ def test_it_is_the_least_of_all_sequences_of_rounds(
     """On texts short enough to try them all, with every forward's history."""
     free, neural = consistent(chains)
     assert best_ms(free, {"model": neural}, prices, most) == pytest.approx(
-        brute_ms(0, free, neural, prices, most)
+        brute_ms(0, (free, neural), prices, most)
     )
 
 
