@@ -19,11 +19,12 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
-LEAVES = {"errors", "types", "machine", "config", "protocol", "frames", "paths"}
+LEAVES = {"errors", "types", "toml", "machine", "config", "protocol", "frames", "paths"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "types": {"errors"},
+    "toml": set(),
     "machine": {"errors"},
     "config": {"errors", "types"},
     "protocol": {"errors", "types", "machine", "config"},

@@ -28,7 +28,7 @@ from localspec.bench.results import Results
 from localspec.bench.staircase import Measured
 from localspec.bench.summary import Summary
 from localspec.catalog.registry import Registry, Resolved
-from localspec.config import Models
+from localspec.config import Config, Engine, Models, Placement
 from localspec.errors import EngineError, LocalSpecError
 
 TARGET, DRAFT = "target", "draft"
@@ -154,7 +154,7 @@ def _staircase(path: Path, asked: argparse.Namespace) -> Measured:
 
 def _end_to_end(run: Run, pair: Resolved, asked: argparse.Namespace) -> None:
     """`localspec bench` by a daemon of its own: neither the user's nor what that has learned."""
-    with Home(_config(pair, asked), paths.models_dir()) as home:
+    with Home(_config(pair, asked)) as home:
         home.localspec(
             "bench", "--arms=plain,auto", f"--limit={asked.limit}", "--repeats=2",
             f"--tokens={asked.tokens}", f"--output={asked.output / 'pair'}",
@@ -165,12 +165,11 @@ def _end_to_end(run: Run, pair: Resolved, asked: argparse.Namespace) -> None:
     run.summary = msgspec.convert(found["summary"], Summary)
 
 
-def _config(pair: Resolved, asked: argparse.Namespace) -> str:
-    placement = f"gpu_layers = {-1 if asked.device == 'gpu' else 0}\nthreads = {asked.threads}\n"
-    return (
-        f'[models]\ndefault = "{pair.name}"\n'
-        f"[engine.target]\n{placement}[engine.draft]\n{placement}"
-    )
+def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
+    layers = -1 if asked.device == "gpu" else 0
+    placement = Placement(gpu_layers=layers, threads=asked.threads)
+    engine = Engine(target=placement, draft=placement)
+    return Config(models=Models(default=pair.name), engine=engine)
 
 
 def markdown(run: Run) -> str:

@@ -11,8 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from localspec import paths
+import msgspec
+
+from localspec import paths, toml
 from localspec.client import Client
+from localspec.config import Config
 from localspec.errors import EngineError
 
 
@@ -21,22 +24,19 @@ class Home:
 
     Use in `with`: at its end the daemon that some command has started is stopped, and what it
     learned is gone.
-
-    Args:
-        config: The text of its config.toml.
-        models: Where the models are.
     """
 
-    def __init__(self, config: str, models: Path) -> None:
-        self._config, self._models = config, models
+    def __init__(self, config: Config) -> None:
+        self._config = config
 
     def __enter__(self) -> Self:
         self._root = Path(tempfile.mkdtemp(prefix="localspec-"))  # a socket's path must be short
         config = self._root / "config.toml"
-        config.write_text(self._config, encoding="utf-8")
+        settings = msgspec.to_builtins(self._config, str_keys=True)
+        config.write_text(toml.write(settings), encoding="utf-8")
         self._environment = os.environ | {
             "LOCALSPEC_CONFIG": str(config),
-            "LOCALSPEC_MODELS": str(self._models),
+            "LOCALSPEC_MODELS": str(paths.models_dir()),
             "XDG_STATE_HOME": str(self._root / "state"),
             "XDG_CACHE_HOME": str(self._root / "cache"),
             "XDG_RUNTIME_DIR": str(self._root),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from importlib import resources
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from localspec import machine
+from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.machine import Machine
 
@@ -35,9 +37,10 @@ def find(name: str) -> tuple[Path, Machine]:
     return path.resolve(), machine.read(path)
 
 
-def config(table: Path, default_model: str) -> str:
-    """The config.toml of a daemon on that machine."""
-    return (
-        f"[models]\ndefault = {json.dumps(default_model)}\n"
-        f"[engine]\nmachine = {json.dumps(str(table))}\n"
+def config(table: Path, user: Config) -> Config:
+    """The user's configuration for a daemon on that machine, which listens nowhere else."""
+    return replace(
+        user,
+        server=replace(user.server, socket="", tcp=""),
+        engine=replace(user.engine, machine=str(table)),
     )

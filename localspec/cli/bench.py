@@ -173,14 +173,13 @@ def _bench_on_paper(
     asked: _Asked, tables: Sequence[tuple[Path, Machine]], output: Path | None, *, as_json: bool
 ) -> None:
     """One machine after the other, each by a daemon of its own that has learned nothing yet."""
-    user = config.load(paths.config_file()).models
-    models = Path(user.directory).expanduser() if user.directory else paths.models_dir()
+    user = config.load(paths.config_file())
     found: list[tuple[Results, Summary]] = []
     for path, table in tables:
         place = output / path.stem if output and len(tables) > 1 else output
         if place:
             _make(place)
-        with Home(bench_tables.config(path, user.default), models) as home:
+        with Home(bench_tables.config(path, user)) as home:
             home.localspec("start")
             results = _measured(home.client, asked, table)
         found.append((results, _publish(results, place, as_json=as_json)))
