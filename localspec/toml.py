@@ -15,12 +15,10 @@ def write(values: Mapping[str, Any]) -> str:
             digits, "_" and "-". What is None is left out. A table at the top gets a heading, one
             inside another a line.
     """
-    plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
-    parts = [_lines(plain)] if plain else []
-    parts += [
-        f"[{name}]\n{_lines(value)}" for name, value in values.items() if isinstance(value, Mapping)
-    ]
-    return "\n".join(parts)
+    tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    plain = {name: value for name, value in values.items() if name not in tables}
+    parts = [_lines(plain), *(f"[{name}]\n{_lines(inner)}" for name, inner in tables.items())]
+    return "\n".join(filter(None, parts))
 
 
 def _lines(values: Mapping[str, Any]) -> str:
