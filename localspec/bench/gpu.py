@@ -2,8 +2,9 @@
 
 The default pair end to end by a daemon of its own that has learned nothing yet; the staircases of
 its two files; those of random weights in the shapes of larger models. report.md, to be pasted into
-docs/benchmarks.md, and report.json are written anew after each step, so that an interrupted run
-keeps what it has. `--device cpu --shapes tiny` goes the same way on any machine.
+docs/benchmarks.md, report.json and the tables for `localspec bench --machine` are written anew
+after each step, so that an interrupted run keeps what it has. `--device cpu --shapes tiny` goes the
+same way on any machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from localspec import paths
+from localspec import paths, toml
 from localspec.bench import readiness, report, shapes, staircase
 from localspec.bench.home import Home
 from localspec.bench.report import Table
@@ -30,6 +31,7 @@ from localspec.bench.summary import Summary
 from localspec.catalog.registry import Registry, Resolved
 from localspec.config import Config, Engine, Models, Placement
 from localspec.errors import EngineError, LocalSpecError
+from localspec.machine import Host, Machine
 
 TARGET, DRAFT = "target", "draft"
 
@@ -72,6 +74,9 @@ def _measure(asked: argparse.Namespace) -> int:
             print(f"  {error}", file=sys.stderr)  # noqa: T201 — the same
         paths.write_atomically(asked.output / "report.json", msgspec.json.encode(run), 0o644)
         paths.write_atomically(asked.output / "report.md", markdown(run).encode(), 0o644)
+        for file, table in machines(run).items():
+            text = toml.write(msgspec.to_builtins(table, str_keys=True))
+            paths.write_atomically(asked.output / file, text.encode(), 0o644)
     print(f"written: {asked.output / 'report.md'}", file=sys.stderr)  # noqa: T201 — the same
     return int(bool(run.failed))
 
@@ -172,6 +177,30 @@ def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
     return Config(models=Models(default=pair.name), engine=engine)
 
 
+def machines(run: Run) -> dict[str, Machine]:
+    """The tables for `localspec bench --machine` by file: of the pair, and of each shape.
+
+    A shape has the pair's draft, and all have the host's time in the pair's rounds.
+    """
+    if DRAFT not in run.pair:
+        return {}
+    draft = staircase.forwards(run.pair[DRAFT])
+    host_ms = (run.results.model.get("host_ms") if run.results else None) or 0.0
+    source = (
+        f"Measured on {run.device} ({run.machine}) by make bench-gpu, {run.created}, "
+        f"{run.pair[DRAFT].build.partition(';')[0]}."
+    )
+    targets = {"machine.toml": ("the pair", run.pair[TARGET])} if TARGET in run.pair else {}
+    for name, measured in run.shapes.items():
+        targets[f"machine-{name.partition(' ')[0]}.toml"] = (f"{name}, random weights", measured)
+    return {
+        file: Machine(
+            f"{run.device}, {name}", source, staircase.forwards(measured), draft, Host(host_ms)
+        )
+        for file, (name, measured) in targets.items()
+    }
+
+
 def markdown(run: Run) -> str:
     """The report as a section of docs/benchmarks.md."""
     measured = [*run.pair.values(), *run.shapes.values()]
@@ -188,6 +217,7 @@ def _tables(run: Run) -> Iterator[Table]:
     random = {f"{name}, random weights": one for name, one in run.shapes.items()}
     if named or random:
         yield staircase.table(named | random)
+        yield staircase.changes(named | random)
     if TARGET in run.pair and DRAFT in run.pair:
         yield staircase.drafting(run.pair[TARGET], run.pair[DRAFT])
     if run.results and run.summary:
