@@ -2,7 +2,7 @@
 
 localspec_daemon ─▶ catalog ────────────────────┐
 cli ─▶ bench ─▶ client, catalog ────────────────┤
-worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, types, paths, errors
+worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine, types, paths, toml, errors
 """
 
 from __future__ import annotations
