@@ -2,7 +2,8 @@
 
 localspec_daemon ─▶ catalog ────────────────────┐
 cli ─▶ bench ─▶ client, catalog ────────────────┤
-worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine, types, paths, toml, errors
+worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine,
+                                                    types, paths, toml, errors
 """
 
 from __future__ import annotations
