@@ -38,9 +38,12 @@ def find(name: str) -> tuple[Path, Machine]:
 
 
 def config(table: Path, user: Config) -> Config:
-    """The user's configuration for a daemon on that machine, which listens nowhere else."""
+    """The user's configuration for a daemon on that machine.
+
+    It listens nowhere else, and keeps what it has loaded: an answer may take minutes here.
+    """
     return replace(
         user,
-        server=replace(user.server, socket="", tcp=""),
+        server=replace(user.server, socket="", tcp="", keep_alive="-1"),
         engine=replace(user.engine, machine=str(table)),
     )
