@@ -54,12 +54,16 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The engine: `context` tokens for each of `slots` concurrent sessions."""
+    """The engine: `context` tokens for each of `slots` concurrent sessions.
+
+    `machine` is the table (`machine.py`) of one on which everything is to be timed; "" is here.
+    """
 
     slots: int = 4
     context: int = 8192
     prefill_rows: int = 512
     exactness: Literal["standard", "strict"] = "standard"
+    machine: str = ""
     target: Placement = Placement()
     draft: Placement = Placement()
 

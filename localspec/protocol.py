@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from localspec.config import Config
+from localspec.machine import Machine
 from localspec.types import FinishReason, SamplingParams, SourceCount, SpeculationParams
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
@@ -28,13 +29,17 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """The first frame: what to load. `safe_kernels` is set after a load that crashed."""
+    """The first frame: what to load. `safe_kernels` is set after a load that crashed.
+
+    With a `machine` all times are those of its table (`engine/paper.py`).
+    """
 
     model: str
     target_path: str
     draft_path: str | None
     config: Config
     safe_kernels: bool = False
+    machine: Machine | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):

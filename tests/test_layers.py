@@ -2,7 +2,8 @@
 
 localspec_daemon ─▶ catalog ────────────────────┐
 cli ─▶ bench ─▶ client, catalog ────────────────┤
-worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, types, paths, errors
+worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine,
+                                                    types, paths, toml, errors
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
-LEAVES = {"errors", "types", "config", "protocol", "frames", "paths"}
+LEAVES = {"errors", "types", "toml", "machine", "config", "protocol", "frames", "paths"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "types": {"errors"},
+    "toml": set(),
+    "machine": {"errors"},
     "config": {"errors", "types"},
-    "protocol": {"errors", "types", "config"},
-    "frames": {"errors", "types", "config", "protocol"},
+    "protocol": {"errors", "types", "machine", "config"},
+    "frames": {"errors", "types", "machine", "config", "protocol"},
     "control": LEAVES,
     "engine": LEAVES | {"control"},
     "drafters": LEAVES | {"engine"},

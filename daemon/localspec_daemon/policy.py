@@ -63,6 +63,7 @@ class Watchdog:
     """
 
     prefill_rows: int
+    timed_here: bool = True
     ready: bool = False
     silent_seconds: float = 0.0
     stuck_seconds: float = 0.0
@@ -85,7 +86,7 @@ class Watchdog:
             self.stuck_seconds = 0.0
         self.silent_seconds = 0.0
         self.steps, self.busy = beat.steps, beat.active > 0
-        if beat.cost_ms_by_rows:
+        if beat.cost_ms_by_rows and self.timed_here:
             rows, cost_ms = max(beat.cost_ms_by_rows.items())
             self.prefill_seconds = cost_ms / 1000 / max(rows, 1) * self.prefill_rows
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from localspec import config as settings
-from localspec import paths
+from localspec import machine, paths
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
 from localspec.errors import ConfigError, LocalSpecError, ShuttingDown, UnknownModel
@@ -248,7 +248,9 @@ class Supervisor:
     async def _resolve(self, name: str) -> tuple[Load, tuple[FileIdentity, ...]]:
         """What a worker is told for that name, and which files that means."""
         found, files = await self._look(lambda registry: _found(registry, name))
+        table = self.config.engine.machine
         load = Load(
+            machine=await asyncio.to_thread(machine.read, Path(table)) if table else None,
             model=found.name,
             target_path=str(found.target_path),
             draft_path=str(found.draft_path) if found.draft_path else None,

@@ -87,7 +87,7 @@ class Worker:
         self.ready: Ready | None = None
         self.ready_at = 0.0
         self.heartbeat: Heartbeat | None = None
-        self.watchdog = Watchdog(load.config.engine.prefill_rows)
+        self.watchdog = Watchdog(load.config.engine.prefill_rows, timed_here=not load.machine)
         self.on_progress: Callable[[Progress], None] = lambda _: None
         self._process = process
         self._channel = channel

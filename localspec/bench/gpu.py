@@ -2,15 +2,14 @@
 
 The default pair end to end by a daemon of its own that has learned nothing yet; the staircases of
 its two files; those of random weights in the shapes of larger models. report.md, to be pasted into
-docs/benchmarks.md, and report.json are written anew after each step, so that an interrupted run
-keeps what it has. `--device cpu --shapes tiny` goes the same way on any machine.
+docs/benchmarks.md, report.json and the tables for `localspec bench --machine` are written anew
+after each step, so that an interrupted run keeps what it has. `--device cpu --shapes tiny` goes the
+same way on any machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,15 +21,17 @@ from typing import Any, get_args
 
 import msgspec
 
-from localspec import paths
+from localspec import paths, toml
 from localspec.bench import readiness, report, shapes, staircase
+from localspec.bench.home import Home
 from localspec.bench.report import Table
 from localspec.bench.results import Results
 from localspec.bench.staircase import Measured
 from localspec.bench.summary import Summary
 from localspec.catalog.registry import Registry, Resolved
-from localspec.config import Models
+from localspec.config import Config, Engine, Models, Placement
 from localspec.errors import EngineError, LocalSpecError
+from localspec.machine import Host, Machine
 
 TARGET, DRAFT = "target", "draft"
 
@@ -73,6 +74,9 @@ def _measure(asked: argparse.Namespace) -> int:
             print(f"  {error}", file=sys.stderr)  # noqa: T201 — the same
         paths.write_atomically(asked.output / "report.json", msgspec.json.encode(run), 0o644)
         paths.write_atomically(asked.output / "report.md", markdown(run).encode(), 0o644)
+        for file, table in machines(run).items():
+            text = toml.write(msgspec.to_builtins(table, str_keys=True))
+            paths.write_atomically(asked.output / file, text.encode(), 0o644)
     print(f"written: {asked.output / 'report.md'}", file=sys.stderr)  # noqa: T201 — the same
     return int(bool(run.failed))
 
@@ -155,46 +159,46 @@ def _staircase(path: Path, asked: argparse.Namespace) -> Measured:
 
 def _end_to_end(run: Run, pair: Resolved, asked: argparse.Namespace) -> None:
     """`localspec bench` by a daemon of its own: neither the user's nor what that has learned."""
-    home = Path(tempfile.mkdtemp(prefix="localspec-"))  # a socket's path must be short
-    try:
-        (home / "config.toml").write_text(_config(pair, asked), encoding="utf-8")
-        environment = os.environ | {
-            "LOCALSPEC_CONFIG": str(home / "config.toml"),
-            "LOCALSPEC_MODELS": str(paths.models_dir()),
-            "XDG_STATE_HOME": str(home / "state"),
-            "XDG_CACHE_HOME": str(home / "cache"),
-            "XDG_RUNTIME_DIR": str(home),
-        }
-        environment.pop("LOCALSPEC_HOST", None)
-        try:
-            _localspec(
-                environment, "bench", "--arms=plain,auto", f"--limit={asked.limit}", "--repeats=2",
-                f"--tokens={asked.tokens}", f"--output={asked.output / 'pair'}",
-            )  # fmt: skip
-        finally:
-            _localspec(environment, "stop")
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with Home(_config(pair, asked)) as home:
+        home.localspec(
+            "bench", "--arms=plain,auto", f"--limit={asked.limit}", "--repeats=2",
+            f"--tokens={asked.tokens}", f"--output={asked.output / 'pair'}",
+        )  # fmt: skip
     written = (asked.output / "pair" / "results.json").read_bytes()
     found: dict[str, Any] = msgspec.json.decode(written)
     run.results = msgspec.convert(found["results"], Results)
     run.summary = msgspec.convert(found["summary"], Summary)
 
 
-def _config(pair: Resolved, asked: argparse.Namespace) -> str:
-    placement = f"gpu_layers = {-1 if asked.device == 'gpu' else 0}\nthreads = {asked.threads}\n"
-    return (
-        f'[models]\ndefault = "{pair.name}"\n'
-        f"[engine.target]\n{placement}[engine.draft]\n{placement}"
+def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
+    layers = -1 if asked.device == "gpu" else 0
+    placement = Placement(gpu_layers=layers, threads=asked.threads)
+    engine = Engine(target=placement, draft=placement)
+    return Config(models=Models(default=pair.name), engine=engine)
+
+
+def machines(run: Run) -> dict[str, Machine]:
+    """The tables for `localspec bench --machine` by file: of the pair, and of each shape.
+
+    A shape has the pair's draft, and all have the host's time in the pair's rounds.
+    """
+    if DRAFT not in run.pair:
+        return {}
+    draft = staircase.forwards(run.pair[DRAFT])
+    host_ms = (run.results.model.get("host_ms") if run.results else None) or 0.0
+    source = (
+        f"Measured on {run.device} ({run.machine}) by make bench-gpu, {run.created}, "
+        f"{run.pair[DRAFT].build.partition(';')[0]}."
     )
-
-
-def _localspec(environment: dict[str, str], *arguments: str) -> None:
-    """One command; its progress is shown. Raises EngineError with its exit code."""
-    command = [sys.executable, "-P", "-m", "localspec.cli.main", *arguments]
-    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603 — our own
-    if done.returncode:
-        raise EngineError(f"`localspec {arguments[0]}` ended with {done.returncode}.")
+    targets = {"machine.toml": ("the pair", run.pair[TARGET])} if TARGET in run.pair else {}
+    for name, measured in run.shapes.items():
+        targets[f"machine-{name.partition(' ')[0]}.toml"] = (f"{name}, random weights", measured)
+    return {
+        file: Machine(
+            f"{run.device}, {name}", source, staircase.forwards(measured), draft, Host(host_ms)
+        )
+        for file, (name, measured) in targets.items()
+    }
 
 
 def markdown(run: Run) -> str:
@@ -213,6 +217,7 @@ def _tables(run: Run) -> Iterator[Table]:
     random = {f"{name}, random weights": one for name, one in run.shapes.items()}
     if named or random:
         yield staircase.table(named | random)
+        yield staircase.changes(named | random)
     if TARGET in run.pair and DRAFT in run.pair:
         yield staircase.drafting(run.pair[TARGET], run.pair[DRAFT])
     if run.results and run.summary:

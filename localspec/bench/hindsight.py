@@ -135,7 +135,7 @@ def possible(results: Results) -> dict[str, dict[str, Possible]]:
         drafters = _drafters(arm, results)
         totals: dict[str, _Times] = {}
         for replay in _told(results.replays, predicting=arm == PREDICTION) if drafters else ():
-            prices = Prices.of(results.model, replay.prompt_tokens + replay.tokens / 2)
+            prices = _prices(results, replay)
             if prices is None:
                 return {}
             total = totals.setdefault(replay.prompt, _Times())
@@ -151,6 +151,15 @@ def possible(results: Results) -> dict[str, dict[str, Possible]]:
         if ratios:
             found[arm] = ratios
     return found
+
+
+def _prices(results: Results, replay: Replay) -> Prices | None:
+    """What rounds of a text cost: by the machine's table where it was on paper."""
+    cells = replay.prompt_tokens + replay.tokens / 2
+    if results.table is None:
+        return Prices.of(results.model, cells)
+    neural = [name for name, trace in replay.drafters.items() if not trace.free]
+    return Prices.on(results.table, neural, cells)
 
 
 def _drafters(arm: str, results: Results) -> list[str]:
@@ -197,7 +206,6 @@ def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_
     free = [name for name in chains if replay.drafters[name].free]
     paid = [name for name in chains if name in prices.draft_ms]
     ways = itertools.product(*(itertools.product([name], DEPTHS) for name in (*free, *paid)))
-    rounds = prices.rounds_ms(max(DEPTHS))
     return {
         way: fixed_ms(
             [
@@ -206,7 +214,7 @@ def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_
                 if depth
             ],
             replay.tokens - 1,
-            rounds,
+            prices,
         )
         for way in ways
     }

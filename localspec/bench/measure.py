@@ -16,6 +16,8 @@ from itertools import accumulate
 from time import perf_counter, sleep
 from typing import Any, TypeAlias, cast
 
+import msgspec
+
 from localspec.bench import results
 from localspec.bench.arms import Arm
 from localspec.bench.results import Answer, Batch, Settings, Source
@@ -101,7 +103,8 @@ def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[
             sleep(settings.pause_seconds)
         heard = ask(arm, messages, settings)
         messages.append({"role": "assistant", "content": heard.text})
-        answers.append(_answer(arm, prompt, turn, repeat, heard))
+        answer = _answer(arm, prompt, turn, repeat, heard)
+        answers.append(_on_paper(answer, heard) if settings.on_paper else answer)
     return answers
 
 
@@ -135,6 +138,13 @@ def _answer(arm: Arm, prompt: Prompt, turn: int, repeat: int, heard: Heard) -> A
         reason=report.get("reason"),
         sources={name: _source(count) for name, count in report.get("sources", {}).items()},
     )
+
+
+def _on_paper(answer: Answer, heard: Heard) -> Answer:
+    """The answer with the server's times only: there is no client on that machine."""
+    first = heard.end.speculation.get("ttft_seconds", 0.0) if heard.end else 0.0
+    whole = first + answer.decode_seconds
+    return msgspec.structs.replace(answer, ttft_seconds=first, seconds=whole)
 
 
 def _kind(turn: int, cached_tokens: int, prompt_tokens: int) -> str:
@@ -181,6 +191,8 @@ def measure(
         told = together(talk, asked)
         seconds = perf_counter() - began
         answers = [answer for found in told if isinstance(found, list) for answer in found]
+        if settings.on_paper:
+            seconds = sum(answer.seconds for answer in answers)
         skipped |= {
             prompt.name: f"{arm.name}: {found.message}"
             for prompt, found in zip(asked, told, strict=True)

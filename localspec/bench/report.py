@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -38,6 +38,8 @@ def heading(results: Results) -> list[str]:
     if settings.pause_seconds:
         amount += f", {settings.pause_seconds:g} s before later turns"
     facts = [f"{results.created}, localspec {results.version}, {results.machine}", what, amount]
+    if results.table:
+        facts.append(f"on paper: times are those of the table of {results.table.name}")
     if model.get("speculation_off"):
         facts.append(f"speculation is off: {model['speculation_off']}")
     return facts + [f"left out: {name} ({why})" for name, why in results.skipped.items()]
@@ -58,6 +60,30 @@ def tables(results: Results, summary: Summary) -> list[Table]:
         _staircase(results),
     ]
     return [table for table in found if table.rows]
+
+
+def machines(found: Sequence[tuple[Results, Summary]], arm: str) -> Table:
+    """One line for each machine on paper: how an arm did there."""
+    return Table(
+        f"Every machine: decode speed of {arm} as a ratio to plain",
+        ["machine", "worst slice", "its ratio", ALL, "tuned", "bound", "reached", "texts equal"],
+        [_on_machine(results, summary, arm) for results, summary in found],
+        "As in the reports above.",
+    )
+
+
+def _on_machine(results: Results, summary: Summary, arm: str) -> list[str]:
+    name = results.table.name if results.table else results.machine
+    means = {
+        slice_name: cells[arm].ratio
+        for slice_name, cells in summary.cells.items()
+        if slice_name != ALL
+    }
+    known = {slice_name: ratio.mean for slice_name, ratio in means.items() if ratio}
+    worst = min(known, key=known.__getitem__)
+    whole = summary.cells[ALL][arm]
+    equal = f"{whole.equal} of {whole.compared}"
+    return [name, worst, f"{known[worst]:.2f}", *_reached(whole), equal]
 
 
 def _ratios(summary: Summary) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from localspec.bench.statistics import median
+from localspec.machine import Machine
 from localspec.protocol import Trace
 
 COLD, CONVERSATION, REPLAY = "cold", "conversation", "replay"
@@ -77,7 +78,10 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How it was measured; `max_tokens` limits each answer, a pause comes before later turns."""
+    """How it was measured; `max_tokens` limits each answer, a pause comes before later turns.
+
+    `on_paper`: all times are the server's, whose clock is that of another machine.
+    """
 
     max_tokens: int = 128
     repeats: int = 3
@@ -85,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int = 0
     concurrency: int = 1
     pause_seconds: float = 0.0
+    on_paper: bool = False
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -92,7 +97,8 @@ class Results(msgspec.Struct, frozen=True):
 
     `model` is the model's entry in the daemon's status when it had ended; `skipped` maps a prompt
     that a server refused to its reason: such a prompt counts in no arm. `replays` are of plain's
-    texts in the first repeat, where the bound was asked for.
+    texts in the first repeat, where the bound was asked for. `table` is the machine on paper, where
+    it was one.
     """
 
     version: str
@@ -104,6 +110,7 @@ class Results(msgspec.Struct, frozen=True):
     batches: list[Batch]
     skipped: dict[str, str] = {}
     replays: list[Replay] = []
+    table: Machine | None = None
 
     def answers(self, arm: str) -> list[Answer]:
         """Every answer of an arm to a prompt that all servers took."""

@@ -10,6 +10,7 @@ import msgspec
 from localspec.bench import native
 from localspec.bench.report import Table
 from localspec.catalog import header
+from localspec.machine import Forwards
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
 """Row counts of a round: CUDA's kernels change after 8, so 9 is among them."""
@@ -18,12 +19,18 @@ CELLS = (64, 2048)
 
 
 class Stair(msgspec.Struct, frozen=True):
-    """Forwards of `rows` rows: milliseconds, and the middle half of them relative to the median."""
+    """Forwards of `rows` rows: milliseconds, and the middle half of them relative to the median.
+
+    These are steady, after two of as many rows at least; `changed_ms` is the median of those after
+    another row count, `second_ms` of those after them.
+    """
 
     rows: int
     median_ms: float
     least_ms: float
     spread: float
+    changed_ms: float
+    second_ms: float
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -94,7 +101,48 @@ def table(found: dict[str, Measured]) -> Table:
             for name, one in found.items()
             for curve in one.curves
         ],
-        "Medians, measured alone. A round that verifies n - 1 drafted tokens has n rows.",
+        "Medians of forwards after others of as many rows, measured alone. A round that verifies "
+        "n - 1 drafted tokens has n rows.",
+    )
+
+
+def changes(found: dict[str, Measured]) -> Table:
+    """What a forward takes right after one of another row count, and the one that follows it."""
+    rows = sorted({stair.rows for one in found.values() for stair in one.curves[0].stairs})
+    return Table(
+        "Milliseconds of a forward by the forwards before it",
+        ["model", "after", *map(str, rows)],
+        [
+            [name, after, *(f"{getattr(stair, field):.2f}" for stair in one.curves[0].stairs)]
+            for name, one in found.items()
+            for after, field in (
+                ("others", "changed_ms"),
+                ("one alike", "second_ms"),
+                ("two alike", "median_ms"),
+            )
+        ],
+        "By rows, behind the shortest context. Where a device keeps a graph of its kernels for one "
+        "row count, another one has to be prepared anew.",
+    )
+
+
+def forwards(found: Measured) -> Forwards:
+    """The model's prices for a table of the machine it was measured on."""
+    near, far = found.curves[0], found.curves[-1]
+    tokens = max(1, far.cells - near.cells)
+    looks = {
+        # On a noisy machine the few tokens of the near context might seem to cost all of it.
+        one.rows: min(
+            max(0.0, other.median_ms - one.median_ms) / tokens, one.median_ms / near.cells / 2
+        )
+        for one, other in zip(near.stairs, far.stairs, strict=True)
+    }
+    return Forwards(
+        {one.rows: round(one.median_ms - near.cells * looks[one.rows], 4) for one in near.stairs},
+        {one.rows: round(max(0.0, one.changed_ms - one.median_ms), 4) for one in near.stairs},
+        {one.rows: round(max(0.0, one.second_ms - one.median_ms), 4) for one in near.stairs},
+        {rows: round(ms, 8) for rows, ms in looks.items()},
+        round(1000 / far.prefill_tokens_per_second, 4),
     )
 
 

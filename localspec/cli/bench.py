@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import msgspec
 
-from localspec import paths
+from localspec import config, paths
 from localspec.bench import arms, hindsight, host, measure, page, readiness, report
+from localspec.bench import tables as bench_tables
+from localspec.bench.arms import Arm
+from localspec.bench.home import Home
 from localspec.bench.results import Batch, Replay, Results, Settings
+from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
 from localspec.cli import measuring, render
+from localspec.client import Client
 from localspec.errors import RequestError
+from localspec.machine import Machine
+
+_REPEATS = 3
 
 
 @click.command()
 @measuring.WHICH_PROMPTS
 @measuring.MODEL
 @click.option(
-    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of everything."
-)
+    "--repeats", type=click.IntRange(1), help="Of everything; by default 3, on paper 1.",
+)  # fmt: skip
 @click.option("-t", "--temperature", type=click.FloatRange(0, 100), default=0.0, show_default=True)
 @measuring.SEED
 @click.option(
@@ -57,6 +66,11 @@ from localspec.errors import RequestError
     help="Replay plain's texts afterwards: how much of what was possible was reached?",
 )  # fmt: skip
 @click.option(
+    "--machine", "machines", multiple=True, metavar="FILE",
+    help="Time everything as on the machine of this table, or of the shipped one of that name; "
+    "repeatable.",
+)  # fmt: skip
+@click.option(
     "--host", "host_only", is_flag=True,
     help="Only the host time of a round, over logits in memory: no model, no daemon.",
 )  # fmt: skip
@@ -69,7 +83,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     limit: int | None,
     tokens: int,
     model: str | None,
-    repeats: int,
+    repeats: int | None,
     temperature: float,
     seed: int,
     concurrency: int,
@@ -79,6 +93,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     against_key: str | None,
     output: Path | None,
     bound: bool,
+    machines: tuple[str, ...],
     host_only: bool,
     as_json: bool,
     no_spawn: bool,
@@ -92,27 +107,55 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     if host_only:
         _measure_host(as_json=as_json)
         return
-    settings = Settings(tokens, repeats, temperature, seed, concurrency, pause)
+    tables = [bench_tables.find(name) for name in dict.fromkeys(machines)]
+    if tables and (against or pause or no_spawn or concurrency > 1):
+        raise RequestError(
+            "On paper there are no other servers, no pauses and one prompt at a time.",
+            fix="Leave out --against, --pause, --no-spawn and --concurrency, or --machine.",
+        )
+    repeats = repeats or (1 if tables else _REPEATS)
+    settings = Settings(tokens, repeats, temperature, seed, concurrency, pause, bool(tables))
     prompts = measuring.prompts_of(file, slices, limit)
     key = _key(against_key) if against_key else ""
     others = [arms.against(url, key) for url in dict.fromkeys(against)]
     if output:
         _make(output)
-    client = measuring.reach(spawn=not no_spawn)
+    asked = _Asked(prompts, model, settings, names, others, bound)
+    if tables:
+        _bench_on_paper(asked, tables, output, as_json=as_json)
+    else:
+        results = _measured(measuring.reach(spawn=not no_spawn), asked)
+        _publish(results, output, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be measured, wherever."""
+
+    prompts: Sequence[Prompt]
+    model: str | None
+    settings: Settings
+    names: Sequence[str]
+    others: Sequence[Arm]
+    bound: bool
+
+
+def _measured(client: Client, asked: _Asked, table: Machine | None = None) -> Results:
+    prompts, settings = asked.prompts, asked.settings
     with measuring.progress_bar("loading") as tell:
-        found = readiness.loaded(client, model)
-        compared = [*arms.chosen(arms.own(client, found), names), *others]
+        found = readiness.loaded(client, asked.model)
+        compared = [*arms.chosen(arms.own(client, found), asked.names), *asked.others]
         tell(0, "warming up")
         readiness.warm(compared, settings)
         found = readiness.settled(client, found["name"])
     began = datetime.now(UTC)
-    with measuring.progress_bar("bench", len(prompts) * len(compared) * repeats) as tell:
+    with measuring.progress_bar("bench", len(prompts) * len(compared) * settings.repeats) as tell:
         batches, skipped = measure.measure(compared, prompts, settings, tell)
     replays: list[Replay] = []
-    if bound and not temperature and concurrency == 1:
+    if asked.bound and not settings.temperature and settings.concurrency == 1:
         with measuring.progress_bar("replay", len(prompts)) as tell:
             replays = hindsight.replays(compared, prompts, _first_texts(batches), tell)
-    results = Results(
+    return Results(
         version=client.status()["version"],
         created=began.strftime("%Y-%m-%d %H:%M UTC"),
         machine=readiness.machine(),
@@ -122,8 +165,27 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
         batches=batches,
         skipped=skipped,
         replays=replays,
+        table=table,
     )
-    _publish(results, output, as_json=as_json)
+
+
+def _bench_on_paper(
+    asked: _Asked, tables: Sequence[tuple[Path, Machine]], output: Path | None, *, as_json: bool
+) -> None:
+    """One machine after the other, each by a daemon of its own that has learned nothing yet."""
+    user = config.load(paths.config_file())
+    found: list[tuple[Results, Summary]] = []
+    for path, table in tables:
+        place = output / path.stem if output and len(tables) > 1 else output
+        if place:
+            _make(place)
+        with Home(bench_tables.config(path, user)) as home:
+            home.localspec("start")
+            results = _measured(home.client, asked, table)
+        found.append((results, _publish(results, place, as_json=as_json)))
+    if len(found) > 1 and not as_json:
+        for arm in found[0][0].arms[1:]:
+            measuring.show(report.machines(found, arm))
 
 
 def _key(variable: str) -> str:
@@ -158,7 +220,7 @@ def _measure_host(*, as_json: bool) -> None:
         measuring.show(table)
 
 
-def _publish(results: Results, output: Path | None, *, as_json: bool) -> None:
+def _publish(results: Results, output: Path | None, *, as_json: bool) -> Summary:
     if not results.answers(arms.PLAIN):
         raise RequestError(
             "No prompt was taken by every server: "
@@ -177,6 +239,7 @@ def _publish(results: Results, output: Path | None, *, as_json: bool) -> None:
             measuring.show(table)
     if output:
         click.echo(f"written: {output / 'report.html'}", err=True)
+    return summary
 
 
 def _make(directory: Path) -> None:

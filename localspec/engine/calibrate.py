@@ -86,14 +86,14 @@ class Forward(NamedTuple):
     looks: int
 
 
-class Place(NamedTuple):
+class Behind(NamedTuple):
     """Where to measure: behind the tokens that an idle slot holds, which stay."""
 
     slot: int
     held: int
 
 
-def changes(target: Backend, place: Place, clock: Callable[[], float]) -> list[float]:
+def changes(target: Backend, place: Behind, clock: Callable[[], float]) -> list[float]:
     """Seconds that the first and the second forward of a row count take more than a third one."""
     extra: list[list[float]] = [[] for _ in range(STEADY)]
     for _ in range(REPEATS):
@@ -108,7 +108,7 @@ def changes(target: Backend, place: Place, clock: Callable[[], float]) -> list[f
 def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is told
     target: Backend,
     row_counts: Sequence[int],
-    where: Callable[[], Place],
+    where: Callable[[], Behind],
     measured: Callable[[int, float, int], float],
     clock: Callable[[], float],
     warm: int,
@@ -159,31 +159,31 @@ def far_measurements(
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
         if reading > 0:
-            forward = _forward(target, Place(slot, held), reading, clock, keep=True)
+            forward = _forward(target, Behind(slot, held), reading, clock, keep=True)
             held += reading
             yield forward
             continue
         rows = wanted.pop(0)
         if held + rows > target.context:
             break
-        for place in (Place(slot, held), *_near(engine, slot)):
+        for place in (Behind(slot, held), *_near(engine, slot)):
             for _ in range(warm):
                 _forward(target, place, rows, clock)
             yield _forward(target, place, rows, clock)
     target.truncate(slot, engine.kept(slot))
 
 
-def _near(engine: Engine, far: int) -> list[Place]:
+def _near(engine: Engine, far: int) -> list[Behind]:
     """The idle place with the least before it, if that is little and not in the slot `far`."""
     places = [
-        Place(slot, engine.kept(slot)) for slot in range(engine.target.n_slots) if slot != far
+        Behind(slot, engine.kept(slot)) for slot in range(engine.target.n_slots) if slot != far
     ]
     least = min(places, key=lambda place: place.held, default=None)
     return [least] if least is not None and least.held < _READ_TOKENS else []
 
 
 def _forward(
-    target: Backend, place: Place, rows: int, clock: Callable[[], float], *, keep: bool = False
+    target: Backend, place: Behind, rows: int, clock: Callable[[], float], *, keep: bool = False
 ) -> Forward:
     """One forward behind what the slot holds; forgotten again unless it is to `keep`."""
     slot, held = place

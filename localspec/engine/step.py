@@ -96,7 +96,7 @@ class Engine:
         self._ends = ends
         self._shape = shape
         self._limits = limits
-        self._clock = clock
+        self.clock = clock
         self._sessions: list[Session] = []
         self._prefill_row_seconds = 0.0
         self._before = self._alike = 0
@@ -147,7 +147,7 @@ class Engine:
             cached=shared,
             cached_tokens=shared,
             sampler=sampler,
-            meter=Meter(admitted_at=self._clock()),
+            meter=Meter(admitted_at=self.clock()),
         )
         if request.route == SPECULATING:
             self._drafting.open(session)
@@ -256,7 +256,7 @@ class Engine:
         if not self._sessions:
             return []
         self.steps += 1
-        began = self._clock()
+        began = self.clock()
         chunk = self._chunk_rows()
         waiting = sum(session.tail for session in self._sessions if not session.decoding)
         proposals = self._drafting.propose(
@@ -279,13 +279,13 @@ class Engine:
         ]
         padding = self._padding(rows) if waiting == 0 else []
         self._forwards(len(rows) + len(padding))
-        before = self._clock()
+        before = self.clock()
         logits = self.target.decode(rows + padding)
         if padding:
             self.target.truncate(padding[0].slot, padding[0].position)
-        after = self._clock()
+        after = self.clock()
         verdicts = self._judge(shares, drafts, logits)
-        ended = self._clock()
+        ended = self.clock()
         self._account(proposals, shares, verdicts, (began, before, after, ended))
         return [advance for advance, _ in verdicts.values()]
 

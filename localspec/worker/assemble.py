@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.engine import calibrate
-from localspec.engine.calibrate import Place
+from localspec.engine.calibrate import Behind
 from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
@@ -93,7 +92,7 @@ class Loaded:
             self._unmeasured = next(self._measuring, self) is None
             if self._unmeasured:
                 return True
-        if self._prefill.advance(now):
+        if self._prefill.advance(self.engine.clock()):
             return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
@@ -113,27 +112,38 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
     with ExitStack() as parts:
         loader = Loader(command, on_progress, parts)
         target = loader.target()
+        place = loader.place
+        priced = place.context(target, "target")
         profile = Profile.open(
-            loader.files, command.config.engine, loader.build, command.safe_kernels
+            loader.files,
+            command.config.engine,
+            loader.build,
+            command.safe_kernels,
+            command.machine,
         )
         fresh = profile.shape is None
         if profile.shape is None:
-            profile.shape = loader.probe(target, profile.costs)
+            profile.shape = loader.probe(target, priced, profile.costs)
             profile.save()  # probing takes long; a worker killed early must not do it again
         shape = profile.shape
         sources, off = loader.drafters(target, shape)
         for name, drafter in sources.items():
             if not drafter.free and loader.size_ratio:
                 profile.costs.expect_draft(name, loader.size_ratio)
+        controller = Controller(profile.costs, profile.acceptance, multiple=shape.multiple)
         engine = Engine(
-            target,
+            priced,
             sources,
-            Controller(profile.costs, profile.acceptance, multiple=shape.multiple),
+            place.policy(controller),
             ends=target.model.eog,
             shape=shape,
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
-            clock=time.monotonic,
+            clock=place.clock,
         )
+        measuring = _measuring(profile.costs, engine, fresh=fresh)
+        if command.machine:  # nothing may depend on when a first request comes
+            for _ in measuring:
+                on_progress("probe", 1.0)
         return Loaded(
             ready=loader.ready(target, engine, shape, off),
             model=target.model,
@@ -142,7 +152,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
-            _measuring=_measuring(profile.costs, engine, fresh=fresh),
+            _measuring=measuring,
             _prefill=IdlePrefill(engine),
         )
 
@@ -152,11 +162,11 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
 
     Of a `fresh` profile nothing is known well. What an idle slot remembers stays there.
     """
-    target, clock = engine.target, time.perf_counter
+    target, clock = engine.target, engine.clock
     slot = target.n_slots - 1
 
-    def where() -> Place:
-        return Place(slot, min(engine.kept(slot), target.context - max(POINTS)))
+    def where() -> Behind:
+        return Behind(slot, min(engine.kept(slot), target.context - max(POINTS)))
 
     if fresh:
         for alike, seconds in enumerate(calibrate.changes(target, where(), clock)):

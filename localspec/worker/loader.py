@@ -15,10 +15,11 @@ from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
 from localspec.engine import calibrate, exactness
 from localspec.engine.exactness import Shape
+from localspec.engine.paper import Here, OnPaper, Place
 from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
-from localspec.types import Drafter, Row
+from localspec.types import Backend, Drafter, Row
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
@@ -45,6 +46,7 @@ class Loader:
         self._config = command.config
         self._on_progress = on_progress
         self._parts = parts
+        self.place: Place = OnPaper(command.machine) if command.machine else Here()
         self._devices: list[DeviceMemory] = []
         self.pair_fits = True
         self._began = time.monotonic()
@@ -67,13 +69,13 @@ class Loader:
         model = self._model("target", self.files[0], self._config.engine.target)
         return self._context("target", model, self._config.engine.target)
 
-    def probe(self, target: Context, costs: Costs) -> Shape:
+    def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
         """What this build's kernels allow; some seconds for a large model, kept in the profile.
 
         Its forwards are the first that is known of the costs.
         """
         self._on_progress("probe", 0.0)
-        timed = calibrate.Timed(target, costs.measured, time.perf_counter)
+        timed = calibrate.Timed(priced, costs.measured, self.place.clock)
         kind = exactness.strict if self._config.engine.exactness == "strict" else exactness.standard
         shape = kind(timed, can_roll_back=target.can_roll_back())
         self._on_progress("probe", 1.0)
@@ -103,7 +105,7 @@ class Loader:
             self._parts.callback(sources[kind].close)
         return sources, why
 
-    def _draft(self, target: Context) -> tuple[Context | None, str | None]:
+    def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
         """The draft's context; None without one, with the reason if there is a draft to blame."""
         if len(self.files) < 2:  # noqa: PLR2004 - target and draft
             return None, None
@@ -116,7 +118,7 @@ class Loader:
         context = self._context("draft", model, stepping, streams=alone)
         if not context.can_roll_back():
             return None, "The draft's memory cannot forget rejected tokens."
-        return context, None
+        return self.place.context(context, "draft"), None
 
     def _model(self, stage: str, file: Path, placement: Placement) -> Model:
         from localspec.engine.model import Model  # noqa: PLC0415 - see `assemble.load`

@@ -125,7 +125,7 @@ class Service:
 
     def _take(self, request: Generate | Replay) -> None:
         """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
-        arrived_at = self._clock()
+        arrived_at = self._engine.clock()
         try:
             self._queue(request, arrived_at)
         except LocalSpecError as error:

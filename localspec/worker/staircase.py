@@ -1,7 +1,9 @@
 """What a forward costs by its rows: `python -m localspec.worker.staircase MODEL`.
 
-The model is measured alone, through the same `Context` that serves requests: forwards of each row
-count behind a context of so many tokens, interleaved, until they agree. Native code may die on a
+The model is measured alone, through the same `Context` that serves requests: some forwards of one
+row count in a row behind a context of so many tokens, then some of the next, until those that
+agree in rows agree in time. The first and the second of each are told apart, because a device that
+keeps a graph for one row count has to build it anew for another. Native code may die on a
 strange file, so it does that here, alone. Standard output carries one JSON object, the `Measured`
 of `bench/staircase.py`.
 """
@@ -14,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +36,8 @@ _SPREAD = 0.03
 """Row counts are measured again until the middle half of each lies within 3 % of its median."""
 _PATIENCE = 4
 """Times the wanted repeats after which a noisy machine is believed."""
+_STEADY = 3
+"""Forwards of one row count in a row after the first two: these only are steady."""
 
 
 def main() -> int:
@@ -109,30 +114,51 @@ def _memory(model: Model, context: Context) -> dict[str, int]:
 
 
 def _curve(context: Context, cells: int, counts: Sequence[int], repeats: int) -> dict[str, Any]:
-    """Forwards of each row count behind `cells` tokens, and how fast those were read."""
+    """Forwards of each row count behind `cells` tokens, and how fast those were read.
+
+    Where only one row count is asked for, nothing but its first forward is after another one.
+    """
     _read(context, cells)  # the first time, kernels and memory are set up
     reading = _read(context, cells)
-    spans: dict[int, list[float]] = {count: [] for count in counts}
+    spans = {count: _Spans() for count in counts}
     for repeat in range(1 + repeats * _PATIENCE):
         for count in counts:
-            seconds = _forward(context, cells, count)
+            visit = [_forward(context, cells, count) for _ in range(2 + _STEADY)]
             if repeat:  # the first of each kind warms up
-                spans[count].append(seconds)
-        if repeat >= repeats and max(map(_spread, spans.values())) <= _SPREAD:
+                spans[count].take(visit)
+        if repeat >= repeats and max(_spread(span.steady) for span in spans.values()) <= _SPREAD:
             break
     return {
         "cells": cells,
         "prefill_tokens_per_second": cells / reading,
-        "stairs": [
-            {
-                "rows": count,
-                "median_ms": 1000 * statistics.median(spans[count]),
-                "least_ms": 1000 * min(spans[count]),
-                "spread": _spread(spans[count]),
-            }
-            for count in counts
-        ],
+        "stairs": [spans[count].stair(count) for count in counts],
     }
+
+
+@dataclass
+class _Spans:
+    """Seconds of the forwards of one row count: after another one, the second, and all further."""
+
+    changed: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
+    steady: list[float] = field(default_factory=list)
+
+    def take(self, visit: Sequence[float]) -> None:
+        """Some forwards in a row, the first after another row count."""
+        self.changed.append(visit[0])
+        self.second.append(visit[1])
+        self.steady += visit[2:]
+
+    def stair(self, rows: int) -> dict[str, float]:
+        """As a `Stair` has it."""
+        return {
+            "rows": rows,
+            "median_ms": 1000 * statistics.median(self.steady),
+            "least_ms": 1000 * min(self.steady),
+            "spread": _spread(self.steady),
+            "changed_ms": 1000 * statistics.median(self.changed),
+            "second_ms": 1000 * statistics.median(self.second),
+        }
 
 
 def _read(context: Context, cells: int) -> float:

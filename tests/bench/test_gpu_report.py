@@ -10,8 +10,10 @@ from pathlib import Path
 
 import tiny
 
-from localspec.bench import gpu
+from localspec import machine
+from localspec.bench import gpu, staircase
 from localspec.bench.gpu import Run
+from localspec.bench.staircase import Curve, Measured, Stair
 
 
 def report(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -51,9 +53,16 @@ def test_one_run_measures_pair_and_shapes_and_writes_the_report(tmp_path: Path) 
         "#### Cost of one forward by rows, relative to one row",
         "#### Cost of one drafted token",
         "#### Decode speed as a ratio to plain",
+        "#### Milliseconds of a forward by the forwards before it",
     ):
         assert heading in said
-    assert {path.name for path in output.iterdir()} == {"report.json", "report.md", "pair"}
+    tables = {"machine.toml", "machine-tiny.toml"}
+    assert {path.name for path in output.iterdir()} == tables | {"report.json", "report.md", "pair"}
+    for name in tables:
+        found = machine.read(output / name)
+        assert found.target.forward_ms(1, 2) > 0
+        assert "make bench-gpu" in found.source
+        assert found.host.round_ms > 0
 
 
 def test_without_a_gpu_it_says_so_and_measures_nothing(tmp_path: Path) -> None:
@@ -70,3 +79,17 @@ def test_what_could_not_be_measured_is_in_the_report() -> None:
     run = Run(created="today", machine="this one", device="some GPU")
     run.failed["shape 32b"] = "it needs more memory"
     assert "* not measured: shape 32b (it needs more memory)" in gpu.markdown(run)
+
+
+def test_a_measured_staircase_becomes_the_prices_of_a_table() -> None:
+    """Changes are what comes on top of steady forwards; behind more tokens they take longer."""
+    near = Curve(
+        100, 2000.0, [Stair(1, 2.0, 1.9, 0.0, 5.0, 3.0), Stair(4, 4.0, 4.0, 0.0, 3.9, 4.0)]
+    )
+    far = Curve(
+        1100, 1000.0, [Stair(1, 3.0, 3.0, 0.0, 6.0, 4.0), Stair(4, 6.0, 6.0, 0.0, 6.0, 6.0)]
+    )
+    found = staircase.forwards(Measured("build", 1, 1, {}, [near, far]))
+    assert [found.forward_ms(1, alike, 100) for alike in (0, 1, 2)] == [5.0, 3.0, 2.0]
+    assert [found.forward_ms(4, alike, 1100) for alike in (0, 1, 2)] == [6.0, 6.0, 6.0]
+    assert found.forward_ms(14, 2, 100) == 4.0 + 10.0

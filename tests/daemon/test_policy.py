@@ -35,6 +35,14 @@ def ready_watchdog() -> Watchdog:
     return watchdog
 
 
+def test_costs_of_another_machine_shorten_no_patience() -> None:
+    """Forwards are computed here, however fast a table says that they are."""
+    watchdog = Watchdog(prefill_rows=512, timed_here=False)
+    watchdog.loading(ready=True)
+    watchdog.heard(beat(0, cost_ms_by_rows={1: 0.01}))
+    assert watchdog.patience_seconds == UNMEASURED_PATIENCE_SECONDS
+
+
 def test_restarts_wait_0_1_2_4_and_at_most_60_seconds() -> None:
     """The delay doubles within a streak of crashes and has a ceiling."""
     history = CrashHistory()

@@ -35,6 +35,26 @@ def test_a_changed_configuration_takes_effect_and_a_broken_one_does_not(
     asyncio.run(scene())
 
 
+def test_a_machine_with_holes_is_told_before_anything_is_loaded(house: Any, daemon: Any) -> None:
+    """In the answer to the request that would have loaded; a whole table is taken."""
+    table = house.root / "table.toml"
+    table.write_text('name = "n"\nsource = "s"\ntarget = { steady_ms = {} }\n')
+    house.configure(engine={"machine": str(table)})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("say hi")
+            assert (status, answer["error"]["code"]) == (400, "config_error")
+            assert str(table) in answer["error"]["message"]
+            assert it.server.supervisor.pool.models == {}
+            steady = "{ steady_ms = { 1 = 2.0 } }"
+            table.write_text(f'name = "n"\nsource = "s"\ntarget = {steady}\ndraft = {steady}\n')
+            assert (await it.ask("say hi"))[0] == 200
+            assert it.model().load.machine.name == "n"
+
+    asyncio.run(scene())
+
+
 def test_sighup_reloads_at_once(house: Any, daemon: Any) -> None:
     """Also when the file looks unchanged: a failed model may be tried again."""
     house.add("doomed")

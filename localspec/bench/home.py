@@ -1,0 +1,70 @@
+"""A home of its own for a measurement: a daemon that is not the user's and has learned nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from localspec import paths, toml
+from localspec.client import Client
+from localspec.config import Config
+from localspec.errors import EngineError
+
+
+class Home:
+    """A temporary directory with a configuration, where commands find everything but the models.
+
+    Use in `with`: at its end the daemon that some command has started is stopped, and what it
+    learned is gone.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __enter__(self) -> Self:
+        self._root = Path(tempfile.mkdtemp(prefix="localspec-"))  # a socket's path must be short
+        config = self._root / "config.toml"
+        settings = msgspec.to_builtins(self._config, str_keys=True)
+        config.write_text(toml.write(settings), encoding="utf-8")
+        self._environment = os.environ | {
+            "LOCALSPEC_CONFIG": str(config),
+            "LOCALSPEC_MODELS": str(paths.models_dir()),
+            "XDG_STATE_HOME": str(self._root / "state"),
+            "XDG_CACHE_HOME": str(self._root / "cache"),
+            "XDG_RUNTIME_DIR": str(self._root),
+        }
+        self._environment.pop("LOCALSPEC_HOST", None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.localspec("stop")
+        finally:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    @property
+    def client(self) -> Client:
+        """A client of the daemon here, which `localspec start` starts."""
+        return Client(self._root / paths.APP / paths.socket_path().name)
+
+    def localspec(self, *arguments: str) -> None:
+        """One command; its progress is shown. Raises EngineError with its exit code."""
+        command = [sys.executable, "-P", "-m", "localspec.cli.main", *arguments]
+        done = subprocess.run(  # noqa: S603 — our own
+            command, env=self._environment, stdout=subprocess.DEVNULL, check=False
+        )
+        if done.returncode:
+            raise EngineError(f"`localspec {arguments[0]}` ended with {done.returncode}.")

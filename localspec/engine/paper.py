@@ -1,0 +1,129 @@
+"""A machine on paper: forwards are computed here and take as long as its table says.
+
+Whoever asks `clock` what time it is hears only what was charged. So everything that learns from
+times learns the machine of the table, and the same requests in the same order take the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.machine import History, Host, Machine
+from localspec.types import Backend, Draft, Floats, Row
+
+
+class Clock:
+    """Seconds that pass when they are charged, and at no other time."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since the beginning."""
+        return self._now
+
+    def charge(self, ms: float) -> None:
+        """So many milliseconds have passed."""
+        self._now += ms / 1000
+
+
+class Priced:
+    """A `Backend` whose forwards are charged; target and draft each have their own history."""
+
+    def __init__(self, backend: Backend, history: History, clock: Clock) -> None:
+        self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
+        self.context, self.max_rows = backend.context, backend.max_rows
+        self._backend, self._history, self._clock = backend, history, clock
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """As the backend does. Raises what it raises; that takes no time."""
+        logits = self._backend.decode(rows)
+        behind = sum(row.position for row in rows) / len(rows)
+        self._clock.charge(self._history.charge_ms(len(rows), behind))
+        return logits
+
+    def truncate(self, slot: int, length: int) -> None:
+        """As the backend does, for nothing."""
+        self._backend.truncate(slot, length)
+
+
+class Hosted:
+    """A policy whose rounds are charged for what the host does in them besides forwards.
+
+    That falls between the decision what to verify and the forward, where no other meter runs.
+    """
+
+    def __init__(self, policy: Policy, host: Host, clock: Clock) -> None:
+        self._policy, self._host, self._clock = policy, host, clock
+
+    def open_session(self) -> Memory | None:
+        """As the policy does."""
+        return self._policy.open_session()
+
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        """As the policy does."""
+        return self._policy.plan(views, other_rows, before)
+
+    def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
+        """As the policy does; the last word on what a round verifies."""
+        cuts = self._policy.cut(views, drafts, other_rows)
+        if views:
+            self._clock.charge(self._host.work_ms(len(views) + sum(cuts)))
+        return cuts
+
+    def padded(self, rows: int) -> int:
+        """As the policy does."""
+        return self._policy.padded(rows)
+
+    def observe(self, round_: Round) -> None:
+        """As the policy does."""
+        self._policy.observe(round_)
+
+
+class Place(Protocol):
+    """Where forwards take their time: on this machine, or on paper."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds, monotonic: of everything that is measured or learned."""
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The backend as it is there."""
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy as it is there."""
+
+
+class Here:
+    """This machine: everything takes the time that it takes."""
+
+    clock = staticmethod(time.monotonic)
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The backend itself."""
+        del role
+        return backend
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy itself."""
+        return policy
+
+
+class OnPaper:
+    """The machine of a table, from the moment at which nothing has happened on it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.clock = Clock()
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The backend with the prices of its role."""
+        forwards = self._machine.target if role == "target" else self._machine.draft
+        return Priced(backend, History(forwards), self.clock)
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy with the host's time in its rounds."""
+        return Hosted(policy, self._machine.host, self.clock)

@@ -1,0 +1,168 @@
+"""Machines on paper: what forwards cost on a machine that need not be here.
+
+A table tells, of target and draft, what a forward takes by its rows where the forward before had
+as many, and what it takes more right after another row count. From it anybody can see what a pair
+would do on a machine before buying it.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from localspec.errors import ConfigError
+
+Curve: TypeAlias = float | dict[int, float]
+"""Milliseconds: the same for every row count, or by row count with straight lines between."""
+
+MAX_ROWS, MAX_MS = 1 << 16, 1e6
+
+_EXAMPLE = "A table is [target] and [draft], each with steady_ms = { 1 = 1.84, 8 = 3.73 }."
+
+
+class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What forwards of one model cost, in milliseconds.
+
+    `steady_ms` is a forward by its rows where the two before it had as many rows; one row is always
+    listed. `change_ms` comes on top of the first forward after another row count, `settle_ms` on
+    top of the second. `look_ms` is what every token adds that lies before the rows. Beyond the
+    last row count listed a row costs `read_row_ms`, by default what the last ones did.
+    """
+
+    steady_ms: dict[int, float]
+    change_ms: Curve = 0.0
+    settle_ms: Curve = 0.0
+    look_ms: Curve = 0.0
+    read_row_ms: float | None = None
+
+    def forward_ms(self, rows: int, alike: int, behind: float = 0.0) -> float:
+        """One forward of `rows` rows, behind so many tokens on average.
+
+        `alike` counts the forwards right before it that had as many rows.
+        """
+        extra = (self.change_ms, self.settle_ms)[alike] if alike < 2 else 0.0  # noqa: PLR2004
+        return self._steady_ms(rows) + _at(extra, rows) + behind * _at(self.look_ms, rows)
+
+    def _steady_ms(self, rows: int) -> float:
+        last = max(self.steady_ms)
+        if rows <= last:
+            return _at(self.steady_ms, rows)
+        slope = self.read_row_ms
+        if slope is None:
+            before = max((count for count in self.steady_ms if count < last), default=0)
+            rise = self.steady_ms[last] - self.steady_ms.get(before, 0.0)
+            slope = max(0.0, rise / (last - before))
+        return self.steady_ms[last] + (rows - last) * slope
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of a round that is no forward: of a plain round, and of each verified row beyond one."""
+
+    round_ms: float = 0.0
+    row_ms: float = 0.0
+
+    def work_ms(self, rows: int) -> float:
+        """In a round that verifies what so many rows say."""
+        return self.round_ms + (rows - 1) * self.row_ms
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One machine with one pair of models on it. `source` says where the figures are from."""
+
+    name: str
+    source: str
+    target: Forwards
+    draft: Forwards
+    host: Host = Host()
+
+
+class History:
+    """The forwards of one context so far, as far as they decide the price of the next.
+
+    The graph that a device keeps is for one row count: another one has to be built anew.
+    """
+
+    def __init__(self, forwards: Forwards) -> None:
+        self._forwards = forwards
+        self._rows = self._alike = 0
+
+    def charge_ms(self, rows: int, behind: float = 0.0) -> float:
+        """Milliseconds of the next forward, which becomes the one before."""
+        self._alike = self._alike + 1 if rows == self._rows else 0
+        self._rows = rows
+        return self._forwards.forward_ms(rows, self._alike, behind)
+
+
+def read(path: Path) -> Machine:
+    """The machine of a file. Raises ConfigError, as `parse` does, and where there is no file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The machine table {path} cannot be read: {error}.") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, origin: str) -> Machine:
+    """The machine of a TOML text; `origin` names it in errors.
+
+    Raises:
+        ConfigError: it is no table of a machine, or one with holes.
+    """
+    try:
+        machine = msgspec.convert(tomllib.loads(text), Machine, str_keys=True)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin} is no table of a machine: {error}.", fix=_EXAMPLE) from error
+    for hole in _holes(machine):
+        raise ConfigError(f"{origin} has a hole: {hole}.", fix=_EXAMPLE)
+    return machine
+
+
+def _holes(machine: Machine) -> Iterator[str]:
+    """What is wrong with a table, in words."""
+    for role in ("target", "draft"):
+        forwards: Forwards = getattr(machine, role)
+        if 1 not in forwards.steady_ms:
+            yield f"{role}.steady_ms does not say what one row costs"
+        for field in ("steady_ms", "change_ms", "settle_ms", "look_ms", "read_row_ms"):
+            yield from _wrong(f"{role}.{field}", getattr(forwards, field))
+        if min(forwards.steady_ms.values()) == 0.0:
+            yield f"{role}.steady_ms says that a forward takes no time"
+    for field in ("round_ms", "row_ms"):
+        yield from _wrong(f"host.{field}", getattr(machine.host, field))
+
+
+def _wrong(name: str, curve: Any) -> Iterator[str]:
+    values = curve if isinstance(curve, dict) else {1: curve or 0.0}
+    if not values:
+        yield f"{name} is empty"
+    if list(values) != sorted(values):
+        yield f"the row counts of {name} do not ascend"
+    for rows, ms in values.items():
+        if not 1 <= rows <= MAX_ROWS:
+            yield f"{name} has {rows} rows, which is not from 1 to {MAX_ROWS}"
+        if not 0.0 <= ms <= MAX_MS or math.isnan(ms):
+            yield f"{name} says {ms} ms, which is not from 0 to {MAX_MS:g}"
+
+
+def _at(curve: Curve, rows: int) -> float:
+    """On the line between its neighbours; the nearest end's beyond them."""
+    if not isinstance(curve, dict):
+        return curve
+    counts = list(curve)
+    place = bisect_left(counts, rows)
+    if place == len(counts):
+        return curve[counts[-1]]
+    above = counts[place]
+    if above == rows or place == 0:
+        return curve[above]
+    below = counts[place - 1]
+    share = (rows - below) / (above - below)
+    return curve[below] + share * (curve[above] - curve[below])

@@ -1,0 +1,37 @@
+"""Values as TOML text: the standard library only reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def write(values: Mapping[str, Any]) -> str:
+    """The text from which `tomllib.loads` gives these values again.
+
+    Args:
+        values: Of strings, finite numbers, truth values, lists and tables; names are letters,
+            digits, "_" and "-". What is None is left out. A table at the top gets a heading, one
+            inside another a line.
+    """
+    tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    plain = {name: value for name, value in values.items() if name not in tables}
+    parts = [_lines(plain), *(f"[{name}]\n{_lines(inner)}" for name, inner in tables.items())]
+    return "\n".join(filter(None, parts))
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    return "".join(f"{pair}\n" for pair in _pairs(values))
+
+
+def _pairs(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_value(one)}" for name, one in values.items() if one is not None]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_pairs(value))} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,133 @@
+"""On paper the tokens are the same, and time is what the table says: no more, no less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from laws.house import PROMPTS, House, finish, output
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import Costs
+from localspec.drafters import load
+from localspec.engine.paper import OnPaper
+from localspec.engine.session import Session
+from localspec.engine.step import Engine, Limits
+from localspec.machine import Forwards, History, Host, Machine
+from localspec.types import Backend, Floats, Row, SamplingParams, SpeculationParams
+
+GREEDY = SamplingParams(temperature=0.0)
+MACHINE = Machine(
+    "m",
+    "made up",
+    Forwards({1: 5.0, 16: 9.0}, change_ms=2.0, settle_ms=0.5, look_ms=0.01),
+    Forwards({1: 0.5, 16: 1.0}, change_ms=0.25),
+    Host(0.3, 0.02),
+)
+
+
+@dataclass
+class Watched:
+    """The real backend; remembers what each forward had to be charged by."""
+
+    inner: Backend
+    seen: list[tuple[int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.n_vocab, self.n_slots = self.inner.n_vocab, self.inner.n_slots
+        self.context, self.max_rows = self.inner.context, self.inner.max_rows
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """As the backend does."""
+        self.seen.append((len(rows), sum(row.position for row in rows) / len(rows)))
+        return self.inner.decode(rows)
+
+    def truncate(self, slot: int, length: int) -> None:
+        """As the backend does."""
+        self.inner.truncate(slot, length)
+
+    def charged_ms(self, forwards: Forwards) -> float:
+        """What a table takes for all of it."""
+        history = History(forwards)
+        return sum(history.charge_ms(rows, behind) for rows, behind in self.seen)
+
+
+@dataclass
+class Run:
+    """One engine on paper, from the moment at which nothing has happened."""
+
+    house: House
+    place: OnPaper = field(default_factory=lambda: OnPaper(MACHINE))
+    sessions: list[Session] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.target, self.draft = Watched(self.house.memory), Watched(self.house.draft_memory)
+        model = self.house.target
+        offered = {"context": self.place.context(self.draft, "draft"), "piece": model.piece}
+        names = ("lookup", "model")
+        self.engine = Engine(
+            self.place.context(self.target, "target"),
+            {name: load(name, n_vocab=model.n_vocab, ends=model.eog, **offered) for name in names},
+            self.place.policy(
+                Controller(Costs(), Acceptance(), multiple=self.house.shape.multiple)
+            ),
+            ends=model.eog,
+            shape=self.house.shape,
+            limits=Limits(32, 16),
+            clock=self.place.clock,
+        )
+
+    def answer(self, mode: SpeculationParams) -> list[list[int]]:
+        """The tokens of every prompt, asked one after the other."""
+        requests = [
+            self.house.request(prompt, GREEDY, speculation=mode, client=str(number))
+            for number, prompt in enumerate(PROMPTS)
+        ]
+        found = [finish(self.engine, [request])[0] for request in requests]
+        self.sessions += found
+        return [output(session) for session in found]
+
+
+def test_the_clock_is_the_sum_of_what_the_table_charges(house: House) -> None:
+    """Of every forward of both models by its history, and of the host in every round."""
+    run = Run(house)
+    run.answer(SpeculationParams(mode="always"))
+    forwards_ms = run.target.charged_ms(MACHINE.target) + run.draft.charged_ms(MACHINE.draft)
+    rounds = sum(session.meter.rounds for session in run.sessions)
+    drafted = sum(session.meter.drafted for session in run.sessions)
+    host_ms = rounds * MACHINE.host.round_ms + drafted * MACHINE.host.row_ms
+    assert drafted > 0
+    assert run.draft.seen
+    assert 1000 * run.place.clock() == pytest.approx(forwards_ms + host_ms)
+
+
+def test_meters_share_that_time_out_and_nothing_is_left_over(house: House) -> None:
+    """Drafting, verifying and the host make the whole of an answer; no real time leaks in."""
+    run = Run(house)
+    run.answer(SpeculationParams(mode="always"))
+    for session in run.sessions:
+        meter = session.meter
+        whole = meter.last_token_at - meter.first_token_at
+        parts = meter.draft_seconds + meter.verify_seconds + meter.host_seconds
+        assert whole == pytest.approx(parts)
+        assert 1000 * meter.host_seconds == pytest.approx(
+            meter.rounds * MACHINE.host.round_ms + meter.drafted * MACHINE.host.row_ms
+        )
+
+
+def test_the_same_requests_take_the_same_time_and_say_the_same(house: House) -> None:
+    """Twice on a new machine: every token and every reading of the clock; and plain's tokens."""
+    first, again = Run(house), Run(house)
+    texts = first.answer(SpeculationParams())
+    assert again.answer(SpeculationParams()) == texts
+    assert [one.meter for one in again.sessions] == [one.meter for one in first.sessions]
+    assert again.place.clock() == first.place.clock()
+    assert Run(house).answer(SpeculationParams(mode="off")) == texts
+
+
+def test_a_clock_that_nothing_is_charged_to_stands_still() -> None:
+    """However often it is asked."""
+    clock = OnPaper(MACHINE).clock
+    assert {clock() for _ in range(100)} == {0.0}
