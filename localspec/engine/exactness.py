@@ -65,9 +65,9 @@ def strict(
 ) -> Shape:
     """The cheapest class of forwards that agree bit for bit. Leaves every slot empty.
 
-    Near lines are always probed, in every slot; farther ones while `patience` gives True. What
-    remains is for `farther`. Where no class is found, `bitwise` is False and speculation must stay
-    off.
+    Near lines are always probed, in every slot; farther ones while `patience` gives True, and those
+    at which a cheaper class failed. What remains is for `farther`. Where no class is found,
+    `bitwise` is False and speculation must stay off.
 
     Args:
         target: With empty slots and, in strict use, a KV stream for each.
@@ -79,18 +79,22 @@ def strict(
         return Shape(1, target.max_rows, can_roll_back=False, detail=detail)
     probe = Probe(target)
     best: Shape | None = None
+    failed = 0
     try:
         for tried in candidates():
             found = _near(probe, tried)
-            while found is not None and (line := next_line(found, target.context)) and patience():
-                *_, farther_found = (None, *_line(probe, found, line, _far_slots(target)))
-                if farther_found is None:
+            while found and (line := next_line(found, target.context)):
+                if line > failed and not patience():
+                    return found
+                *_, reached = (None, *_line(probe, found, line, _far_slots(target)))
+                if reached is None:
+                    failed = max(failed, line)
                     break
-                found = farther_found
-            if found is not None and (best is None or found.cells > best.cells):
+                found = reached
+            if found and found.cells == EVERYWHERE:
+                return found
+            if found and (best is None or found.cells > best.cells):
                 best = found
-            if best is not None and (best.cells == EVERYWHERE or not patience()):
-                break
         return best or _no_class(probe)
     finally:
         probe.close()

@@ -69,8 +69,8 @@ class Engine:
         drafters: Sources of drafts by name; a session opens those that its request allows.
         controller: Decides source and depth each round, and learns from every round.
         ends: The target's end-of-generation tokens.
-        shape: Forwards whose logits agree (`engine/exactness.py`). While nothing is decoded, one of
-            the same class that reaches farther may take its place.
+        shape: Forwards whose logits agree (`engine/exactness.py`). Between steps one of the same
+            class that reaches farther may take its place.
         limits: Bounds of a step.
         clock: Seconds, monotonic.
     """
@@ -89,6 +89,7 @@ class Engine:
         self.target = apart(target) if shape.alone else target
         self.shape = shape
         self.steps = 0
+        self.seated = 0
         self._drafting = Drafting(
             drafters,
             controller,
@@ -191,6 +192,7 @@ class Engine:
             shared = 0
         self.target.truncate(index, shared)
         self._slots[index].busy = True
+        self.seated += 1
         return index, shared
 
     def leave(self, slot: int, client: str, held: list[Token]) -> None:

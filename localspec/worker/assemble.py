@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
-from localspec.engine import calibrate, exactness
+from localspec.engine import calibrate
 from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
@@ -22,6 +21,7 @@ from localspec.protocol import Load, Ready
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress
 from localspec.worker.profile import Profile
+from localspec.worker.reach import Reach
 from localspec.worker.router import Router
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Loaded:
     _parts: ExitStack
     _measuring: Iterator[None]
     _prefill: IdlePrefill
+    reach: Reach
     _unmeasured: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
@@ -95,7 +96,7 @@ class Loaded:
             self._unmeasured = next(self._measuring, self) is None
             if self._unmeasured:
                 return True
-        if self._prefill.advance(now):
+        if self._prefill.advance(now) or self.reach.advance():
             return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
@@ -144,10 +145,9 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
-            _measuring=chain(
-                _measuring(profile.costs, engine, fresh=fresh), _probing(profile, engine)
-            ),
+            _measuring=_measuring(profile.costs, engine, fresh=fresh),
             _prefill=IdlePrefill(engine),
+            reach=Reach(engine, profile),
         )
 
 
@@ -175,24 +175,3 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
                     yield
             except EngineError:
                 _log.exception("drafter %s failed while it was measured", drafter.name)
-
-
-def _probing(profile: Profile, engine: Engine) -> Iterator[None]:
-    """Probe the class of forwards farther than the load had time for: a forward for each `next`.
-
-    In the last slot, and in others that are empty. A step of the engine may take them: then anew.
-    """
-    target = engine.target
-    last = target.n_slots - 1
-    while line := exactness.next_line(engine.shape, target.context):
-        steps, reached = engine.steps, engine.shape.cells
-        empty = [slot for slot in range(last) if not engine.remembers(slot)]
-        for found in exactness.farther(target, engine.shape, line, [last, *empty]):
-            yield
-            if engine.steps != steps:
-                break
-            if found is not None:
-                engine.shape = profile.shape = found
-                profile.save()
-        if engine.steps == steps and engine.shape.cells == reached:
-            return

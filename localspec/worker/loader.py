@@ -93,7 +93,7 @@ class Loader:
         if not shape.can_roll_back:
             return {}, "This model's memory cannot forget rejected tokens."
         if self._config.engine.exactness == "strict" and not shape.bitwise:
-            return {}, "No class of batch sizes agrees bit for bit on this build."
+            return {}, "No class of forwards agrees bit for bit on this device."
         sources: dict[str, Drafter] = {}
         why: str | None = None
         model = target.model

@@ -125,6 +125,14 @@ def test_far_lines_wait_until_there_is_time_and_then_limit_what_is_claimed() -> 
     assert told(probed(quirk)) == (16, 16, 256, True)  # with time at load another class is found
 
 
+def test_where_a_class_failed_another_has_to_pass_before_the_load_goes_on() -> None:
+    """Patience for the one line that fails: its successor is tried up to there all the same."""
+    shape = probed(lambda seen: seen.rows if seen.end > 1024 else 0, lines=1, context=8192)
+
+    assert told(shape) == (16, 16, 256, True)
+    assert shape.cells == 1024
+
+
 @pytest.mark.parametrize("context", [64, 103, 104, 300, 552, 700, 1024, 2000, 8192])
 def test_every_context_is_probed_to_its_last_border(context: int) -> None:
     """Nothing is claimed for a context that is too short to try anything."""
