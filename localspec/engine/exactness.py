@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from localspec.control import scheduler
-from localspec.engine.probe import REACH, Probe, Stand, Trial, shared, sizes, window
+from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, Trial, shared, sizes, window
 from localspec.types import Backend, Floats, Row, Token
 
 BORDER = 256
@@ -167,14 +167,15 @@ def _near(probe: Probe, tried: Shape) -> Shape | None:
     lines = [line for line in (*NEAR_LINES, FIRST_LINE) if line + REACH <= context]
     probe.forget()
     for index, line in enumerate(lines):
-        # The first slot at the farthest of them, while the others stand nearer; then all together.
-        mine = slots[:1] if line == NEAR_LINES[0] else slots
+        # All slots read up to the first border; farther, and before it, one stands for them.
+        mine = slots if line == min(BORDER, lines[0]) else slots[:1]
         first, *others = slots
-        beside = zip(others, itertools.cycle(lines[index + 1 :]), strict=False)
+        nearer = lines if len(lines) == 1 else lines[index + 1 :]
+        beside = zip(others, itertools.cycle(nearer), strict=False)
         company = [Stand(*stand) for stand in beside] if not tried.alone else []
         tries = [window(tried, line, mine)]
         if index == 0 or line in NEAR_LINES:
-            tries.append(sizes(tried, line, mine))
+            tries.append(sizes(tried, line, mine, most=8 if index else READ_ROWS))
         if not (
             _agree(probe, tried, [Stand(slot, line) for slot in mine], tries)
             and _agree(probe, tried, company, [shared(tried, [Stand(first, line), *company])])

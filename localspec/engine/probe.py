@@ -156,8 +156,12 @@ def window(shape: Class, line: int, slots: Sequence[int]) -> Iterator[Trial]:
             start += count
 
 
-def sizes(shape: Class, line: int, slots: Sequence[int]) -> Iterator[Trial]:
+def sizes(
+    shape: Class, line: int, slots: Sequence[int], *, most: int = READ_ROWS
+) -> Iterator[Trial]:
     """Around a line whose window the slots hold: plain rows and every size, the slots in turn.
+
+    With more sizes than `most` it is every second one.
 
     It goes backwards, so that every forward finds the cells before it. Sizes end at the line, lie
     over it (where the class allows that) or begin where plain rows first see what is behind it.
@@ -165,7 +169,8 @@ def sizes(shape: Class, line: int, slots: Sequence[int]) -> Iterator[Trial]:
     multiple, turn = shape.multiple, line // (8 * READ_ROWS)
     plain = {line + _BEYOND // 2, line, line - 1, line - multiple, line - multiple + 1}
     wanted = [(start, 1) for start in plain]
-    for index, size in enumerate(range(multiple, shape.max_rows + 1, multiple), start=turn):
+    every = range(multiple, shape.max_rows + 1, multiple)
+    for index, size in enumerate(every[:: 2 if len(every) > most else 1], start=turn):
         starts = [
             start
             for start in (line - size, line - size // 2, line - multiple + 1)
