@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from engine.lawful import VOCABULARY, Lawful, Quirk, Seen, block, cuda, stream_k
@@ -86,10 +87,14 @@ def test_one_slot_that_differs_is_seen(slot: int, since: int) -> None:
     assert "not even single rows agree" in shape.detail
 
 
+def _is_in(slot: int, seen: Seen) -> bool:
+    return seen.slot == slot
+
+
 def test_a_short_context_is_probed_in_every_slot_and_shared() -> None:
     """Where there is one line only, slots stand at the same."""
     for slot in range(4):
-        assert not probed(lambda seen, slot=slot: seen.slot == slot, context=200).bitwise
+        assert not probed(partial(_is_in, slot), context=200).bitwise
     assert told(probed(lambda seen: seen.total != seen.rows, context=200)) == (1, 32, 0, True)
 
 
