@@ -288,6 +288,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     `routing` counts finished requests by the router's reason. `draft_ms` is what one drafted token
     costs of each source that is not free, `host_ms` the rest of a round. The `far` ones are those
     behind `far_tokens` tokens of text. `measuring`: costs are still to be measured, in pauses.
+    `exactness_detail` is what is known by now.
     """
 
     steps: int
@@ -306,6 +307,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     far_ms_by_rows: dict[int, float] = {}
     far_draft_ms: dict[str, float] = {}
     measuring: bool = False
+    exactness_detail: str = ""
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

@@ -155,6 +155,7 @@ def _of_worker(model: Model) -> dict[str, object]:
             "far_ms_by_rows": beat.far_ms_by_rows,
             "far_draft_ms": beat.far_draft_ms,
             "measuring": beat.measuring,
+            "exactness_detail": beat.exactness_detail or worker.ready.exactness_detail,
             "routing": beat.routing,
             "drafted": beat.drafted_total,
             "accepted": beat.accepted_total,

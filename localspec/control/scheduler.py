@@ -20,10 +20,14 @@ FIRST_CHUNK_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one session would like decoded: its undecoded `tail`, then `nodes` of a draft."""
+    """What one session would like decoded: its undecoded `tail`, then `nodes` of a draft.
+
+    `room` is how many rows of both may stand in one forward (`room` below).
+    """
 
     tail: int
     nodes: int = 0
+    room: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,20 @@ def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
     return min(most, max(MIN_CHUNK_ROWS, int(min(lasting, most))))
 
 
+def room(start: int, *, multiple: int, border: int) -> int:
+    """Rows from position `start` on that one forward may hold: 1 at least.
+
+    Where attention is split by how many cells a forward sees, rounded up to whole blocks of
+    `border` cells, a row's bits depend on the block in which its forward ends. Decoded plainly, the
+    row at p stands in a forward that ends at p + multiple. The last row that may join one from
+    `start` on is the last whose plain forward ends in the same block as that of the first; the
+    padded end of the whole lies between the two. `border` 0: attention knows no blocks.
+    """
+    if border == 0:
+        return 1 << 30
+    return _padded(start + multiple, border) - multiple - start + 1
+
+
 def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1) -> list[Share]:
     """Divide one decode of at most `max_rows` rows; one Share per need, in order.
 
@@ -69,7 +87,7 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
     chunk = min(chunk, free) // multiple * multiple
     for index, need in enumerate(needs):
         if need.tail > 1:
-            tails[index] = min(need.tail, chunk)
+            tails[index] = min(need.tail, chunk, need.room)
             taken = _padded(tails[index], multiple)
             chunk -= taken
             free -= taken
@@ -78,7 +96,7 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
         nodes = 0
         if tail == need.tail:
             within = _padded(tail, multiple) - tail
-            nodes = min(need.nodes, within + free // multiple * multiple)
+            nodes = min(need.nodes, within + free // multiple * multiple, need.room - tail)
             free -= _padded(tail + nodes, multiple) - _padded(tail, multiple)
         shares.append(Share(tail, nodes, _padded(tail + nodes, multiple) - tail - nodes))
     return shares

@@ -1,38 +1,48 @@
-"""Which row counts give bit-identical logits, and the shape of decodes that follows from it.
+"""Which forwards give bit-identical logits, and the shape of decodes that follows from it.
 
-A row's logits depend on how many rows share its forward: kernels differ by row count, and what they
-round differently the next layers amplify. Plain and speculative decoding then part at near-ties.
-In strict use every forward is built from multiples of one row count, within a class of sizes that
-was found to agree bit for bit, prefill included. Keys, values and logits are then a function of the
-tokens alone, whatever was drafted, shared, reused or chunked.
+A row's logits depend on the forward around it: kernels differ by row count, attention is split by
+how many cells a forward sees, and what they round differently the next layers amplify. Plain and
+speculative decoding then part at near-ties. In strict use every forward, prefill included, is of
+one class that was found to agree bit for bit. Keys, values and logits are then a function of the
+tokens alone, whatever was drafted, shared, reused or chunked. What is claimed is what was probed.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from localspec.control import scheduler
+from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, Trial, shared, sizes, window
 from localspec.types import Backend, Floats, Row, Token
 
-CONTEXTS = (48, 544)
-"""Prefix lengths to probe: attention takes another path for single rows from 512 positions on."""
+BORDER = 256
+"""Cells by which llama.cpp pads what attention sees (`llama_kv_cache::get_n_kv`)."""
+FIRST_LINE, NEAR_LINES = 64, (2 * BORDER, BORDER)
+"""Where rows are compared in any case. From 512 cells on, attention takes another path for single
+rows on a CPU."""
+EVERYWHERE = 1 << 30
+"""Cells of a class that was probed as far as the context goes."""
 
-SPAN = 48
-"""Tokens compared after each prefix: several forwards, so that keys and values are compared too."""
-
-MULTIPLES = (1, 2, 4, 8, 16)
-LARGEST = (32, 16)
+_MULTIPLES = (1, 2, 4, 8, 16)
+_CONTEXT, _SIZES = 48, (1, 2, 4, 8)
+"""Where and for which row counts `standard` tells how far logits differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How rows may be put into one forward.
 
-    Every session's rows are padded to a multiple of `multiple`; a forward has at most `max_rows`.
-    `bitwise` says that all such forwards agree bit for bit. `detail` says it to people.
+    multiple: Every session's rows are padded to a multiple of this.
+    max_rows: Most rows of a forward.
+    bitwise: All such forwards agree bit for bit.
+    detail: Says it to people.
+    border: The rows of a session stay in a block of so many cells (`scheduler.room`); 0: anywhere.
+    alone: A forward has rows of one session only.
+    cells: How far a context was probed; nothing is drafted behind it.
     """
 
     multiple: int = 1
@@ -40,38 +50,205 @@ class Shape:
     can_roll_back: bool = True
     bitwise: bool = False
     detail: str = "not probed"
+    border: int = 0
+    alone: bool = False
+    cells: int = EVERYWHERE
+
+    @property
+    def mixes(self) -> bool:
+        """Whether rows that nobody asked for may be added to a forward."""
+        return self.multiple == 1 and not self.border and not self.alone
+
+    def room(self, start: int) -> int:
+        """Rows of one session from position `start` on that one forward may hold."""
+        within = scheduler.room(start, multiple=self.multiple, border=self.border)
+        return min(within, self.max_rows // self.multiple * self.multiple)
 
 
-def strict(target: Backend, *, can_roll_back: bool) -> Shape:
-    """The cheapest class of forwards that agree bit for bit. Leaves slot 0 empty.
+def strict(
+    target: Backend, *, can_roll_back: bool, patience: Callable[[], bool] = lambda: True
+) -> Shape:
+    """The cheapest class of forwards that agree bit for bit. Leaves every slot empty.
 
-    Where no class is found, `bitwise` is False and speculation must stay off.
+    Near lines are always probed, in every slot; farther ones while `patience` gives True, and those
+    at which a cheaper class failed. What remains is for `farther`. Where no class is found,
+    `bitwise` is False and speculation must stay off.
+
+    Args:
+        target: With empty slots and, in strict use, a KV stream for each.
+        can_roll_back: Whether its memory can forget rejected tokens; nothing is probed where not.
+        patience: Asked before each line that is farther than the near ones.
     """
-    for largest in LARGEST:
-        remaining = [multiple for multiple in MULTIPLES if multiple < largest]
-        for context in CONTEXTS:
-            if context + SPAN + largest > target.context:
-                continue
-            _read(target, context, largest)
-            reference = _replay(target, context, [largest], SPAN)
-            remaining = [
-                multiple
-                for multiple in remaining
-                if np.array_equal(
-                    reference, _replay(target, context, _mixture(multiple, largest), SPAN)
-                )
-            ]
-        target.truncate(0, 0)
-        if remaining:
-            detail = f"bit-identical for multiples of {remaining[0]} up to {largest} rows"
-            return Shape(remaining[0], largest, can_roll_back, bitwise=True, detail=detail)
-    detail = "no class of row counts agrees bit for bit on this build; speculation is off"
-    return Shape(1, target.max_rows, can_roll_back, bitwise=False, detail=detail)
+    if not can_roll_back:
+        detail = "not probed, for this model's memory cannot forget rows; nothing is drafted"
+        return Shape(1, target.max_rows, can_roll_back=False, detail=detail)
+    probe = Probe(target)
+    best: Shape | None = None
+    failed = 0
+    try:
+        for tried in candidates():
+            found = _near(probe, tried)
+            while found and (line := next_line(found, target.context)):
+                if line > failed and not patience():
+                    return found
+                *_, reached = (None, *_line(probe, found, line, _far_slots(target)))
+                if reached is None:
+                    failed = max(failed, line)
+                    break
+                found = reached
+            if found and found.cells == EVERYWHERE:
+                return found
+            if found and (best is None or found.cells > best.cells):
+                best = found
+        return best or _no_class(probe)
+    finally:
+        probe.close()
+
+
+def candidates() -> Iterator[Shape]:
+    """Classes, the cheapest first: as free as possible, then few rows with many behind them.
+
+    Those of few rows or of one size leave no place for a second session, so they are alone.
+    """
+    ways = [(0, False), (BORDER, False), (0, True), (BORDER, True)]
+    for border, alone in ways:
+        for most in (32, 16):
+            for multiple in _MULTIPLES:
+                if multiple < most:
+                    yield Shape(multiple, most, border=border, alone=alone, bitwise=True)
+    for border, _ in ways[2:]:
+        for multiple, most in ((16, 16), (2, 8), (4, 8), (1, 8), (8, 8), (2, 4), (1, 4), (4, 4)):
+            yield Shape(multiple, most, border=border, alone=True, bitwise=True)
+
+
+def next_line(shape: Shape, context: int) -> int | None:
+    """The next far line to probe; None where the class holds everywhere.
+
+    They double, because a kernel is chosen by the order of magnitude; the last one that the context
+    holds is always among them.
+    """
+    if shape.cells == EVERYWHERE:
+        return None
+    line = 2 * BORDER
+    while line <= shape.cells:
+        line *= 2
+    return min(line, _last_line(context))
+
+
+def farther(
+    target: Backend, shape: Shape, line: int, slots: Sequence[int]
+) -> Iterator[Shape | None]:
+    """Probe one far line of a class that holds up to there; one forward for each `next`.
+
+    The last of what it gives is the class with what is known then: it reaches farther, or is told
+    to end here. Everything before is None.
+
+    Args:
+        target: As for `strict`; between two forwards it may do other things, but not in `slots`.
+        shape: What is known.
+        line: From `next_line`.
+        slots: The first is read up to the line; others, if any, share forwards. Not cleared.
+    """
+    found = None
+    for step in _line(Probe(target), shape, line, slots):
+        found = step
+        yield None
+    limit = f"it fails at {line}, and beyond {shape.cells} nothing is drafted"
+    yield found or replace(shape, detail=_detail(shape, limit))
+
+
+def _far_slots(target: Backend) -> list[int]:
+    """The last slot reads far, as it does where costs are measured."""
+    return list(range(target.n_slots))[::-1]
+
+
+def _last_line(context: int) -> int:
+    return (context - REACH) // BORDER * BORDER
+
+
+def _near(probe: Probe, tried: Shape) -> Shape | None:
+    """Try a class near the first lines, in every slot, and with slots at different lines."""
+    context, slots = probe.target.context, range(probe.target.n_slots)
+    lines = [line for line in (*NEAR_LINES, FIRST_LINE) if line + REACH <= context]
+    probe.forget()
+    for index, line in enumerate(lines):
+        # All slots read up to the first border; farther, and before it, one stands for them.
+        mine = slots if line == min(BORDER, lines[0]) else slots[:1]
+        first, *others = slots
+        nearer = lines if len(lines) == 1 else lines[index + 1 :]
+        beside = zip(others, itertools.cycle(nearer), strict=False)
+        company = [Stand(*stand) for stand in beside] if not tried.alone else []
+        tries = [window(tried, line, mine)]
+        if index == 0 or line in NEAR_LINES:
+            tries.append(sizes(tried, line, mine, most=8 if index else READ_ROWS))
+        if not (
+            _agree(probe, tried, [Stand(slot, line) for slot in mine], tries)
+            and _agree(probe, tried, company, [shared(tried, [Stand(first, line), *company])])
+        ):
+            return None
+    if not lines:
+        return None
+    return _reaching(tried, EVERYWHERE if lines[0] >= _last_line(context) else lines[0])
+
+
+def _agree(
+    probe: Probe, tried: Shape, stands: Sequence[Stand], tries: Sequence[Iterable[Trial]]
+) -> bool:
+    """Whether forwards of a class agree, once these slots stand where they should."""
+    for _ in probe.read(stands):
+        pass
+    return all(probe.agree(trial, tried) for trial in itertools.chain(*tries))
+
+
+def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Iterator[Shape | None]:
+    """Probe a far line; one forward for each `next`. The last is the class that reaches it."""
+    first, *others = slots
+    stands = [] if shape.alone else [Stand(slot, FIRST_LINE) for slot in others]
+    probe.forget()
+    for _ in probe.read([Stand(first, line), *stands]):
+        yield None
+    for trial in itertools.chain(
+        window(shape, line, [first]),
+        sizes(shape, line, [first]),
+        shared(shape, [Stand(first, line), *stands]),
+    ):
+        if not probe.agree(trial, shape):
+            return
+        yield None
+    whole = line >= _last_line(probe.target.context)
+    yield _reaching(shape, EVERYWHERE if whole else line)
+
+
+def _no_class(probe: Probe) -> Shape:
+    """No class; whether single rows that are alone in a forward agree at least."""
+    plainly = _near(probe, Shape(1, 1, alone=True)) is not None
+    detail = "no class of forwards agrees bit for bit on this device; nothing is drafted, " + (
+        "and each request is alone in its forwards, as single rows agree there"
+        if plainly
+        else "and what else is running may show, as not even single rows agree"
+    )
+    return Shape(1, probe.target.max_rows, detail=detail, alone=plainly)
+
+
+def _reaching(shape: Shape, cells: int) -> Shape:
+    limit = "" if cells == EVERYWHERE else f"probed up to {cells} tokens, beyond nothing is drafted"
+    return replace(shape, cells=cells, detail=_detail(shape, limit))
+
+
+def _detail(shape: Shape, limit: str) -> str:
+    rows = (
+        f"forwards of {shape.multiple} rows"
+        if shape.multiple == shape.max_rows
+        else f"multiples of {shape.multiple} up to {shape.max_rows} rows"
+    )
+    inside = f" that cross no line of {shape.border} cells" if shape.border else ""
+    alone = ", one request in a forward" if shape.alone else ""
+    return f"bit-identical for {rows}{inside}{alone}" + (f"; {limit}" if limit else "")
 
 
 def standard(target: Backend, *, can_roll_back: bool) -> Shape:
     """Any rows in any forward, with a word on how far their logits differ. Leaves slot 0 empty."""
-    context, sizes = CONTEXTS[0], (1, 2, 4, 8)
+    context, sizes = _CONTEXT, _SIZES
     span = max(sizes)
     if context + span > target.context:
         return Shape(1, target.max_rows, can_roll_back, detail="context too short to probe")
@@ -89,11 +266,6 @@ def standard(target: Backend, *, can_roll_back: bool) -> Shape:
         f"{max(differences.values()):.2f}"
     )
     return Shape(1, target.max_rows, can_roll_back, bitwise=len(same) == len(sizes), detail=detail)
-
-
-def _mixture(multiple: int, largest: int) -> list[int]:
-    """Forward sizes that a session may see: the smallest, the largest and some between."""
-    return [min(largest, multiple * factor) for factor in (1, 3, 1, 2, 5, 1, 8)]
 
 
 def _tokens(target: Backend, count: int) -> list[Token]:

@@ -14,6 +14,7 @@ from localspec.control import scheduler
 from localspec.control.round import Judged, Policy, Round
 from localspec.control.routing import SPECULATING
 from localspec.control.scheduler import Need, Share
+from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.peaks import Peaks
@@ -68,7 +69,8 @@ class Engine:
         drafters: Sources of drafts by name; a session opens those that its request allows.
         controller: Decides source and depth each round, and learns from every round.
         ends: The target's end-of-generation tokens.
-        shape: Row counts whose logits agree (`engine/exactness.py`).
+        shape: Forwards whose logits agree (`engine/exactness.py`). Between steps one of the same
+            class that reaches farther may take its place.
         limits: Bounds of a step.
         clock: Seconds, monotonic.
     """
@@ -84,8 +86,10 @@ class Engine:
         limits: Limits,
         clock: Callable[[], float],
     ) -> None:
-        self.target = target
+        self.target = apart(target) if shape.alone else target
+        self.shape = shape
         self.steps = 0
+        self.seated = 0
         self._drafting = Drafting(
             drafters,
             controller,
@@ -94,13 +98,14 @@ class Engine:
             clock=clock,
         )
         self._ends = ends
-        self._shape = shape
         self._limits = limits
         self.clock = clock
         self._sessions: list[Session] = []
         self._prefill_row_seconds = 0.0
         self._before = self._alike = 0
-        self.max_rows = min(target.max_rows, shape.max_rows)
+        self.max_rows = min(
+            target.max_rows, shape.max_rows * (target.n_slots if shape.alone else 1)
+        )
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
         self._slots = [Slot() for _ in range(n_slots)]
@@ -130,7 +135,7 @@ class Engine:
     @property
     def context(self) -> int:
         """Tokens that one session may hold; padding rows may need the last few positions."""
-        return self.target.context - self._shape.multiple + 1
+        return self.target.context - self.shape.multiple + 1
 
     def admit(self, request: Request) -> Session:
         """Give a request a slot, reusing the longest prefix that one already holds.
@@ -168,7 +173,7 @@ class Engine:
         length = session.cached
         if keep is not None:
             length = min(length, session.n_prompt + keep)
-        if length < session.cached and not self._shape.can_roll_back:
+        if length < session.cached and not self.shape.can_roll_back:
             length = 0
         self.leave(session.slot, session.request.client, session.tokens[:length])
 
@@ -184,10 +189,11 @@ class Engine:
         if chosen is None:
             raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
         index, shared = chosen
-        if shared < len(self._slots[index].tokens) and not self._shape.can_roll_back:
+        if shared < len(self._slots[index].tokens) and not self.shape.can_roll_back:
             shared = 0
         self.target.truncate(index, shared)
         self._slots[index].busy = True
+        self.seated += 1
         return index, shared
 
     def leave(self, slot: int, client: str, held: list[Token]) -> None:
@@ -228,10 +234,10 @@ class Engine:
         Raises:
             EngineError: llama.cpp failed; the engine must not be used any more.
         """
-        multiple = self._shape.multiple
+        multiple = self.shape.multiple
         end, most = (judged, self.max_rows) if start < judged else (len(tokens), JUDGED_ROWS)
         most = min(most, self.max_rows, self._chunk_rows())
-        count = min(end - start, max(multiple, most - most % multiple))
+        count = min(end - start, max(multiple, most - most % multiple), self.shape.room(start))
         rows = [
             Row(tokens[place], place, slot, wants_logits=place >= judged)
             for place in range(start, start + count)
@@ -261,23 +267,30 @@ class Engine:
         waiting = sum(session.tail for session in self._sessions if not session.decoding)
         proposals = self._drafting.propose(
             [session for session in self._sessions if session.decoding],
-            self.context,
+            min(self.context, self.shape.cells),
             min(chunk, waiting),
             self._before,
         )
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
         shares = scheduler.share(
-            [Need(session.tail, len(drafts.get(session, _NONE))) for session in self._sessions],
+            [
+                Need(
+                    session.tail,
+                    len(drafts.get(session, _NONE)),
+                    self.shape.room(session.cached),
+                )
+                for session in self._sessions
+            ],
             max_rows=self.max_rows,
             chunk=chunk,
-            multiple=self._shape.multiple,
+            multiple=self.shape.multiple,
         )
         rows = [
             row
             for session, share in zip(self._sessions, shares, strict=True)
             for row in self._rows(session, share, drafts.get(session, _NONE))
         ]
-        padding = self._padding(rows) if waiting == 0 else []
+        padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
         self._forwards(len(rows) + len(padding))
         before = self.clock()
         logits = self.target.decode(rows + padding)

@@ -22,6 +22,7 @@ from localspec.types import Drafter
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress
 from localspec.worker.profile import Profile
+from localspec.worker.reach import Reach
 from localspec.worker.router import Router
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Loaded:
     _parts: ExitStack
     _measuring: Iterator[None]
     _prefill: IdlePrefill
+    reach: Reach
     _unmeasured: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
@@ -92,7 +94,7 @@ class Loaded:
             self._unmeasured = next(self._measuring, self) is None
             if self._unmeasured:
                 return True
-        if self._prefill.advance(self.engine.clock()):
+        if self._prefill.advance(self.engine.clock()) or self.reach.advance():
             return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
@@ -154,6 +156,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             _parts=parts.pop_all(),
             _measuring=measuring,
             _prefill=IdlePrefill(engine),
+            reach=Reach(engine, profile),
         )
 
 

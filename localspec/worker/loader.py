@@ -31,6 +31,9 @@ OnProgress = Callable[[str, float], None]
 
 _PROGRESS_STEP = 0.01
 
+_PROBE_SECONDS = 5.0
+"""Of a load, for what the probe of strict exactness may do later: far lines are read while idle."""
+
 
 class Loader:
     """The steps of one load; what it opens is closed by `parts`, the newest first."""
@@ -76,8 +79,14 @@ class Loader:
         """
         self._on_progress("probe", 0.0)
         timed = calibrate.Timed(priced, costs.measured, self.place.clock)
-        kind = exactness.strict if self._config.engine.exactness == "strict" else exactness.standard
-        shape = kind(timed, can_roll_back=target.can_roll_back())
+        able = target.can_roll_back()
+        if self._config.engine.exactness == "strict":
+            until = time.monotonic() + _PROBE_SECONDS
+            shape = exactness.strict(
+                timed, can_roll_back=able, patience=lambda: time.monotonic() < until
+            )
+        else:
+            shape = exactness.standard(timed, can_roll_back=able)
         self._on_progress("probe", 1.0)
         return shape
 
@@ -86,7 +95,7 @@ class Loader:
         if not shape.can_roll_back:
             return {}, "This model's memory cannot forget rejected tokens."
         if self._config.engine.exactness == "strict" and not shape.bitwise:
-            return {}, "No class of batch sizes agrees bit for bit on this build."
+            return {}, "No class of forwards agrees bit for bit on this device."
         sources: dict[str, Drafter] = {}
         why: str | None = None
         model = target.model

@@ -261,6 +261,7 @@ class Service:
                 far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
                 measuring=self._loaded.measuring,
+                exactness_detail=self._loaded.reach.detail,
             )
         )
         self._beat_at = now

@@ -5,13 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.scheduler import MIN_CHUNK_ROWS, Need, chunk_rows, share
+from localspec.control.scheduler import MIN_CHUNK_ROWS, Need, chunk_rows, room, share
 
 NEEDS = st.lists(
     st.builds(
-        lambda tail, nodes: Need(tail, nodes if tail == 1 else 0),
+        lambda tail, nodes, room: Need(tail, nodes if tail == 1 else 0, room),
         st.one_of(st.just(1), st.integers(1, 3000)),
         st.integers(0, 24),
+        st.one_of(st.just(1 << 30), st.integers(1, 40)),
     ),
     min_size=1,
     max_size=8,
@@ -35,9 +36,30 @@ def test_a_decode_is_shared_lawfully(
         assert part.nodes == 0 or part.tail == need.tail
         assert part.tail == 1 or need.tail > 1
         assert part.padding < multiple
+        assert part.tail + part.nodes <= need.room
     assert (
         sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1) <= chunk
     )
+
+
+@given(st.integers(0, 3000), st.integers(1, 64), st.sampled_from([1, 2, 3, 4, 8, 16]))
+def test_rows_that_have_room_end_in_the_block_where_each_would_end_alone(
+    start: int, count: int, multiple: int
+) -> None:
+    """And one row more would not: its own plain forward sees another block than the first row's."""
+    border = 256
+
+    def block(end: int) -> int:
+        return -(-end // border)
+
+    most = room(start, multiple=multiple, border=border)
+    count = min(count, most)
+    padded = start + count + -count % multiple
+
+    assert all(block(row + multiple) == block(padded) for row in range(start, start + count))
+    assert most >= 1
+    assert block(start + most + multiple) > block(start + multiple)
+    assert room(start, multiple=multiple, border=0) > 1 << 20
 
 
 @given(NEEDS, st.sampled_from([1, 2, 4]))
