@@ -66,10 +66,24 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """What llama.cpp says of itself, and every device it lists."""
+    """What llama.cpp says of itself, every device it lists, and a library as it must not be.
+
+    `exported_runtime` as in `engine/devices.py`.
+    """
 
     llama: str
     devices: list[Device]
+    exported_runtime: str = ""
+
+    @property
+    def flaw(self) -> str:
+        """What is wrong although it may go well here and now; a sentence, empty for nothing."""
+        if not self.exported_runtime:
+            return ""
+        return (
+            f"{self.exported_runtime} exports a C++ runtime of its own; in a process with other "
+            "libraries that may crash."
+        )
 
     @property
     def offloading(self) -> list[Device]:
@@ -106,7 +120,12 @@ def inspect() -> Build:
 
 
 def trials(build: Build) -> Iterator[Trial]:
-    """One trial without offloading, then one for each device that takes layers."""
+    """One trial without offloading, then one for each device that takes layers.
+
+    Before them one that has failed if the build has a flaw that a trial need not show.
+    """
+    if build.flaw:
+        yield Trial("build", 0.0, build.flaw)
     cards = build.offloading
     shares = [tuple(float(one is card) for one in cards) for card in cards]
     placements = [("CPU", Placement(gpu_layers=0))]

@@ -1,9 +1,13 @@
-"""The devices that llama.cpp lists, in its order: ggml's own functions, which no binding has."""
+"""What this build of llama.cpp is: its devices, in its order, and where its C++ runtime lives.
+
+By functions of ggml and of the dynamic loader that no binding has.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from localspec.engine.llama import native  # type: ignore[attr-defined,unused-ignore]
@@ -61,3 +65,33 @@ def listed() -> list[Device]:
         kind = _KINDS[said.type]
         found.append(Device(name, description, kind, id_, said.memory_free, said.memory_total))
     return found
+
+
+_CLASSIC_LOCALE = "_ZNSt6locale7classicEv"  # std::locale::classic() of GCC's libstdc++
+
+
+class _Origin(ctypes.Structure):
+    """`Dl_info` of <dlfcn.h>."""
+
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
+
+
+def exported_runtime() -> str:
+    """The library of llama.cpp that exports a C++ runtime of its own; empty as it should be.
+
+    Two such copies in one process take each other's symbols for their own, and one of them was
+    never set up.
+    """
+    try:
+        function = getattr(native._lib, _CLASSIC_LOCALE)  # noqa: SLF001 — the same
+    except AttributeError:  # another runtime, or one that each library keeps to itself
+        return ""
+    origin = _Origin()
+    ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(origin))
+    file = Path((origin.file or b"").decode("utf-8", "replace"))
+    return file.name if file.parent == Path(native._lib._name).parent else ""  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The process that lists devices: `python -m localspec.worker.devices`.
+"""The process that says what the build is: `python -m localspec.worker.devices`.
 
 A broken build or driver may die here, alone. Standard output carries one JSON object, the `Build`
 of `bench/proof.py`.
@@ -20,7 +20,11 @@ def main() -> int:
     from localspec.engine import devices, llama  # noqa: PLC0415 - it loads what may print or die
 
     with answer:
-        found = {"llama": llama.build_info(), "devices": devices.listed()}
+        found = {
+            "llama": llama.build_info(),
+            "devices": devices.listed(),
+            "exported_runtime": devices.exported_runtime(),
+        }
         answer.write(msgspec.json.encode(found))
     return 0
 
