@@ -228,12 +228,11 @@ works() {
         $(BIN)/python -P -m localspec.bench.proof >&2 2>> "$$log"
 }
 compile() {
-    rm -rf "$$work/source/llama_cpp/lib"
+    rm -rf "$$work/source/llama_cpp/lib" "$$work/said"
     CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE='$$work/lean.cmake' $$CMAKE_ARGS $$1" \
         $(BIN)/pip wheel -v --no-cache-dir --no-deps -C "build-dir=$$work/build" \
         --wheel-dir "$$work" "$$work/source" 2>&1 |
-        tee "$$work/said" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
-    cat "$$work/said" >> "$$log"
+        tee -a "$$log" "$$work/said" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
     [ -f "$$work"/*.whl ]
 }
 attempt() {

@@ -107,11 +107,16 @@ class Trial(msgspec.Struct, frozen=True):
     last_words: list[str] = []
 
 
-class _Logits(msgspec.Struct, frozen=True):
-    """What is compared: gaps and margins along a text, and both kinds of forward at its start."""
+class Logits(msgspec.Struct, frozen=True):
+    """What is compared, of a text that was read in one forward.
 
-    several: list[float]
-    one: float
+    `gaps` and `margins` are those of `Replayed`; `first` is the first margin once more, from a
+    forward of one row.
+    """
+
+    gaps: list[float]
+    margins: list[float]
+    first: float
 
 
 def inspect() -> Build:
@@ -136,7 +141,7 @@ def trials(build: Build) -> Iterator[Trial]:
     with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
         target = shapes.write(Path(folder) / "target.gguf", shapes.SHAPES["tiny"], "q4_k_m")
         draft = shapes.write(Path(folder) / "draft.gguf", shapes.SHAPES["tiny"], "q4_0")
-        expected: _Logits | None = None
+        expected: Logits | None = None
         for device, placement in placements:
             engine = Engine(
                 slots=2, context=_CONTEXT, prefill_rows=64, target=placement, draft=placement
@@ -147,14 +152,14 @@ def trials(build: Build) -> Iterator[Trial]:
             with _Worker(Path(folder)) as worker:
                 try:
                     found = _answers(worker, load)
-                    _compare(found, expected)
+                    compare(found, expected)
                     expected = expected or found
                 except EngineError as error:
                     failure, words = error.message, worker.last_words()
             yield Trial(device, time.monotonic() - began, failure, words)
 
 
-def _answers(worker: _Worker, load: Load) -> _Logits:
+def _answers(worker: _Worker, load: Load) -> Logits:
     """Load the pair, let it draft and verify, and read a text with it. Raises EngineError."""
     ready = worker.ask("loading", load, Ready)
     offloaded = load.config.engine.target.gpu_layers != 0
@@ -164,7 +169,7 @@ def _answers(worker: _Worker, load: Load) -> _Logits:
     several = worker.ask("reading several rows", Replay(_request("2"), _TEXT), Replayed)
     one = worker.ask("reading one row", Replay(_request("3"), ""), Replayed)
     worker.quit()
-    return _Logits([*several.gaps, *several.margins], one.after.gap)
+    return Logits(several.gaps, several.margins, one.after.gap)
 
 
 def _is_device(buffer: str) -> bool:
@@ -172,15 +177,17 @@ def _is_device(buffer: str) -> bool:
     return not buffer.startswith(("CPU", "AMX")) and "Host" not in buffer
 
 
-def _compare(found: _Logits, expected: _Logits | None) -> None:
+def compare(found: Logits, expected: Logits | None) -> None:
     """Raises EngineError for numbers that are none, or other ones than they must be."""
-    if not all(map(math.isfinite, [*found.several, found.one])):
+    numbers = [*found.gaps, *found.margins, found.first]
+    if not all(map(math.isfinite, numbers)):
         raise EngineError("its logits are not finite.")
-    apart = abs(found.several[len(found.several) // 2] - found.one)
+    apart = abs(found.margins[0] - found.first)
     if apart > _TOLERANCE:
         raise EngineError(f"a forward of one row and one of several differ by {apart:.2f}.")
     if expected is not None:
-        apart = max(abs(a - b) for a, b in zip(found.several, expected.several, strict=True))
+        others = [*expected.gaps, *expected.margins, expected.first]
+        apart = max(abs(mine - other) for mine, other in zip(numbers, others, strict=True))
         if apart > _TOLERANCE:
             raise EngineError(f"its logits differ from the CPU's by {apart:.2f}.")
 
@@ -283,23 +290,22 @@ class _Worker:
 
 
 def main() -> int:
-    """Say of each device how it went; the exit code is 0 only if all went well."""
+    """Say of each device how it went; the exit code is 0 only if all went well.
+
+    The last words of a worker that failed go to standard error.
+    """
     failed = False
     try:
         for trial in trials(inspect()):
             said = trial.failure or f"loads and decodes, {trial.seconds:.1f} s"
-            _say(f"{trial.device}: {said}")
+            print(f"{trial.device}: {said}", flush=True)  # noqa: T201 — a program of its own
             for line in trial.last_words:
-                _say(f"    {line}")
+                print(f"    {line}", file=sys.stderr, flush=True)  # noqa: T201 — the same
             failed = failed or bool(trial.failure)
     except LocalSpecError as error:
-        _say(str(error))
+        print(error)  # noqa: T201 — the same
         failed = True
     return int(failed)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 — this is a program of its own
 
 
 if __name__ == "__main__":
