@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from localspec.engine.llama import native  # type: ignore[attr-defined,unused-ignore]
+from localspec.engine.llama import native
 
 Kind: TypeAlias = Literal["cpu", "gpu", "igpu", "accel", "meta"]
 
