@@ -58,7 +58,7 @@ llama-server: $(BIN)/python
 
 bench-gpu:
 	@if [ $(DEVICE) = gpu ]; then sh -eu -c "$$NEED_CUDA"; fi
-	@$(MAKE) --no-print-directory VENV=.venv-$(DEVICE) .venv-$(DEVICE)/.checks
+	@$(MAKE) --no-print-directory VENV=.venv-$(DEVICE) .venv-$(DEVICE)/.installed
 	@.venv-$(DEVICE)/bin/localspec models pull
 	@.venv-$(DEVICE)/bin/python -m localspec.bench.gpu --device $(DEVICE) $(ARGS)
 
@@ -208,8 +208,12 @@ inside="$$(only "-DCMAKE_SHARED_LINKER_FLAGS='$${LDFLAGS:-} -Wl,--exclude-libs,A
 attempt "for this machine ($$backend)"
 attempt "with the C++ runtime kept inside each library" "$$inside"
 attempt "without LocalSpec's own code in it" "$$inside" "$$no_hooks"
-if [ "$(BACKEND)" = auto ] && [ "$$backend" != cpu ]; then
-    attempt "without the GPU" "$$inside" "-DGGML_CUDA=OFF -DGGML_HIP=OFF -DGGML_VULKAN=OFF -DGGML_METAL=OFF"
+if [ "$(BACKEND)" = auto ] || [ "$$backend" = cpu ]; then
+    no_gpu="-DGGML_CUDA=OFF -DGGML_HIP=OFF -DGGML_VULKAN=OFF -DGGML_METAL=OFF"
+    if [ "$$backend" = cpu ]; then no_gpu=; fi
+    attempt "without the GPU" "$$inside" "$$no_gpu"
+    attempt "with plain kernels for any CPU" "$$inside" "$$no_hooks" "$$no_gpu" \
+        "-DGGML_NATIVE=OFF -DGGML_CPU_REPACK=OFF"
 fi
 endef
 
@@ -238,13 +242,15 @@ compile() {
 attempt() {
     what=$$1
     shift
-    case "$$tried" in *"<$$*>"*) return 0 ;; esac
-    tried="$$tried<$$*>"
+    arguments=$$(echo $$*)
+    case "$$tried" in *"<$$arguments>"*) return 0 ;; esac
+    tried="$$tried<$$arguments>"
     echo "compiling llama.cpp $$what; log: $$log" >&2
-    if ! compile "$$*"; then
+    if ! compile "$$arguments"; then
         echo "it did not compile: $$(grep -i -m 1 -E 'error[: ]' "$$work/said" | cut -c 1-200)" >&2
     elif works "$$work"/*.whl; then
         mv "$$work"/*.whl "$$built/"
+        echo "llama.cpp works $$what" >&2
         exit 0
     fi
     rm -f "$$work"/*.whl
