@@ -163,7 +163,7 @@ native=$(CURDIR)/localspec/engine/native
 hooks= no_hooks=
 hook() {
     hooks="$$hooks -DCMAKE_PROJECT_$$1_INCLUDE='$$native/$$2'"
-    no_hooks="$$no_hooks -DCMAKE_PROJECT_$$1_INCLUDE="
+    no_hooks="$$no_hooks -DCMAKE_PROJECT_$$1_INCLUDE=/dev/null"
 }
 keep_stores=
 if grep -q amx_int8 /proc/cpuinfo 2>/dev/null; then

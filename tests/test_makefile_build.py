@@ -261,3 +261,14 @@ def test_the_callers_own_arguments_win(clone: Clone) -> None:
     """CMAKE_ARGS come after ours."""
     clone.make("CMAKE_ARGS=-DGGML_METAL=ON")
     assert clone.arguments()[0].split()[-1] == "-DGGML_METAL=ON"
+
+
+def test_our_own_code_goes_before_the_gpu_does(clone: Clone) -> None:
+    """On a CPU with AMX our kernels are in the build; a cure includes nothing in their place."""
+    grep = shutil.which("grep")
+    clone.has("grep", f'case "$*" in *amx_int8*) exit 0 ;; *) exec {grep} "$@" ;; esac')
+    clone.make(verdicts="badly badly well")
+    first, second, third = clone.arguments()
+    rows = f"-DCMAKE_PROJECT_ggml_INCLUDE='{clone.root}/localspec/engine/native/rows.cmake'"
+    assert rows in first
+    assert third == f"{second} -DCMAKE_PROJECT_ggml_INCLUDE=/dev/null"

@@ -9,6 +9,7 @@ of its own is what lets that be seen as a signal.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -254,7 +255,8 @@ class _Worker:
 
     def quit(self) -> None:
         """Let it leave. Raises EngineError if it cannot even do that."""
-        self._socket.sendall(frames.pack(Quit()))
+        with contextlib.suppress(OSError):  # it has left already, and `ending` says how
+            self._socket.sendall(frames.pack(Quit()))
         ending = self._ending()
         if self._process.returncode:
             raise EngineError(f"the worker {ending} when it was to leave.")

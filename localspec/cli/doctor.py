@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,11 +98,16 @@ def _build() -> Generator[Finding, None, int]:
             "device", f"{device.name}: {device.description}, {free:.1f} of {total:.1f} GB free"
         )
     yield from _unused(build)
-    for trial in proof.trials(build):
-        if trial.failure:
-            yield wrong("proof", f"{trial.device}: {trial.failure}", _AGAIN)
-        else:
-            yield fine("proof", f"{trial.device}: loads and decodes, {trial.seconds:.1f} s")
+    try:
+        for trial in proof.trials(build):
+            if trial.failure:
+                yield wrong("proof", f"{trial.device}: {trial.failure}", _AGAIN)
+            else:
+                yield fine("proof", f"{trial.device}: loads and decodes, {trial.seconds:.1f} s")
+    except OSError as error:
+        yield wrong("proof", f"It cannot be tried: {error}.", f"df {tempfile.gettempdir()}")
+    except LocalSpecError as error:
+        yield failed("proof", error, _AGAIN)
     return sum(device.total_bytes for device in build.devices if device.kind in ("cpu", "gpu"))
 
 
