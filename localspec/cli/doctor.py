@@ -78,7 +78,7 @@ def _examine() -> Iterator[Finding]:
 def _socket() -> Path:
     try:
         return Client.from_environment().socket_path or paths.socket_path()
-    except LocalSpecError:  # the settings are wrong, which is told elsewhere
+    except (LocalSpecError, OSError):  # the settings are wrong, which is told elsewhere
         return paths.socket_path()
 
 

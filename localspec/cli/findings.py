@@ -51,8 +51,10 @@ def wrong(what: str, said: str, fix: str) -> Finding:
     return Finding(what, "wrong", said, fix)
 
 
-def failed(what: str, error: LocalSpecError, fix: str) -> Finding:
+def failed(what: str, error: LocalSpecError | OSError, fix: str) -> Finding:
     """An error's own words; `fix` where it has no better one."""
+    if isinstance(error, OSError):
+        return wrong(what, f"{error.filename or what}: {error.strerror}.", fix)
     return wrong(what, error.message, error.fix or fix)
 
 
@@ -61,9 +63,9 @@ def settings() -> tuple[Finding, Config]:
     file = paths.config_file()
     try:
         chosen = configuration.load(file)
-    except LocalSpecError as error:
+        said = str(file) if file.exists() else f"defaults; there is no {file}"
+    except (LocalSpecError, OSError) as error:
         return failed("settings", error, f"Correct {file}."), Config()
-    said = str(file) if file.exists() else f"defaults; there is no {file}"
     return fine("settings", said), chosen
 
 
@@ -143,7 +145,7 @@ def daemon() -> Iterator[Finding]:
     """The socket as it lies there, and the daemon behind it if one answers."""
     try:
         client = Client.from_environment()
-    except LocalSpecError as error:
+    except (LocalSpecError, OSError) as error:
         yield failed("daemon", error, "localspec config check")
         return
     try:
@@ -210,9 +212,10 @@ def models(directory: Path, default: str) -> tuple[list[Finding], list[Header]]:
     except LocalSpecError as error:
         pair, found = None, []
         findings = [failed("model", error, "localspec models pull")]
+    except OSError as error:
+        return [failed("models", error, f"ls -ld {directory}")], []
     mine = {pair.target_path, pair.draft_path} if pair else set()
-    findings += _others(registry, mine)
-    return findings, found
+    return [*findings, *_others(registry, mine)], found
 
 
 def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
@@ -303,8 +306,12 @@ def disk(directories: list[Place]) -> Iterator[Finding]:
     """Room in each of these; one line for each file system."""
     seen: set[int] = set()
     for what, path, *_ in directories:
-        there = next((one for one in (path, *path.parents) if one.is_dir()), None)
-        if there is None or (device := there.stat().st_dev) in seen:
+        try:
+            there = next(one for one in (path, *path.parents) if one.is_dir())
+            device = there.stat().st_dev
+        except OSError:  # it is closed, which `permissions` tells
+            continue
+        if device in seen:
             continue
         seen.add(device)
         free = shutil.disk_usage(there).free

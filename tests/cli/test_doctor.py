@@ -6,9 +6,10 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import tiny
 from person import Person
@@ -83,26 +84,37 @@ def test_a_directory_that_a_group_may_write_to_is_told_where_it_matters(tmp_path
     assert only_wrong(list(findings.permissions([places["models"]], nowhere)))
 
 
-def test_a_closed_directory_is_told() -> None:
-    """Mode 0000, seen by somebody who is not root."""
+def seen_by_another(check: Callable[[], list[Finding]]) -> list[Finding]:
+    """What a check finds for somebody who is not root, for whom nothing is closed."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        os.write(theirs, msgspec.json.encode(check()))
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as said:
+        found = msgspec.json.decode(said.read(), type=list[Finding])
+    os.waitpid(child, 0)
+    return found
+
+
+def test_closed_directories_are_told() -> None:
+    """Mode 0000: by its mode, and where models are looked for; room is not asked for there."""
     with tempfile.TemporaryDirectory() as folder:
         closed = Path(folder) / "closed"
         closed.mkdir()
         Path(folder).chmod(0o755)
         closed.chmod(0)
-        place = Place("models", closed, READ, 0)
-        ours, theirs = os.pipe()
-        child = os.fork()
-        if child == 0:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            found = list(findings.permissions([place], Path(folder) / "token"))
-            os.write(theirs, found[0].said.encode())
-            os._exit(0)
-        os.close(theirs)
-        with os.fdopen(ours) as said:
-            assert "closed to you" in said.read()
-        os.waitpid(child, 0)
+        places = [Place("models", closed / "models", READ, 0), Place("models", closed, READ, 0)]
+        token = closed / "token"
+        told = seen_by_another(lambda: list(findings.permissions(places, token)))
+        assert "cannot be looked at" in told[0].said
+        assert "closed to you" in told[1].said
+        told = seen_by_another(lambda: findings.models(closed, "big")[0])
+        assert "Permission denied" in only_wrong(told).said
+        assert verdicts(seen_by_another(lambda: list(findings.disk(places)))) == [("disk", "ok")]
         closed.chmod(0o700)
 
 
