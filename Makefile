@@ -107,7 +107,7 @@ endef
 define BACKENDS
 offer cuda   -DGGML_CUDA=ON    nvcc   nvidia "the CUDA toolkit that fits the driver"
 offer hip    -DGGML_HIP=ON     hipcc  amd    "ROCm 6.1 or newer with hipBLAS and rocBLAS"
-offer vulkan -DGGML_VULKAN=ON  glslc  vulkan "libvulkan-dev, glslc and spirv-headers"
+offer vulkan -DGGML_VULKAN=ON  glslc  vulkan "glslc, spirv-headers and Vulkan headers 1.3.272 or later"
 offer metal  -DGGML_METAL=ON   xcrun  apple  "Xcode's command line tools: xcode-select --install"
 offer cpu    -DGGML_METAL=OFF  $(CXX) true   "a C++ compiler"
 endef
@@ -120,16 +120,22 @@ vulkan() {
     if command -v vulkaninfo; then vulkaninfo --summary | grep -q 'TYPE_.*_GPU'
     else ls /dev/dri/renderD*; fi
 }
+ready() {
+    command -v "$$1" && { [ "$$1" != glslc ] || {
+        printf '#include <%s>\n' vulkan/vulkan.h spirv/unified1/spirv.hpp
+        printf '#ifndef VK_EXT_layer_settings\n#error old\n#endif\n'
+    } | $(CXX) -E -x c++ -; }
+}
 offer() {
     if [ "$(BACKEND)" = "$$1" ]; then
-        command -v "$$3" >/dev/null || {
-            echo "BACKEND=$$1 needs $$3, which is not here. Install $$5." >&2
+        ready "$$3" >/dev/null 2>&1 || {
+            echo "BACKEND=$$1 needs $$3 and what belongs to it, and that is not here. Install $$5." >&2
             exit 1
         }
     elif [ "$(BACKEND)" != auto ] || [ "$$backend" ] || ! "$$4" >/dev/null 2>&1; then
         return 0
-    elif ! command -v "$$3" >/dev/null; then
-        echo "There is a device for $$1 and no $$3, so it stays unused. Install $$5." >&2
+    elif ! ready "$$3" >/dev/null 2>&1; then
+        echo "There is a device for $$1, and it stays unused: to use it, install $$5." >&2
         return 0
     fi
     backend=$$1 flags=$$2 compiler=$$3
