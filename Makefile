@@ -7,6 +7,10 @@
 
 VENV := .venv
 DEVICE := gpu
+-include $(VENV)/chosen.mk
+BACKEND ?= auto
+REMOTE ?=
+BUILT ?= auto/
 BIN := $(VENV)/bin
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 LLAMA := $(shell sed -n 's/.*"\(llama-cpp-python==.*\)".*/\1/p' pyproject.toml)
@@ -26,6 +30,8 @@ help:
 	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
 	@echo 'make test                 every check, the tests on the real pair of models included'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
+	@echo '  BACKEND=NAME            cuda, hip, vulkan, metal or cpu instead of what is found (docs/gpu.md)'
+	@echo '  REMOTE=1                able to use other machines; both are remembered'
 	@echo 'make lint                 ruff and mypy'
 	@echo 'make llama-server         llama.cpp of the same version beside it, to compare with'
 	@echo 'make bench-gpu            everything that a report about this NVIDIA GPU needs'
@@ -52,7 +58,7 @@ llama-server: $(BIN)/python
 
 bench-gpu:
 	@if [ $(DEVICE) = gpu ]; then sh -eu -c "$$NEED_CUDA"; fi
-	@$(MAKE) --no-print-directory VENV=.venv-$(DEVICE) .venv-$(DEVICE)/.checks
+	@$(MAKE) --no-print-directory VENV=.venv-$(DEVICE) .venv-$(DEVICE)/.installed
 	@.venv-$(DEVICE)/bin/localspec models pull
 	@.venv-$(DEVICE)/bin/python -m localspec.bench.gpu --device $(DEVICE) $(ARGS)
 
@@ -61,20 +67,21 @@ clean:
 
 # --- installation: each step leaves a file in VENV that make can date ----------------------------
 
-export FIND_PYTHON COMPILE LLAMA_SERVER NEED_CUDA
+export FIND_PYTHON BUILD LLAMA_SERVER NEED_CUDA
 
 $(BIN)/python:
 	@sh -eu -c "$$FIND_PYTHON"
 
-$(VENV)/.llama: pyproject.toml $(wildcard localspec/engine/native/*) $(BIN)/python
+$(VENV)/.installed: pyproject.toml $(wildcard localspec/engine/native/*) $(BIN)/python
 	@$(BIN)/python -m pip install -q 'pip>=25.1'
-	@sh -eu -c "$$COMPILE" > $@
-
-$(VENV)/.installed: $(VENV)/.llama
-	@echo "installing LocalSpec into $(VENV)"
-	@$(BIN)/pip install -q --force-reinstall --no-deps "$$(cat $(VENV)/.llama)"
-	@$(BIN)/pip install -q -e .
+	@sh -eu -c "$$BUILD"
+	@printf '%s\n' 'BACKEND ?= $(BACKEND)' 'REMOTE ?= $(REMOTE)' 'BUILT := $(BACKEND)/$(REMOTE)' \
+		> $(VENV)/chosen.mk
 	@touch $@
+
+ifneq ($(BACKEND)/$(REMOTE),$(BUILT))
+.PHONY: $(VENV)/.installed
+endif
 
 $(VENV)/.checks: $(VENV)/.installed
 	@echo "installing ruff, mypy and pytest into $(VENV)"
@@ -85,7 +92,7 @@ define FIND_PYTHON
 for python in $(PYTHON); do
     if "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         echo "creating $(VENV) with $$("$$python" --version)"
-        rm -f $(VENV)/.llama $(VENV)/.installed $(VENV)/.checks
+        rm -f $(VENV)/.installed $(VENV)/.checks $(VENV)/chosen.mk
         exec "$$python" -m venv $(VENV)
     fi
 done
@@ -95,13 +102,53 @@ echo "Or name one: make PYTHON=/path/to/python3" >&2
 exit 1
 endef
 
+# What computes besides the CPU: the first that is found, or what BACKEND names. docs/gpu.md says more.
+# Name, flag of llama.cpp, compiler, whether a device answers, what to install for it.
+define BACKENDS
+offer cuda   -DGGML_CUDA=ON    nvcc   nvidia "the CUDA toolkit that fits the driver"
+offer hip    -DGGML_HIP=ON     hipcc  amd    "ROCm 6.1 or newer with hipBLAS and rocBLAS"
+offer vulkan -DGGML_VULKAN=ON  glslc  vulkan "glslc, spirv-headers and Vulkan headers 1.3.272 or later"
+offer metal  -DGGML_METAL=ON   xcrun  apple  "Xcode's command line tools: xcode-select --install"
+offer cpu    -DGGML_METAL=OFF  $(CXX) true   "a C++ compiler"
+endef
+
+define DEVICES
+nvidia() { nvidia-smi -L; }
+amd() { rocminfo | grep -q gfx; }
+apple() { [ "$$(uname)" = Darwin ]; }
+vulkan() {
+    if command -v vulkaninfo; then vulkaninfo --summary | grep -q 'TYPE_.*_GPU'
+    else ls /dev/dri/renderD*; fi
+}
+ready() {
+    command -v "$$1" && { [ "$$1" != glslc ] || {
+        printf '#include <%s>\n' vulkan/vulkan.h spirv/unified1/spirv.hpp
+        printf '#ifndef VK_EXT_layer_settings\n#error old\n#endif\n'
+    } | $(CXX) -E -x c++ -; }
+}
+offer() {
+    if [ "$(BACKEND)" = "$$1" ]; then
+        ready "$$3" >/dev/null 2>&1 || {
+            echo "BACKEND=$$1 needs $$3 and what belongs to it, and that is not here. Install $$5." >&2
+            exit 1
+        }
+    elif [ "$(BACKEND)" != auto ] || [ "$$backend" ] || ! "$$4" >/dev/null 2>&1; then
+        return 0
+    elif ! ready "$$3" >/dev/null 2>&1; then
+        echo "There is a device for $$1, and it stays unused: to use it, install $$5." >&2
+        return 0
+    fi
+    backend=$$1 flags=$$2 compiler=$$3
+}
+endef
+
 # What shapes llama.cpp on this machine; sets `built`, the directory of what was compiled so. It is a
 # cache of our own, keyed by all of that, because pip's cache forgets the flags a wheel came from.
 #
 # * AMX: GCC before 12.4 and 13.3 takes the stores that set up the tiles for dead, and the kernels
 #   crash; so on such a CPU GCC is told to keep them. And llama.cpp gets our own kernels for few rows
 #   there (localspec/engine/native): the same bits, for 8 rows in less than half the time.
-# * CUDA where there are both a compiler for it and a card; Metal is on by default.
+# * `hook PROJECT FILE` lets CMake include a file of ours at the end of that project of llama.cpp's.
 # * CMAKE_ARGS of the caller come last and win.
 define TOOLCHAIN
 if ! command -v $(CXX) >/dev/null; then
@@ -109,62 +156,127 @@ if ! command -v $(CXX) >/dev/null; then
     echo "Debian, Ubuntu: sudo apt install build-essential. macOS: xcode-select --install." >&2
     exit 1
 fi
-PATH="$$PATH:/usr/local/cuda/bin"
+PATH="$$PATH:/usr/local/cuda/bin:/opt/rocm/bin"
+backend=
+$(DEVICES)
+$(BACKENDS)
+if [ -z "$$backend" ]; then
+    echo "BACKEND=$(BACKEND) is none of auto, cuda, hip, vulkan, metal and cpu." >&2
+    exit 1
+fi
+if [ "$$backend" = hip ]; then export HIPCXX="$${HIPCXX:-$$(hipconfig -l)/clang}"; fi
+native=$(CURDIR)/localspec/engine/native
+hook() {
+    hooks="$$hooks -DCMAKE_PROJECT_$$1_INCLUDE='$$native/$$2'"
+    no_hooks="$$no_hooks -DCMAKE_PROJECT_$$1_INCLUDE=/dev/null"
+}
+hooks="-DCMAKE_PROJECT_llama.cpp_INCLUDE='$$native/graphs.cmake'" no_hooks=-DLOCALSPEC_PLAIN=ON
 keep_stores=
-native=
 if grep -q amx_int8 /proc/cpuinfo 2>/dev/null; then
-    native=$(CURDIR)/localspec/engine/native
+    hook ggml rows.cmake
     if ! $(CXX) -dM -E -x c++ /dev/null 2>/dev/null | grep -q __clang__; then
         keep_stores="-fno-dse -fno-tree-dse"
     fi
 fi
-cuda=
-if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then cuda=-DGGML_CUDA=on; fi
 export CXXFLAGS="$${CXXFLAGS:-} $$keep_stores"
-export CMAKE_ARGS="-DLLAVA_BUILD=OFF $$cuda $${CMAKE_ARGS:-}"
+export CMAKE_ARGS="-DLLAVA_BUILD=OFF $$flags $(if $(REMOTE),-DGGML_RPC=ON) $${CMAKE_ARGS:-}"
 key=$$({
-    echo "$(LLAMA) $$CMAKE_ARGS $$CXXFLAGS"
-    if [ "$$native" ]; then cat "$$native"/*; fi
+    echo "$(LLAMA) $$CMAKE_ARGS $$CXXFLAGS $${LDFLAGS:-}"
+    cat "$$native"/*
     $(CXX) --version
+    "$$compiler" --version
     $(BIN)/python -c 'import sysconfig; print(sysconfig.get_platform())'
     grep -m 1 -E '^(flags|Features)' /proc/cpuinfo || sysctl -n machdep.cpu.brand_string
 } 2>/dev/null | cksum | tr ' ' -)
 built="$${XDG_CACHE_HOME:-$$HOME/.cache}/localspec/wheels/$$key"
 mkdir -p "$$built"
-if [ "$$native" ]; then
-    export CMAKE_ARGS="-DCMAKE_PROJECT_ggml_INCLUDE='$$native/rows.cmake' $$CMAKE_ARGS"
-fi
+export CMAKE_ARGS="$$hooks $$CMAKE_ARGS"
 [ -t 2 ] && show='{ printf "\r%s ", $$1; fflush() } END { print "" }' || show='{}'
 work=$$(mktemp -d "$$built/XXXXXX")
 trap 'rm -rf "$$work"' EXIT
 trap 'exit 130' HUP INT TERM
+unpack() {
+    $(BIN)/pip download -q --no-deps --no-binary llama-cpp-python -d "$$work" "$(LLAMA)"
+    tar -xzf "$$work"/*.tar.gz -C "$$work"
+    mv "$$work"/llama_cpp_python-*/ "$$work/source"
+}
 endef
 
-# Prints the path of a llama-cpp-python wheel compiled for this machine.
+# What cures a build that does not work, in the order in which it is tried. Each is compiled in the
+# directory of the one before, so that what differs is made again and nothing else. A cure that would
+# change nothing here is left out.
+#
+# * A linker that finds no libstdc++.so puts a libstdc++ into each library, and these mistake each
+#   other's symbols for their own: in a process with more libraries the first stream crashes.
+define CURES
+only() { if [ "$$(uname)" != Darwin ]; then echo "$$1"; fi; }
+inside="$$(only "-DCMAKE_SHARED_LINKER_FLAGS='$${LDFLAGS:-} -Wl,--exclude-libs,ALL'")"
+attempt "for this machine ($$backend)"
+attempt "with the C++ runtime kept inside each library" "$$inside"
+attempt "without LocalSpec's own code in it" "$$inside" "$$no_hooks"
+if [ "$(BACKEND)" = auto ] || [ "$$backend" = cpu ]; then
+    no_gpu="-DGGML_CUDA=OFF -DGGML_HIP=OFF -DGGML_VULKAN=OFF -DGGML_METAL=OFF"
+    if [ "$$backend" = cpu ]; then no_gpu=; fi
+    attempt "without the GPU" "$$inside" "$$no_gpu"
+    attempt "with plain kernels for any CPU" "$$inside" "$$no_hooks" "$$no_gpu" \
+        "-DGGML_NATIVE=OFF -DGGML_CPU_REPACK=OFF"
+fi
+endef
+
+# Installs a llama-cpp-python compiled for this machine, and LocalSpec, once they have proved that they
+# work here: only then a wheel enters the cache.
 #
 # No LLAVA, no common: LocalSpec uses neither, and they are most of the compile time. The package
 # forces `common` on in CMake's cache; a plain variable of that name goes before the cache.
-define COMPILE
+define BUILD
 $(TOOLCHAIN)
-set -- "$$built"/*.whl
-if [ ! -f "$$1" ]; then
-    log=$$PWD/$(VENV)/llama.log
-    echo "compiling llama.cpp for this machine, one to six minutes; log: $$log" >&2
-    echo 'set(LLAMA_BUILD_COMMON OFF)' > "$$work/lean.cmake"
-    CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE='$$work/lean.cmake' $$CMAKE_ARGS" \
-        $(BIN)/pip wheel -v --no-cache-dir --no-deps --no-binary llama-cpp-python \
-        --wheel-dir "$$work" "$(LLAMA)" 2>&1 |
-        tee "$$log" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
-    set -- "$$work"/*.whl
-    if [ ! -f "$$1" ]; then
-        tail -n 40 "$$log" | cut -c 1-200 >&2
-        echo "llama.cpp did not compile; the whole log is $$log" >&2
-        exit 1
+log=$$PWD/$(VENV)/llama.log
+tried=
+works() {
+    echo "installing LocalSpec into $(VENV)" >&2
+    $(BIN)/pip install -q --force-reinstall --no-deps "$$1" && $(BIN)/pip install -q -e . &&
+        $(BIN)/python -P -m localspec.bench.proof >&2 2>> "$$log"
+}
+compile() {
+    rm -rf "$$work/source/llama_cpp/lib" "$$work/said"
+    CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE='$$work/lean.cmake' $$CMAKE_ARGS $$1" \
+        $(BIN)/pip wheel -v --no-cache-dir --no-deps -C "build-dir=$$work/build" \
+        --wheel-dir "$$work" "$$work/source" 2>&1 |
+        tee -a "$$log" "$$work/said" | awk "/^ *\[[0-9]+\/[0-9]+\] / $$show" >&2
+    [ -f "$$work"/*.whl ]
+}
+attempt() {
+    what=$$1
+    shift
+    arguments=$$(echo $$*)
+    case "$$tried" in *"<$$arguments>"*) return 0 ;; esac
+    tried="$$tried<$$arguments>"
+    echo "compiling llama.cpp $$what; log: $$log" >&2
+    if ! compile "$$arguments"; then
+        echo "it did not compile: $$(grep -i -m 1 -E 'error[: ]' "$$work/said" | cut -c 1-200)" >&2
+    elif works "$$work"/*.whl; then
+        mv "$$work"/*.whl "$$built/"
+        echo "llama.cpp works $$what" >&2
+        exit 0
     fi
-    mv "$$1" "$$built/"
-    set -- "$$built"/*.whl
+    rm -f "$$work"/*.whl
+}
+set -- "$$built"/*.whl
+if [ -f "$$1" ]; then
+    : > "$$log"
+    if works "$$1"; then exit 0; fi
+    echo "the llama.cpp that was compiled here before does not work any more" >&2
+    rm -f "$$1"
 fi
-echo "$$1"
+: > "$$log"
+unpack
+echo 'set(LLAMA_BUILD_COMMON OFF)' > "$$work/lean.cmake"
+$(CURES)
+echo "llama.cpp does not work here; the whole log is $$log." >&2
+echo "What it usually lacks: a complete C++ compiler (Debian, Ubuntu: sudo apt install" \
+    "build-essential; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install) or, for a" \
+    "GPU, a toolkit that fits its driver (docs/gpu.md; make install BACKEND=cpu does without)." >&2
+exit 1
 endef
 
 # llama-server of the llama.cpp that the wheel has, out of the same source distribution and with the
@@ -180,11 +292,10 @@ if [ ! -x "$$built/llama-server" ]; then
         export PATH="$$work/tools/bin:$$PATH" PYTHONPATH="$$work/tools"
     fi
     if command -v ninja >/dev/null; then export CMAKE_GENERATOR=Ninja; fi
-    $(BIN)/pip download -q --no-deps --no-binary llama-cpp-python -d "$$work" "$(LLAMA)"
-    tar -xzf "$$work"/*.tar.gz -C "$$work"
+    unpack
     eval "set -- $$CMAKE_ARGS"
     {
-        cmake -S "$$work"/llama_cpp_python-*/vendor/llama.cpp -B "$$work/build" \
+        cmake -S "$$work/source/vendor/llama.cpp" -B "$$work/build" \
             -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF \
             -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF \
             -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_NUMBER=0 \

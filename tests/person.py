@@ -28,7 +28,7 @@ class Person:
         self.models.mkdir()
         (home / "config.toml").write_text(CONFIG)
         self._environment = {
-            "PATH": os.environ["PATH"],
+            **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
             "HOME": str(home),
             "LOCALSPEC_MODELS": str(self.models),
             "LOCALSPEC_CONFIG": str(home / "config.toml"),

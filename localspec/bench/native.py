@@ -5,6 +5,7 @@ Native code may die on a strange file, and a busy interpreter is no place to mea
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,14 @@ def ask(answer: type[_Answer], module: str, *arguments: str) -> _Answer:
         last = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
     if done.returncode:
         raise EngineError(
-            f"Measuring by localspec.worker.{module} ended with {done.returncode}: "
+            f"Measuring by localspec.worker.{module} {ending(done.returncode)}: "
             f"{last[:_LAST_WORDS]}"
         )
     return msgspec.json.decode(done.stdout, type=answer)
+
+
+def ending(returncode: int) -> str:
+    """How a process ended, as a verb: "died of SIGSEGV", "ended with exit code 70"."""
+    if returncode < 0:
+        return f"died of {signal.Signals(-returncode).name}"
+    return f"ended with exit code {returncode}"

@@ -1,8 +1,9 @@
 """GGUF files in the shape of a real model with random quantized weights.
 
 How long a forward takes does not depend on what the weights are, so a machine's staircase for a
-large model can be measured without its gigabytes being downloaded. The blocks are random, their
-scales such that activations stay finite. Needs the `gguf` package of the dev group.
+large model can be measured without its gigabytes being downloaded, and a build of llama.cpp can be
+proved before there is any model. The blocks are random, their scales such that activations stay
+finite.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
-import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.catalog import writer
+from localspec.catalog.writer import Metadata, Tensor
 from localspec.errors import DiskFull
 
 Kind: TypeAlias = Literal["q4_0", "q4_k_m"]
 
-_ALIGNMENT = gguf.GGUF_DEFAULT_ALIGNMENT
 _CHUNK_BLOCKS = 1 << 15
 """Blocks that a tensor repeats to its end: some megabytes, quickly made and quickly written."""
 _SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
-_F32, _Q4_0 = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q4_0
-_Q4_K, _Q6_K = gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K
+_NORMAL, _CONTROL = 1, 3  # llama_token_type
+_FILE_TYPES = {"q4_0": 2, "q4_k_m": 15}  # llama_ftype
 
-_BLOCKS: dict[gguf.GGMLQuantizationType, np.dtype[np.void]] = {
-    _Q4_0: np.dtype([("d", "<f2"), ("qs", "u1", 16)]),
-    _Q4_K: np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qs", "u1", 128)]),
-    _Q6_K: np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
+_BLOCKS: dict[str, np.dtype[np.void]] = {
+    "Q4_0": np.dtype([("d", "<f2"), ("qs", "u1", 16)]),
+    "Q4_K": np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12), ("qs", "u1", 128)]),
+    "Q6_K": np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]),
 }
 """ggml's block structures, in bytes."""
 _SCALES = np.arange(4, 13, dtype=np.uint8)
@@ -64,18 +65,6 @@ SHAPES = {
 """Qwen2.5's, by the size in their names; "tiny" is for trying the way."""
 
 
-class _Tensor(NamedTuple):
-    name: str
-    shape: tuple[int, ...]  # rows, columns; or one length
-    type: gguf.GGMLQuantizationType
-
-    @property
-    def num_bytes(self) -> int:
-        elements, block_bytes = gguf.GGML_QUANT_SIZES[self.type]
-        size: int = math.prod(self.shape) // elements * block_bytes
-        return size
-
-
 def write(path: Path, shape: Shape, kind: Kind, *, seed: int = 0) -> Path:
     """Write a model of this shape to `path`, in a few megabytes of memory, and return it.
 
@@ -91,13 +80,12 @@ def write(path: Path, shape: Shape, kind: Kind, *, seed: int = 0) -> Path:
             f"{path.name} needs {needed >> 20} MiB; {path.parent} has {free >> 20} MiB free.",
             fix="Make room, choose another --output, or leave out the largest of --shapes.",
         )
-    _write_header(path, shape, kind, tensors)
     random = np.random.default_rng(seed)
-    with path.open("ab") as file:
-        _align(file)
+    with path.open("wb") as file:
+        file.write(writer.header(_metadata(path.stem, shape, kind), tensors))
         for tensor in tensors:
             _write_data(file, tensor, random)
-            _align(file)
+            file.write(writer.padding(tensor.num_bytes))
     return path
 
 
@@ -106,13 +94,13 @@ def weight_bytes(shape: Shape, kind: Kind) -> int:
     return sum(tensor.num_bytes for tensor in _tensors(shape, kind))
 
 
-def _tensors(shape: Shape, kind: Kind) -> Iterator[_Tensor]:
+def _tensors(shape: Shape, kind: Kind) -> Iterator[Tensor]:
     """Every tensor of a Qwen2, in the order of the file."""
     width, kv_width = shape.width, shape.width // shape.heads * shape.kv_heads
-    plain, fine = (_Q4_0, _Q4_0) if kind == "q4_0" else (_Q4_K, _Q6_K)
-    yield _Tensor("token_embd.weight", (shape.vocabulary, width), plain)
-    yield _Tensor("output_norm.weight", (width,), _F32)
-    yield _Tensor("output.weight", (shape.vocabulary, width), fine)
+    plain, fine = ("Q4_0", "Q4_0") if kind == "q4_0" else ("Q4_K", "Q6_K")
+    yield Tensor("token_embd.weight", (shape.vocabulary, width), plain)
+    yield Tensor("output_norm.weight", (width,), "F32")
+    yield Tensor("output.weight", (shape.vocabulary, width), fine)
     for layer in range(shape.layers):
         block = f"blk.{layer}."
         chosen = fine if _more_bits(layer, shape.layers) else plain
@@ -125,12 +113,12 @@ def _tensors(shape: Shape, kind: Kind) -> Iterator[_Tensor]:
             ("ffn_up", shape.feed_forward, width, plain),
             ("ffn_down", width, shape.feed_forward, chosen),
         ):
-            yield _Tensor(f"{block}{name}.weight", (rows, columns), type_)
-        yield _Tensor(f"{block}attn_q.bias", (width,), _F32)
-        yield _Tensor(f"{block}attn_k.bias", (kv_width,), _F32)
-        yield _Tensor(f"{block}attn_v.bias", (kv_width,), _F32)
-        yield _Tensor(f"{block}attn_norm.weight", (width,), _F32)
-        yield _Tensor(f"{block}ffn_norm.weight", (width,), _F32)
+            yield Tensor(f"{block}{name}.weight", (rows, columns), type_)
+        yield Tensor(f"{block}attn_q.bias", (width,), "F32")
+        yield Tensor(f"{block}attn_k.bias", (kv_width,), "F32")
+        yield Tensor(f"{block}attn_v.bias", (kv_width,), "F32")
+        yield Tensor(f"{block}attn_norm.weight", (width,), "F32")
+        yield Tensor(f"{block}ffn_norm.weight", (width,), "F32")
 
 
 def _more_bits(layer: int, layers: int) -> bool:
@@ -139,48 +127,39 @@ def _more_bits(layer: int, layers: int) -> bool:
     return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2  # noqa: PLR2004 — its own rule
 
 
-def _write_header(path: Path, shape: Shape, kind: Kind, tensors: list[_Tensor]) -> None:
-    writer = gguf.GGUFWriter(path, "qwen2")
-    writer.add_name(f"random-{path.stem}")
-    writer.add_context_length(32_768)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.feed_forward)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_rope_freq_base(1_000_000.0)
-    writer.add_layer_norm_rms_eps(1e-6)
-    file_types = {
-        "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
-        "q4_k_m": gguf.LlamaFileType.MOSTLY_Q4_K_M,
+def _metadata(name: str, shape: Shape, kind: Kind) -> Metadata:
+    """What llama.cpp must know of a Qwen2 of this shape."""
+    return {
+        "general.architecture": "qwen2",
+        "general.name": f"random-{name}",
+        "general.file_type": _FILE_TYPES[kind],
+        "qwen2.context_length": 32_768,
+        "qwen2.embedding_length": shape.width,
+        "qwen2.block_count": shape.layers,
+        "qwen2.feed_forward_length": shape.feed_forward,
+        "qwen2.attention.head_count": shape.heads,
+        "qwen2.attention.head_count_kv": shape.kv_heads,
+        "qwen2.rope.freq_base": 1_000_000.0,
+        "qwen2.attention.layer_norm_rms_epsilon": 1e-6,
+        **_tokenizer(shape.vocabulary),
     }
-    writer.add_file_type(file_types[kind])
-    _add_tokenizer(writer, shape.vocabulary)
-    for tensor in tensors:
-        writer.add_tensor_info(
-            tensor.name, tensor.shape, np.dtype(np.float32), tensor.num_bytes, tensor.type
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: int) -> None:
+def _tokenizer(vocabulary: int) -> Metadata:
     """Bytes, the special tokens, and words that no text has: any text can be tokenized."""
     tokens = [*byte_alphabet(), *_SPECIALS]
-    control = range(len(tokens) - len(_SPECIALS), len(tokens))
+    types = [_NORMAL] * vocabulary
+    types[len(tokens) - len(_SPECIALS) : len(tokens)] = [_CONTROL] * len(_SPECIALS)
     tokens += [f"word{index}" for index in range(vocabulary - len(tokens))]
-    types = [gguf.TokenType.NORMAL] * vocabulary
-    for token in control:
-        types[token] = gguf.TokenType.CONTROL
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges(["t h", "h e", "i n"])
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
-    writer.add_add_bos_token(False)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": ["t h", "h e", "i n"],
+        "tokenizer.ggml.eos_token_id": tokens.index("<|im_end|>"),
+        "tokenizer.ggml.add_bos_token": False,
+    }
 
 
 def byte_alphabet() -> list[str]:
@@ -192,13 +171,12 @@ def byte_alphabet() -> list[str]:
     return [table[byte] for byte in range(256)]
 
 
-def _write_data(file: BinaryIO, tensor: _Tensor, random: np.random.Generator) -> None:
-    if tensor.type is _F32:
+def _write_data(file: BinaryIO, tensor: Tensor, random: np.random.Generator) -> None:
+    if tensor.type == "F32":
         ones = tensor.name.endswith("norm.weight")
         file.write(np.full(tensor.shape, float(ones), dtype="<f4").tobytes())
         return
-    elements, _ = gguf.GGML_QUANT_SIZES[tensor.type]
-    count = min(_CHUNK_BLOCKS, math.prod(tensor.shape) // elements)
+    count = min(_CHUNK_BLOCKS, math.prod(tensor.shape) // tensor.kind.block_elements)
     deviation = 1.0 if tensor.name.startswith("token_embd") else tensor.shape[-1] ** -0.5
     chunk = memoryview(blocks(tensor.type, count, deviation, random).tobytes())
     left = tensor.num_bytes
@@ -207,14 +185,14 @@ def _write_data(file: BinaryIO, tensor: _Tensor, random: np.random.Generator) ->
 
 
 def blocks(
-    type_: gguf.GGMLQuantizationType, count: int, deviation: float, random: np.random.Generator
+    type_: str, count: int, deviation: float, random: np.random.Generator
 ) -> NDArray[np.void]:
     """`count` random blocks whose weights have about mean 0 and this standard deviation."""
     layout = _BLOCKS[type_]
     made = np.frombuffer(random.bytes(count * layout.itemsize), dtype=layout).copy()
-    if type_ is _Q4_0:  # w = d (q - 8), q uniform on 0..15
+    if type_ == "Q4_0":  # w = d (q - 8), q uniform on 0..15
         made["d"] = deviation / _deviation(16)
-    elif type_ is _Q4_K:  # w = s (d q - dmin): minima like scales, which six bits could hold
+    elif type_ == "Q4_K":  # w = s (d q - dmin): minima like scales, which six bits could hold
         made["d"] = deviation / _deviation(16) / _SCALE
         made["dmin"] = 7.5 * deviation / _deviation(16) / _SCALE
         scales = random.choice(_SCALES, (count, 8))
@@ -228,7 +206,3 @@ def blocks(
 def _deviation(levels: int) -> float:
     """Standard deviation of a uniform choice among so many neighbouring integers."""
     return float(((levels**2 - 1) / 12) ** 0.5)
-
-
-def _align(file: BinaryIO) -> None:
-    file.write(bytes(-file.tell() % _ALIGNMENT))

@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("localspec.cli.daemon:stop", "Let running answers finish, then end the daemon."),
     "restart": ("localspec.cli.daemon:restart", "Stop the daemon and start it again."),
     "status": ("localspec.cli.status:status", "Show what is loaded, where, and how it does."),
+    "doctor": (
+        "localspec.cli.doctor:doctor",
+        "Say what is wrong on this machine, and what mends it.",
+    ),
     "logs": ("localspec.cli.daemon:logs", "Show the daemon's log."),
     "reload": ("localspec.cli.daemon:reload", "Read the configuration and the models again."),
     "serve": ("localspec.cli.daemon:serve", "Run the daemon in the foreground."),

@@ -128,7 +128,15 @@ llm_graph_result * llama_context::get_gf_res_reserve() const {
 ]])
 endfunction()
 
-file(STRINGS "${CMAKE_CURRENT_SOURCE_DIR}/src/llama-context.h" localspec_done REGEX localspec_seat LIMIT_COUNT 1)
-if(NOT localspec_done)
+# A directory may be configured again, and then perhaps without this: what was edited is put back first.
+foreach(file llama-context.h llama-context.cpp)
+    set(path "${CMAKE_CURRENT_SOURCE_DIR}/src/${file}")
+    if(EXISTS "${path}.original")
+        configure_file("${path}.original" "${path}" COPYONLY)
+    else()
+        configure_file("${path}" "${path}.original" COPYONLY)
+    endif()
+endforeach()
+if(NOT LOCALSPEC_PLAIN)
     localspec_graphs()
 endif()

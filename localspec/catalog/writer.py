@@ -1,0 +1,90 @@
+"""GGUF as bytes, the other way round: the header of a file that LocalSpec makes itself.
+
+What `reader.parse` reads: version 3, little-endian, tensors one behind the other as they come.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from localspec.catalog.ggml_types import BY_ID, GgmlType
+from localspec.catalog.reader import ARRAY, DEFAULT_ALIGNMENT, FLOAT32, INT32, STRING, UINT32
+
+_BOOL = 7
+_IDS = {kind.name: number for number, kind in BY_ID.items()}
+
+Metadata: TypeAlias = Mapping[str, str | int | float | bool | list[str] | list[int]]
+"""Values by key. Whole numbers become UINT32, those of an array INT32, fractions FLOAT32."""
+
+
+class Tensor(NamedTuple):
+    """A tensor to be written: `shape` outermost first, `type` by ggml's name."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+
+    @property
+    def kind(self) -> GgmlType:
+        """The layout of its elements."""
+        return BY_ID[_IDS[self.type]]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its data."""
+        return math.prod(self.shape) // self.kind.block_elements * self.kind.block_bytes
+
+
+def header(metadata: Metadata, tensors: Sequence[Tensor]) -> bytes:
+    """Everything before the first tensor's data, padded to where that begins.
+
+    Each tensor's data is followed by `padding`.
+    """
+    parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
+    for key, value in metadata.items():
+        parts += [_string(key), _value(value)]
+    offset = 0
+    for tensor in tensors:
+        lengths = tensor.shape[::-1]
+        parts += [
+            _string(tensor.name),
+            struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths),
+            struct.pack("<IQ", _IDS[tensor.type], offset),
+        ]
+        offset += tensor.num_bytes + len(padding(tensor.num_bytes))
+    whole = b"".join(parts)
+    return whole + padding(len(whole))
+
+
+def padding(num_bytes: int) -> bytes:
+    """What follows so many bytes, so that the next tensor is aligned."""
+    return bytes(-num_bytes % DEFAULT_ALIGNMENT)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(value: str | float | list[str] | list[int]) -> bytes:
+    match value:
+        case str():
+            return struct.pack("<I", STRING) + _string(value)
+        case bool():
+            return struct.pack("<I?", _BOOL, value)
+        case int():
+            return struct.pack("<II", UINT32, value)
+        case float():
+            return struct.pack("<If", FLOAT32, value)
+    return struct.pack("<I", ARRAY) + _array(value)
+
+
+def _array(values: list[str] | list[int]) -> bytes:
+    kind = STRING if values and isinstance(values[0], str) else INT32
+    elements: Iterable[bytes] = (
+        _string(value) if isinstance(value, str) else struct.pack("<i", value) for value in values
+    )
+    return struct.pack("<IQ", kind, len(values)) + b"".join(elements)

@@ -1,0 +1,132 @@
+"""`localspec doctor`: everything that can be wrong on this machine, in one screen."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from localspec import paths
+from localspec.cli import findings
+from localspec.cli.findings import Finding, failed, fine, wrong
+from localspec.cli.render import printable
+from localspec.client import Client
+from localspec.errors import EngineError, LocalSpecError
+
+if TYPE_CHECKING:
+    from localspec.bench.proof import Build
+
+_AGAIN = "make install  # proves the build, and mends it if it can; docs/gpu.md"
+_EVERYWHERE = {"SSE3", "SSSE3", "AVX", "AVX2", "F16C", "FMA", "BMI2", "LLAMAFILE", "OPENMP"}
+"""Features of every build; the others tell builds apart."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON array of all findings.")
+@click.pass_context
+def doctor(context: click.Context, *, as_json: bool) -> None:
+    """Say what is wrong on this machine, and what mends it.
+
+    A pair of tiny models is loaded and decoded on every device, as `make` did after compiling.
+    Exit code 1 if anything is wrong.
+
+    Example: localspec doctor
+    """
+    found: list[Finding] = []
+    for finding in _examine():
+        found.append(finding)
+        if not as_json:
+            _show(finding)
+    if as_json:
+        click.echo(msgspec.json.encode(found).decode())
+    if any(finding.verdict == "wrong" for finding in found):
+        context.exit(1)
+
+
+def _show(finding: Finding) -> None:
+    said = printable(finding.said)
+    if finding.verdict == "ok":
+        click.echo(f"ok     {finding.what:12} {said}")
+    else:
+        click.echo(click.style(f"WRONG  {finding.what:12} {said}", fg="red"))
+        click.echo(printable(f"{'':19} {finding.fix}"))
+
+
+def _examine() -> Iterator[Finding]:
+    """All findings, the build's first: most of the time goes there."""
+    total_bytes = yield from _build()
+    said, chosen = findings.settings()
+    yield said
+    directory = findings.models_directory(chosen)
+    places = findings.places(directory, _socket())
+    yield from findings.permissions(places, paths.state_dir() / "token")
+    yield from findings.daemon()
+    about_models, pair = findings.models(directory, chosen.models.default)
+    yield from about_models
+    if total_bytes:
+        yield from findings.memory(chosen, pair, total_bytes)
+    yield from findings.disk(places)
+
+
+def _socket() -> Path:
+    try:
+        return Client.from_environment().socket_path or paths.socket_path()
+    except (LocalSpecError, OSError):  # the settings are wrong, which is told elsewhere
+        return paths.socket_path()
+
+
+def _build() -> Generator[Finding, None, int]:
+    """llama.cpp, its devices, and the proof on each; gives the bytes that all devices have."""
+    from localspec.bench import proof  # noqa: PLC0415  numpy, which no other command waits for
+
+    try:
+        build = proof.inspect()
+    except EngineError as error:
+        yield failed("build", error, _AGAIN)
+        return 0
+    yield fine("build", _features(build.llama))
+    for device in build.devices:
+        free, total = device.free_bytes / 1e9, device.total_bytes / 1e9
+        yield fine(
+            "device", f"{device.name}: {device.description}, {free:.1f} of {total:.1f} GB free"
+        )
+    yield from _unused(build)
+    try:
+        for trial in proof.trials(build):
+            if trial.failure:
+                yield wrong("proof", f"{trial.device}: {trial.failure}", _AGAIN)
+            else:
+                yield fine("proof", f"{trial.device}: loads and decodes, {trial.seconds:.1f} s")
+    except OSError as error:
+        yield wrong("proof", f"It cannot be tried: {error}.", f"df {tempfile.gettempdir()}")
+    except LocalSpecError as error:
+        yield failed("proof", error, _AGAIN)
+    return sum(device.total_bytes for device in build.devices if device.kind in ("cpu", "gpu"))
+
+
+def _features(llama: str) -> str:
+    version, _, rest = llama.partition(";")
+    special = [name for name in re.findall(r"(\w+) = 1", rest) if name not in _EVERYWHERE]
+    return f"{version} with {', '.join(special)}" if special else version
+
+
+def _unused(build: Build) -> Iterator[Finding]:
+    """A card that its driver knows and this build does not."""
+    smi = shutil.which("nvidia-smi")
+    if build.offloading or smi is None:
+        return
+    listed = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False)  # noqa: S603  found on PATH
+    if listed.returncode == 0 and listed.stdout.strip():
+        card = listed.stdout.partition("\n")[0]
+        yield wrong(
+            "device",
+            f"{card} is there, and this llama.cpp was compiled without CUDA.",
+            "make install BACKEND=cuda  # needs the CUDA toolkit; docs/gpu.md",
+        )

@@ -1,0 +1,322 @@
+"""What `localspec doctor` finds on disk and behind the socket: each check yields sentences.
+
+Nothing here changes anything, and nothing imports native code. A check never raises for what it was
+made to find.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from localspec import config as configuration
+from localspec import paths
+from localspec.catalog import entries, header, pairing, verified
+from localspec.catalog.header import Header
+from localspec.catalog.memory import kv_bytes, show_bytes
+from localspec.catalog.registry import Registry, Resolved
+from localspec.client import Client, Json
+from localspec.config import Config
+from localspec.errors import LocalSpecError, NotRunning
+
+_PRIVATE_SOCKET = 0o600
+_OTHERS = 0o077
+_LEAST_FREE_BYTES = 10**9
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line for people: what was looked at, how it is, and what mends it if it is wrong."""
+
+    what: str
+    verdict: Literal["ok", "wrong"]
+    said: str
+    fix: str = ""
+
+
+def fine(what: str, said: str) -> Finding:
+    """All is well."""
+    return Finding(what, "ok", said)
+
+
+def wrong(what: str, said: str, fix: str) -> Finding:
+    """Something is not, and `fix` is the command or change that helps."""
+    return Finding(what, "wrong", said, fix)
+
+
+def failed(what: str, error: LocalSpecError | OSError, fix: str) -> Finding:
+    """An error's own words; `fix` where it has no better one."""
+    if isinstance(error, OSError):
+        return wrong(what, f"{error.filename or what}: {error.strerror}.", fix)
+    return wrong(what, error.message, error.fix or fix)
+
+
+def settings() -> tuple[Finding, Config]:
+    """The configuration, or the defaults with the reason why it is not in force."""
+    file = paths.config_file()
+    try:
+        chosen = configuration.load(file)
+        said = str(file) if file.exists() else f"defaults; there is no {file}"
+    except (LocalSpecError, OSError) as error:
+        return failed("settings", error, f"Correct {file}."), Config()
+    return fine("settings", said), chosen
+
+
+def models_directory(chosen: Config) -> Path:
+    """Where models are, by this configuration."""
+    directory = chosen.models.directory
+    return Path(directory).expanduser() if directory else paths.models_dir()
+
+
+class Place(NamedTuple):
+    """A directory: what must be possible there (os.access), and which mode bits are too many."""
+
+    what: str
+    path: Path
+    access: int
+    forbidden: int
+
+
+def places(models: Path, socket: Path) -> list[Place]:
+    """Every directory that LocalSpec uses.
+
+    Whoever may write where the socket lies can take its place, so there a group is too many; others
+    are made with the user's own umask, which often lets a group write.
+    """
+    use = os.R_OK | os.X_OK
+    write = use | os.W_OK
+    return [
+        Place("models", models, use, stat.S_IWOTH),
+        Place("configuration", paths.config_file().parent, use, stat.S_IWOTH),
+        Place("cache", paths.cache_dir(), write, stat.S_IWOTH),
+        Place("state", paths.state_dir(), write, stat.S_IWGRP | stat.S_IWOTH),
+        Place("socket", socket.parent, write, stat.S_IWGRP | stat.S_IWOTH),
+    ]
+
+
+def permissions(directories: list[Place], token: Path) -> Iterator[Finding]:
+    """Whether each directory can be used and is nobody else's to write, and the token private.
+
+    What does not exist yet is made when it is needed.
+    """
+    problems = [problem for place in directories if (problem := _directory(place))]
+    with contextlib.suppress(OSError):
+        found = token.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & _OTHERS:
+            problems.append(
+                wrong("permissions", f"{token} may be read by others.", f"chmod 600 {token}")
+            )
+    yield from problems
+    if not problems:
+        names = ", ".join(place.what for place in directories)
+        yield fine("permissions", f"{names}: yours to use, and nobody else's")
+
+
+def _directory(place: Place) -> Finding | None:
+    what, path = place.what, place.path
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason, fix = f"{what}: {path} cannot be looked at: {error.strerror}.", f"ls -ld {path}"
+        return wrong("permissions", reason, fix)
+    mode = f"(mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid})"
+    if not stat.S_ISDIR(found.st_mode):
+        return wrong("permissions", f"{what}: {path} is no directory.", f"Move {path} away.")
+    if not os.access(path, place.access):
+        mine = found.st_uid == os.getuid()
+        fix = f"chmod u+rwx {path}" if mine else f"sudo chown $USER {path}"
+        return wrong("permissions", f"{what}: {path} is closed to you {mode}.", fix)
+    if found.st_mode & place.forbidden:
+        fix = f"chmod go-w {path}"
+        return wrong("permissions", f"{what}: others may write to {path} {mode}.", fix)
+    return None
+
+
+def daemon() -> Iterator[Finding]:
+    """The socket as it lies there, and the daemon behind it if one answers."""
+    try:
+        client = Client.from_environment()
+    except (LocalSpecError, OSError) as error:
+        yield failed("daemon", error, "localspec config check")
+        return
+    try:
+        report = client.status()
+    except NotRunning:
+        yield _silent(client.socket_path)
+        return
+    except LocalSpecError as error:
+        yield failed("daemon", error, "localspec logs")
+        return
+    if client.socket_path:
+        mode = stat.S_IMODE(client.socket_path.lstat().st_mode)
+        if mode != _PRIVATE_SOCKET:
+            said = f"{client} has mode {mode:04o} instead of 0600, so others may reach it."
+            yield wrong("socket", said, f"chmod 600 {client}")
+    yield from _running(report)
+
+
+def _silent(socket: Path | None) -> Finding:
+    """Why nobody answers: never started, or a socket that was left behind."""
+    try:
+        kind = socket.lstat().st_mode if socket else None
+    except OSError:
+        kind = None
+    if kind is None:
+        return fine("daemon", "not running; `localspec chat` starts it")
+    if not stat.S_ISSOCK(kind):
+        return wrong("socket", f"{socket} is in the way and is no socket.", f"rm {socket}")
+    said = f"{socket} was left behind by a daemon that died; nobody answers on it."
+    return wrong("socket", said, "localspec start  # takes its place")
+
+
+def _running(report: Json) -> Iterator[Finding]:
+    if report.get("config_error"):
+        said = f"It runs with an older configuration: {report['config_error']}"
+        yield wrong("daemon", said, "localspec config check")
+    troubles = list(_troubles(report))
+    yield from troubles
+    if not troubles:
+        names = [f"{model['name']} {model['state']}" for model in report.get("models", [])]
+        loaded = ", ".join(names) or "no model loaded"
+        yield fine("daemon", f"pid {report['pid']}, version {report['version']}: {loaded}")
+
+
+def _troubles(report: Json) -> Iterator[Finding]:
+    """What the daemon knows of its workers that nobody would wish for."""
+    for model in report.get("models", []):
+        name = model["name"]
+        if model.get("error"):
+            yield wrong("daemon", f"{name}: {model['error']}", "localspec logs")
+        if model.get("last_crash"):
+            yield wrong("daemon", f"{name} crashed: {model['last_crash']}", "localspec logs")
+        if model.get("safe_kernels"):
+            said = f"{name} runs with slow kernels, because a load with the fast ones crashed."
+            yield wrong("daemon", said, "make install  # proves the build, and mends it if it can")
+
+
+def models(directory: Path, default: str) -> tuple[list[Finding], list[Header]]:
+    """The default pair and every other file; the headers of the pair as far as they can be read."""
+    registry = Registry(directory)
+    try:
+        pair = registry.resolve(default)
+        findings, found = _pair(pair)
+    except LocalSpecError as error:
+        pair, found = None, []
+        findings = [failed("model", error, "localspec models pull")]
+    except OSError as error:
+        return [failed("models", error, f"ls -ld {directory}")], []
+    mine = {pair.target_path, pair.draft_path} if pair else set()
+    return [*findings, *_others(registry, mine)], found
+
+
+def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
+    again = f"localspec models rm {pair.name} && localspec models pull {pair.name}"
+    try:
+        target = header.read(pair.target_path)
+    except LocalSpecError as error:
+        return [wrong("model", error.message, again)], []
+    findings = [_checksum(pair, again)]
+    if pair.draft_path is None:
+        if pair.draft_name is None:
+            return [*findings, fine("draft", "none; prompt lookup drafts alone")], [target]
+        pull = f"localspec models pull {pair.name}"
+        return [*findings, wrong("draft", f"{pair.draft_name} is not here.", pull)], [target]
+    again = f"localspec models rm {pair.draft_name} && localspec models pull {pair.name}"
+    try:
+        draft = header.read(pair.draft_path)
+        verdict = pairing.check(target, draft)
+        verdict.demand()
+    except LocalSpecError as error:
+        return [*findings, wrong("draft", error.message, again)], [target]
+    said = f"{pair.draft_name} shares {verdict.shared_tokens} tokens with the target"
+    return [*findings, fine("draft", said)], [target, draft]
+
+
+def _checksum(pair: Resolved, fix: str) -> Finding:
+    """Whether a file of the catalog is still what was fetched."""
+    entry = entries.load().get(pair.name)
+    if entry is None or entry.quantize or entry.file != pair.target_path.name:
+        return fine("model", f"{pair.name}: its header is sound")
+    if not verified.holds(pair.target_path, entry.sha256):
+        try:
+            with pair.target_path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            said = f"{pair.target_path} cannot be read: {error.strerror}."
+            return wrong("model", said, f"ls -l {pair.target_path}")
+        if digest != entry.sha256:
+            return wrong("model", f"{pair.target_path} is not what the catalog has.", fix)
+    return fine("model", f"{pair.name}: its header is sound, its bytes are the catalog's")
+
+
+def _others(registry: Registry, mine: set[Path | None]) -> Iterator[Finding]:
+    """Files that cannot be models, of those that are not the default pair."""
+    sound = 0
+    try:
+        known = registry.models()
+    except LocalSpecError as error:
+        yield failed("models", error, "localspec models list")
+        return
+    for model in known:
+        if model.path is None or model.path in mine:
+            continue
+        try:
+            header.read(model.path)
+            sound += 1
+        except LocalSpecError as error:
+            yield wrong("models", error.message, f"localspec models rm {model.name}")
+    for file in registry.skipped():
+        yield wrong(
+            "models", f"{file.file}: {file.reason}.", f"rm {registry.directory / file.file}"
+        )
+    if sound:
+        yield fine("models", f"{sound} more, their headers are sound")
+
+
+def memory(chosen: Config, pair: list[Header], total_bytes: int) -> Iterator[Finding]:
+    """Whether weights and KV cache of the pair fit all devices together."""
+    if not pair:
+        return
+    tokens = chosen.engine.context * chosen.engine.slots
+    kinds = (chosen.engine.target.kv_type, chosen.engine.draft.kv_type)
+    needed = sum(
+        one.weight_bytes + kv_bytes(one, tokens, kind)
+        for one, kind in zip(pair, kinds, strict=False)
+    )
+    said = (
+        f"{show_bytes(needed)} for weights and {tokens:,} tokens of KV cache; "
+        f"the devices have {show_bytes(total_bytes)}"
+    )
+    if needed > total_bytes:
+        yield wrong("memory", f"{said}.", "Lower engine.context or engine.slots in config.toml.")
+    else:
+        yield fine("memory", said)
+
+
+def disk(directories: list[Place]) -> Iterator[Finding]:
+    """Room in each of these; one line for each file system."""
+    seen: set[int] = set()
+    for what, path, *_ in directories:
+        try:
+            there = next(one for one in (path, *path.parents) if one.is_dir())
+            device = there.stat().st_dev
+        except OSError:  # it is closed, which `permissions` tells
+            continue
+        if device in seen:
+            continue
+        seen.add(device)
+        free = shutil.disk_usage(there).free
+        said = f"{show_bytes(free)} free for {what} in {there}"
+        if free < _LEAST_FREE_BYTES:
+            yield wrong("disk", f"{said}.", "localspec models rm MODEL  # or other room")
+        else:
+            yield fine("disk", said)

@@ -1,0 +1,220 @@
+"""`localspec doctor` over machines that are really broken: sockets, modes, files, settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import tiny
+from person import Person
+
+from localspec import paths
+from localspec.catalog import entries, header
+from localspec.cli import findings
+from localspec.cli.findings import Finding, Place
+from localspec.config import Config
+from localspec.config import Engine as EngineSettings
+
+READ = os.R_OK | os.X_OK
+
+
+def verdicts(found: list[Finding]) -> list[tuple[str, str]]:
+    """What was looked at, and how it is."""
+    return [(finding.what, finding.verdict) for finding in found]
+
+
+def only_wrong(found: list[Finding]) -> Finding:
+    """The one finding that is wrong; it says how to mend it."""
+    (wrong,) = [finding for finding in found if finding.verdict == "wrong"]
+    assert wrong.fix
+    return wrong
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the daemon's socket would be; short, as sockets must be."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "localspec.sock"
+        monkeypatch.setenv("LOCALSPEC_HOST", f"unix://{path}")
+        yield path
+
+
+def test_no_daemon_is_fine(door: Path) -> None:
+    """It starts when somebody asks."""
+    assert verdicts(list(findings.daemon())) == [("daemon", "ok")]
+    assert not door.exists()
+
+
+def test_a_socket_that_was_left_behind_is_told(door: Path) -> None:
+    """Bound by a process that is gone."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(door))
+    wrong = only_wrong(list(findings.daemon()))
+    assert wrong.what == "socket"
+    assert "left behind" in wrong.said
+    assert "localspec start" in wrong.fix
+
+
+def test_a_file_in_the_sockets_place_is_told(door: Path) -> None:
+    """The daemon would refuse to start; `rm` is for the user to type."""
+    door.write_text("mine")
+    wrong = only_wrong(list(findings.daemon()))
+    assert "no socket" in wrong.said
+    assert door.read_text() == "mine"
+
+
+def test_a_directory_that_a_group_may_write_to_is_told_where_it_matters(tmp_path: Path) -> None:
+    """For the socket, not for the cache; another's right to write is wrong everywhere."""
+    tmp_path.chmod(0o770)
+    places = {place.what: place for place in findings.places(tmp_path, tmp_path / "socket")}
+    nowhere = tmp_path / "token"
+    assert verdicts(list(findings.permissions([places["models"]], nowhere))) == [
+        ("permissions", "ok")
+    ]
+    wrong = only_wrong(list(findings.permissions([places["socket"]], nowhere)))
+    assert "0770" in wrong.said
+    assert wrong.fix == f"chmod go-w {tmp_path}"
+    tmp_path.chmod(0o707)
+    assert only_wrong(list(findings.permissions([places["models"]], nowhere)))
+
+
+def seen_by_another(check: Callable[[], list[Finding]]) -> list[Finding]:
+    """What a check finds for somebody who is not root, for whom nothing is closed."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        os.write(theirs, msgspec.json.encode(check()))
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as said:
+        found = msgspec.json.decode(said.read(), type=list[Finding])
+    os.waitpid(child, 0)
+    return found
+
+
+def test_closed_directories_are_told() -> None:
+    """Mode 0000: by its mode, and where models are looked for; room is not asked for there."""
+    with tempfile.TemporaryDirectory() as folder:
+        closed = Path(folder) / "closed"
+        closed.mkdir()
+        Path(folder).chmod(0o755)
+        closed.chmod(0)
+        places = [Place("models", closed / "models", READ, 0), Place("models", closed, READ, 0)]
+        token = closed / "token"
+        told = seen_by_another(lambda: list(findings.permissions(places, token)))
+        assert "cannot be looked at" in told[0].said
+        assert "closed to you" in told[1].said
+        told = seen_by_another(lambda: findings.models(closed, "big")[0])
+        assert "Permission denied" in only_wrong(told).said
+        assert verdicts(seen_by_another(lambda: list(findings.disk(places)))) == [("disk", "ok")]
+        closed.chmod(0o700)
+
+
+def test_a_file_where_a_directory_belongs_and_a_token_for_all_are_told(tmp_path: Path) -> None:
+    """Both at once, each with its own line."""
+    file, token = tmp_path / "file", tmp_path / "token"
+    file.touch()
+    token.touch(mode=0o644)
+    found = list(findings.permissions([Place("cache", file, READ, 0)], token))
+    assert verdicts(found) == [("permissions", "wrong")] * 2
+    assert "no directory" in found[0].said
+    assert found[1].fix == f"chmod 600 {token}"
+
+
+def test_a_sound_pair_is_sound(tmp_path: Path) -> None:
+    """A model of the user's own, with a draft that fits."""
+    tiny.build(tmp_path / "big.gguf")
+    tiny.build(tmp_path / "small.gguf", seed=1)
+    (tmp_path / "drafts.json").write_text('{"big": "small"}')
+    found, pair = findings.models(tmp_path, "big")
+    assert verdicts(found) == [("model", "ok"), ("draft", "ok")]
+    assert len(pair) == 2
+
+
+def test_models_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    """None there, none of that name, a draft of other tokens, a file cut short, a dead link."""
+    found, pair = findings.models(tmp_path / "nowhere", Config().models.default)
+    assert "localspec models pull" in only_wrong(found).fix
+    assert pair == []
+    big = tiny.build(tmp_path / "big.gguf")
+    assert only_wrong(findings.models(tmp_path, "bgi")[0]).fix.startswith("Did you mean big?")
+    tiny.build(tmp_path / "small.gguf", extra_tokens=1)
+    (tmp_path / "drafts.json").write_text('{"big": "small"}')
+    assert "token" in only_wrong(findings.models(tmp_path, "big")[0]).said
+    (tmp_path / "drafts.json").unlink()
+    (tmp_path / "dead.gguf").symlink_to("nowhere")
+    assert "leads nowhere" in only_wrong(findings.models(tmp_path, "big")[0]).said
+    (tmp_path / "dead.gguf").unlink()
+    big.write_bytes(big.read_bytes()[:5000])
+    wrong = only_wrong(findings.models(tmp_path, "big")[0])
+    assert wrong.what == "model"
+    assert "big.gguf" in wrong.said
+
+
+def test_a_file_that_is_not_the_catalogs_is_told(tmp_path: Path) -> None:
+    """Its name and a sound header are not enough."""
+    entry = next(entry for entry in entries.load().values() if not entry.quantize)
+    tiny.build(tmp_path / entry.file)
+    found, _ = findings.models(tmp_path, entry.name)
+    told = [one.said for one in found if one.verdict == "wrong" and one.what == "model"]
+    assert told == [f"{tmp_path / entry.file} is not what the catalog has."]
+
+
+def test_settings_with_a_mistake_are_told() -> None:
+    """And the examination goes on with the defaults."""
+    file = paths.config_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("[engine]\nslots = 1000\n")
+    finding, chosen = findings.settings()
+    assert "engine.slots" in only_wrong([finding]).said
+    assert chosen == Config()
+
+
+def test_a_pair_that_is_too_large_is_told(tmp_path: Path) -> None:
+    """By headers alone: weights, and the cells of every slot."""
+    pair = [header.read(tiny.build(tmp_path / "big.gguf"))]
+    assert verdicts(list(findings.memory(Config(), pair, 10**12))) == [("memory", "ok")]
+    wrong = only_wrong(list(findings.memory(Config(), pair, 10**6)))
+    assert "engine.context" in wrong.fix
+    small = Config(engine=EngineSettings(slots=1, context=64))
+    assert verdicts(list(findings.memory(small, pair, 10**6))) == [("memory", "ok")]
+
+
+def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> None:
+    """The whole command: it proves the build in a real worker, and changes nothing."""
+    someone = Person(tmp_path)
+    tiny.build(someone.models / "tiny.gguf")
+    before = sorted(tmp_path.rglob("*"))
+    lines = someone.run("doctor").stdout.splitlines()
+    assert len(lines) < 24
+    assert all(line.startswith("ok ") for line in lines)
+    assert any("CPU: loads and decodes" in line for line in lines)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_everything_that_is_wrong_is_in_one_screen(tmp_path: Path) -> None:
+    """Exit code 1; the daemon's socket made public, its model gone, its configuration broken."""
+    someone = Person(tmp_path)
+    model = tiny.build(someone.models / "tiny.gguf")
+    someone.run("start")
+    try:
+        Path(someone.run("socket").stdout.strip()).chmod(0o666)
+        model.unlink()
+        found = json.loads(someone.run("doctor", "--json", exit_code=1).stdout)
+        wrong = {one["what"]: one["fix"] for one in found if one["verdict"] == "wrong"}
+        assert wrong.keys() == {"socket", "model"}
+        assert wrong["socket"].startswith("chmod 600")
+        (tmp_path / "config.toml").write_text("[servre]\n")
+        lines = someone.run("doctor", exit_code=1).stdout.splitlines()
+        assert any(line.startswith("WRONG  settings") for line in lines)
+    finally:
+        (tmp_path / "config.toml").unlink()
+        someone.run("stop")
