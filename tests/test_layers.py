@@ -152,15 +152,16 @@ def test_one_file_imports_llama_cpp() -> None:
     assert doors == {"localspec/engine/llama.py"}
 
 
-def test_three_files_call_native_code() -> None:
-    """Behind the door: models, contexts, quantization. Nobody else checks what crosses over."""
+def test_four_files_call_native_code() -> None:
+    """Behind the door: models, contexts, quantization, RPC. Nobody else checks what crosses."""
     callers = {
         source.name
         for source in CODE
         for imported in source.imports
         if imported.module == "localspec.engine.llama.native"
     }
-    assert callers == {f"localspec/engine/{name}.py" for name in ("model", "context", "quantize")}
+    names = ("model", "context", "quantize", "rpc")
+    assert callers == {f"localspec/engine/{name}.py" for name in names}
 
 
 def test_decisions_know_no_clock_and_no_files() -> None:

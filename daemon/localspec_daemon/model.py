@@ -269,10 +269,13 @@ class Model:
         """A worker that was ready is gone: as wished (`unload`), by its own will, or it crashed."""
         if not self.worker or self.worker.exited is not exited:
             return
-        lived_seconds = self._now() - self.worker.ready_at
+        worker, exit_ = self.worker, exited.result()
         self.worker, self.resident = None, False
-        if not exited.result().goodbye:
-            self._crashed(exited.result(), lived_seconds)
+        if exit_.lost_remote:  # the next request looks whether it is back
+            self.error = worker.crash(exit_)
+            _log.error("remote_lost model=%s %s", self.name, self.error.message)
+        elif not exit_.goodbye:
+            self._crashed(exit_, self._now() - worker.ready_at)
             if self.crashes.streak == 1:
                 self.start_loading()
         self._changed.ring()

@@ -58,6 +58,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     far_draft_ms: dict[str, float] | None = None
     measuring: bool | None = None
     row_multiple: int | None = None
+    layers: dict[str, tuple[int, int]] | None = None
     routing: dict[str, int] | None = None
     drafted: dict[str, int] | None = None
     accepted: dict[str, int] | None = None

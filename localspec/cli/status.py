@@ -103,6 +103,8 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "draft", Path(model["draft_path"]).name
     for held in model.get("devices", []):
         yield "memory", f"{held['device']}: {held['what']} {size(held['bytes'])}"
+    for device, (first, last) in (model.get("layers") or {}).items():
+        yield "layers", f"{device}: {first} to {last}"
     if model.get("context"):
         yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
     yield from _speculation_rows(model)
