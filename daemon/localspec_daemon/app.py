@@ -15,8 +15,9 @@ from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Progress, Replayed
-from localspec_daemon import metrics
-from localspec_daemon.dialects import openai, own
+from localspec_daemon import forward, metrics
+from localspec_daemon.dialects import openai, own, relay
+from localspec_daemon.dialects.relay import Route
 from localspec_daemon.model import Model
 from localspec_daemon.sse import EventStream
 from localspec_daemon.supervisor import Supervisor
@@ -76,12 +77,12 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def chat(request: web.Request) -> web.StreamResponse:
     """POST /v1/chat/completions."""
-    return await _generate(request, openai.chat)
+    return await _generate(request, openai.chat, "chat/completions")
 
 
 async def completion(request: web.Request) -> web.StreamResponse:
     """POST /v1/completions."""
-    return await _generate(request, openai.completion)
+    return await _generate(request, openai.completion, "completions")
 
 
 async def replay(request: web.Request) -> web.Response:
@@ -100,14 +101,17 @@ async def replay(request: web.Request) -> web.Response:
 async def models(request: web.Request) -> web.Response:
     """GET /v1/models: what a request may name. Loads nothing."""
     supervisor = request.app[SUPERVISOR]
-    entries = await supervisor.entries()
-    return _json({"object": "list", "data": [_card(supervisor, entry) for entry in entries]})
+    cards = [_card(supervisor, entry) for entry in await supervisor.entries()]
+    cards += [_upstream_card(to) for to in await supervisor.upstream_models()]
+    return _json({"object": "list", "data": cards})
 
 
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}: one of them; the id may contain slashes and colons."""
-    supervisor = request.app[SUPERVISOR]
-    return _json(_card(supervisor, await supervisor.entry(request.match_info["id"])))
+    supervisor, name = request.app[SUPERVISOR], request.match_info["id"]
+    if to := await supervisor.elsewhere(name):
+        return _json(_upstream_card(to))
+    return _json(_card(supervisor, await supervisor.entry(name)))
 
 
 async def load(request: web.Request) -> web.Response:
@@ -146,10 +150,13 @@ async def prometheus(request: web.Request) -> web.Response:
     return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-async def _generate(request: web.Request, read: Reader) -> web.StreamResponse:
+async def _generate(request: web.Request, read: Reader, endpoint: str) -> web.StreamResponse:
     supervisor = request.app[SUPERVISOR]
     config = supervisor.config
-    asked = read(await body(request, config.server.max_body_bytes), config, request[CLIENT])
+    data = await body(request, config.server.max_body_bytes)
+    if config.upstream and (to := await supervisor.elsewhere(relay.asked(data).model)):
+        return await forward.answer(request, supervisor, to, endpoint, data)
+    asked = read(data, config, request[CLIENT])
     found = await supervisor.model(asked.model)
     reply = openai.Reply(asked, found.name)
     answer = _stream if asked.stream else _whole
@@ -237,6 +244,20 @@ def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
         "meta": meta,
         "status": {"value": "loaded" if state == "ready" else state},
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+    }
+
+
+def _upstream_card(to: Route) -> dict[str, Any]:
+    """A model that is elsewhere, in the same shape; it is there for all that is known here."""
+    return {
+        "id": to.model,
+        "object": "model",
+        "created": 0,
+        "owned_by": f"upstream:{to.name}",
+        "aliases": [],
+        "meta": {},
+        "status": {"value": "loaded"},
+        "upstream": {"name": to.name, "url": to.upstream.url},
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from localspec.catalog.registry import Model as Entry
+from localspec.config import Config
 from localspec.protocol import DeviceMemory
 from localspec_daemon.model import Model
 
@@ -68,6 +69,14 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     stalled: bool = False
 
 
+class UpstreamStatus(msgspec.Struct, frozen=True):
+    """A server elsewhere, and the models that are asked of it."""
+
+    name: str
+    url: str
+    models: list[str]
+
+
 class Status(msgspec.Struct, frozen=True):
     """The daemon and its models; `loading` is that of the model which is loading now, if one is."""
 
@@ -85,6 +94,7 @@ class Status(msgspec.Struct, frozen=True):
     max_loaded: int
     loading: Stage | None
     models: list[ModelStatus]
+    upstreams: list[UpstreamStatus]
 
 
 def of_models(
@@ -105,6 +115,14 @@ def of_models(
                 size_bytes=entry.size_bytes,
             )
     return sorted(statuses.values(), key=lambda status: (not status.default, status.name))
+
+
+def of_upstreams(config: Config) -> list[UpstreamStatus]:
+    """The upstreams of the configuration; nobody is asked whether they are there."""
+    return [
+        UpstreamStatus(name, upstream.url, list(upstream.models))
+        for name, upstream in config.upstream.items()
+    ]
 
 
 def _of_model(model: Model, *, default: bool) -> ModelStatus:
