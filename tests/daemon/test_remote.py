@@ -106,6 +106,31 @@ def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
 
 
 @needs_rpc
+def test_a_remote_that_fell_while_nobody_asked_is_named_or_used_again(
+    house: Any, daemon: Any, hosts: Any
+) -> None:
+    """Whoever asks first hears which one is missing; one that was only restarted is not noticed."""
+    lend(house, hosts)
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND) as it:
+            _, before = await it.ask(TEXT, **ASKED)
+            hosts[0].kill()
+            status, answer = await it.ask(TEXT, **ASKED)
+            assert status == 503
+            assert answer["error"]["message"].startswith(f"The remote {hosts[0].address} does not")
+            hosts.append(WorkerHost(hosts[0].address))
+            assert (await it.ask(TEXT, **ASKED))[0] == 200
+            hosts[-1].kill()
+            hosts.append(WorkerHost(hosts[0].address))
+            status, after = await it.ask(TEXT, **ASKED)
+            assert (status, content(after)) == (200, content(before))
+            assert it.model().crashes.times == []
+
+    asyncio.run(scene())
+
+
+@needs_rpc
 def test_a_remote_that_is_not_there_is_named_before_anything_is_loaded(
     house: Any, daemon: Any
 ) -> None:
