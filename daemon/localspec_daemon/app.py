@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -29,6 +30,7 @@ SUPERVISOR: web.AppKey[Supervisor] = web.AppKey("supervisor", Supervisor)
 RETRY_SECONDS = {429: "1", 503: "2"}
 
 Reader: TypeAlias = Callable[[bytes, Config, str], openai.Asked]
+Pump: TypeAlias = Callable[[EventStream], Awaitable[None]]
 
 
 class NamedModel(msgspec.Struct):
@@ -155,12 +157,22 @@ async def _generate(request: web.Request, read: Reader, endpoint: str) -> web.St
     config = supervisor.config
     data = await body(request, config.server.max_body_bytes)
     if config.upstream and (to := await supervisor.elsewhere(relay.asked(data).model)):
-        return await forward.answer(request, supervisor, to, endpoint, data)
+        return await _forward(request, relay.Call(to, endpoint, relay.body(data, to.model)), data)
     asked = read(data, config, request[CLIENT])
     found = await supervisor.model(asked.model)
     reply = openai.Reply(asked, found.name)
-    answer = _stream if asked.stream else _whole
-    return await answer(request, found, reply)
+    if asked.stream:
+        return await _stream(request, partial(_pump, request, found, reply))
+    return await _whole(request, found, reply)
+
+
+async def _forward(request: web.Request, call: relay.Call, data: bytes) -> web.StreamResponse:
+    supervisor, client = request.app[SUPERVISOR], request[CLIENT]
+    if relay.asked(data).stream:
+        return await _stream(request, partial(forward.pump, supervisor, call, client))
+    async with supervisor.request():
+        answer = await forward.whole(supervisor, call, client)
+    return web.Response(body=answer, content_type="application/json")
 
 
 async def _whole(request: web.Request, found: Model, reply: openai.Reply) -> web.StreamResponse:
@@ -180,11 +192,11 @@ async def _whole(request: web.Request, found: Model, reply: openai.Reply) -> web
     raise RuntimeError("a request ended without its last event")
 
 
-async def _stream(request: web.Request, found: Model, reply: openai.Reply) -> web.StreamResponse:
+async def _stream(request: web.Request, pump: Pump) -> web.StreamResponse:
     stream = EventStream(request)
     try:
         async with request.app[SUPERVISOR].request():
-            await _pump(request, found, reply, stream)
+            await pump(stream)
     except ConnectionError:
         raise
     except Exception as error:

@@ -1,83 +1,64 @@
-"""Requests for models that are elsewhere: answered by an upstream, in our response."""
+"""Requests for models that are elsewhere, logged and counted as those that are answered here."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 
 import msgspec
-from aiohttp import web
 
 from localspec.errors import Busy, LocalSpecError
-from localspec_daemon.dialects import openai, relay
-from localspec_daemon.dialects.relay import Call, Route
+from localspec_daemon.dialects.relay import Call
 from localspec_daemon.journal import Record
 from localspec_daemon.sse import EventStream
 from localspec_daemon.supervisor import Supervisor
-from localspec_daemon.wall import CLIENT
 
 FORWARDED = "forwarded"
 """The outcome of an answer that came to its end elsewhere, in the log and in the counts."""
 
 
-async def answer(
-    request: web.Request, supervisor: Supervisor, to: Route, endpoint: str, data: bytes
-) -> web.StreamResponse:
-    """Ask an upstream for what `data` asks, and pass on what it says; logged and counted.
+async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:
+    """The upstream's answer, a JSON object.
 
-    Args:
-        request: The client's; none of its headers goes further.
-        supervisor: The daemon.
-        to: From `Supervisor.elsewhere`.
-        endpoint: "chat/completions" or "completions".
-        data: The body.
-
-    Raises:
-        RequestError: the body is not what it should be, or the upstream refuses it.
-        DaemonError: too many are open, or the upstream is away or fails.
+    `client` is the principal, for the log. Raises Busy and what `Upstreams.whole` raises.
     """
-    clock = asyncio.get_running_loop().time
-    asked = relay.asked(data)
-    record = Record(f"fwd-{secrets.token_hex(12)}", to.model, request[CLIENT], clock())
-    call = Call(to, endpoint, relay.body(data, to.model))
+    with _recorded(supervisor, call, client):
+        return await supervisor.upstreams.whole(call)
+
+
+async def pump(supervisor: Supervisor, call: Call, client: str, stream: EventStream) -> None:
+    """The upstream's stream into the client's, event by event.
+
+    Raises as `whole` does, also in the middle, and ConnectionError when the client has gone.
+    """
+    with _recorded(supervisor, call, client) as record:
+        async with aclosing(supervisor.upstreams.stream(call)) as chunks:
+            async for chunk in chunks:
+                await stream.data(msgspec.Raw(chunk))
+                record.ttft_seconds = record.ttft_seconds or _now() - record.came_at
+
+
+@contextmanager
+def _recorded(supervisor: Supervisor, call: Call, client: str) -> Iterator[Record]:
+    """The time in which one request is open. Raises Busy when too many are."""
+    record = Record(f"fwd-{secrets.token_hex(12)}", call.to.model, client, _now())
     try:
         if supervisor.upstreams.open >= supervisor.config.server.max_queue:
             raise Busy(
                 f"{supervisor.upstreams.open} requests are forwarded already.",
                 fix="Try again in a moment, or raise server.max_queue.",
             )
-        if asked.stream:
-            return await _stream(request, supervisor, call, record)
-        async with supervisor.request():
-            whole = await supervisor.upstreams.whole(call)
+        yield record
         record.outcome = FORWARDED
-        return web.Response(body=whole, content_type="application/json")
     except LocalSpecError as error:
         record.outcome = error.code
         raise
     finally:
-        supervisor.tallies[to.model].requests[record.outcome] += 1
-        record.write(clock())
+        supervisor.tallies[call.to.model].requests[record.outcome] += 1
+        record.write(_now())
 
 
-async def _stream(
-    request: web.Request, supervisor: Supervisor, call: Call, record: Record
-) -> web.StreamResponse:
-    """Chunk by chunk; an error after the first one is the stream's last event."""
-    clock = asyncio.get_running_loop().time
-    stream = EventStream(request)
-    try:
-        async with supervisor.request(), aclosing(supervisor.upstreams.stream(call)) as chunks:
-            async for chunk in chunks:
-                record.ttft_seconds = record.ttft_seconds or clock() - record.came_at
-                await stream.data(msgspec.Raw(chunk))
-    except LocalSpecError as error:
-        if not stream.begun:
-            raise
-        record.outcome = error.code
-        await stream.data(openai.error_body(error))
-        return await stream.end()
-    response = await stream.done()
-    record.outcome = FORWARDED
-    return response
+def _now() -> float:
+    return asyncio.get_running_loop().time()

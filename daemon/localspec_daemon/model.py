@@ -99,7 +99,7 @@ class Model:
     ) -> AsyncGenerator[Progress | StreamEvent]:
         """Progress while the model loads, then the events of the request, its end last.
 
-        A remote may have gone away and come back while nobody asked: then the model is loaded again.
+        A remote may have gone away and come back while nobody asked: then it is loaded once more.
         Closing the iterator cancels the request wherever it is. Raises Busy, WorkerCrashed,
         RemoteUnavailable, what refused the model and what the worker answered with `Failed`.
         """

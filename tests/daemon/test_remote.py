@@ -51,8 +51,12 @@ def content(answer: Any) -> str:
 
 
 @needs_rpc
-def test_a_split_target_says_what_a_local_one_says(house: Any, daemon: Any, hosts: Any) -> None:
+@pytest.mark.parametrize("exactness", ["standard", "strict"])
+def test_a_split_target_says_what_a_local_one_says(
+    house: Any, daemon: Any, hosts: Any, exactness: str
+) -> None:
     """The same tokens with drafts; the target's layers on both remotes, the draft's here."""
+    house.configure(engine={"exactness": exactness})
 
     async def scene() -> None:
         async with daemon(house, COMMAND) as it:

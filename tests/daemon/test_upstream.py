@@ -340,6 +340,25 @@ def test_as_many_are_forwarded_at_once_as_may_wait_here(house: Any, daemon: Any)
     run(daemon, house, handler, scene)
 
 
+def test_a_drain_that_is_over_ends_what_is_forwarded(house: Any, daemon: Any) -> None:
+    """As it ends every other stream: with an event that says why."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        await sse(request, b'data: {"n":1}')
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def scene(it: Any) -> None:
+        async with it.streaming("hello", model="far") as stream:
+            await stream.next("data:")
+            it.server.stop()
+            lines = await stream.rest()
+        assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "server_shutdown"
+
+    house.configure(server={"drain_seconds": 0.1})
+    run(daemon, house, handler, scene)
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes the certificate")
 def test_a_certificate_is_verified(house: Any, daemon: Any, tmp_path: Path) -> None:
     """One that nobody vouches for is refused before anything is sent."""
