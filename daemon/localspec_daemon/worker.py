@@ -72,7 +72,7 @@ class Exit:
     @property
     def lost_remote(self) -> bool:
         """True when a remote went away, and llama.cpp with it: no fault of the model."""
-        return self.returncode == REMOTE_LOST_EXIT
+        return self.returncode == REMOTE_LOST_EXIT and not self.goodbye
 
     @property
     def cause(self) -> str:
@@ -182,7 +182,7 @@ class Worker:
         if exit_.lost_remote:
             remote = " or ".join(self.load.config.engine.remote)
             return RemoteUnavailable(
-                f"{remote} went away while {self.load.model} was {doing}.",
+                f"{remote} went away with layers of {self.load.model}.",
                 fix="Send the request again; if it is still missing, the answer says what to do.",
             )
         return WorkerCrashed(

@@ -80,6 +80,8 @@ def greet(
         try:
             connection.sendall(HELLO)
             answer = _read(connection, _ANSWER_BYTES)
+        except ConnectionError:
+            answer = b""
         except TimeoutError as error:
             raise RemoteUnavailable(
                 f"The remote {address} takes connections and does not answer.",
@@ -93,6 +95,11 @@ def greet(
 
 def check(address: str, answer: bytes) -> None:
     """Whether the answer to a hello is one that llama.cpp accepts. Raises RemoteUnavailable."""
+    if not answer:
+        raise RemoteUnavailable(
+            f"The remote {address} ends the connection without a word.",
+            fix="Start `localspec worker-host` there; of a tunnel, at its other end.",
+        )
     said = int.from_bytes(answer[:8], "little")
     if len(answer) < _ANSWER_BYTES or said != _ANSWER_BYTES - 8:
         raise RemoteUnavailable(

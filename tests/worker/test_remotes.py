@@ -34,9 +34,11 @@ def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
         thread = threading.Thread(target=run)
         thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def hello(major: int, minor: int, size: int = ANSWER_BYTES) -> bytes:
@@ -71,7 +73,7 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\nwhat was that", hello(*VERSION)[:-1],
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\nwhat was that", hello(*VERSION)[:-1],
                hello(*VERSION, size=27)],
 )  # fmt: skip
 def test_something_else_that_listens_there_is_told_apart(answer: bytes) -> None:
@@ -83,6 +85,17 @@ def test_something_else_that_listens_there_is_told_apart(answer: bytes) -> None:
 
     with listener(serve) as address:
         assert "does not speak llama.cpp's RPC" in refusal(address)
+
+
+def test_a_tunnel_with_nobody_at_its_end_is_told_apart() -> None:
+    """Ssh takes the connection and ends it."""
+    for bytes_read in (0, 4096):  # unread ones make a reset of the end
+
+        def serve(connection: socket.socket, bytes_read: int = bytes_read) -> None:
+            connection.recv(bytes_read)
+
+        with listener(serve) as address:
+            assert "without a word" in refusal(address)
 
 
 @pytest.mark.parametrize("version", [(VERSION[0] - 1, 0), (VERSION[0] + 1, 0), (VERSION[0], 200)])
