@@ -23,12 +23,13 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test clean llama-server bench-gpu
+.PHONY: help chat install lint test remote-test clean llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
 	@echo 'make test                 every check, the tests on the real pair of models included'
+	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
 	@echo '  BACKEND=NAME            cuda, hip, vulkan, metal or cpu instead of what is found (docs/gpu.md)'
 	@echo '  REMOTE=1                able to use other machines; both are remembered'
@@ -53,6 +54,12 @@ test: lint
 	$(BIN)/localspec models pull
 	$(BIN)/pytest -rs
 
+remote-test:
+	@$(MAKE) --no-print-directory VENV=.venv-remote REMOTE=1 .venv-remote/.checks llama-server
+	@.venv-remote/bin/python -c 'from localspec.engine import rpc; rpc.require()'
+	@.venv-remote/bin/pytest -rs tests/worker/test_remotes.py tests/worker/test_rpc_host.py \
+		tests/daemon/test_remote.py tests/daemon/test_llama_server.py
+
 llama-server: $(BIN)/python
 	@sh -eu -c "$$LLAMA_SERVER"
 
@@ -63,7 +70,7 @@ bench-gpu:
 	@.venv-$(DEVICE)/bin/python -m localspec.bench.gpu --device $(DEVICE) $(ARGS)
 
 clean:
-	rm -rf .venv .venv-gpu .venv-cpu .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-cpu .venv-remote .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # --- installation: each step leaves a file in VENV that make can date ----------------------------
 

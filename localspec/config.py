@@ -8,7 +8,8 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -57,6 +58,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The engine: `context` tokens for each of `slots` concurrent sessions.
 
     `machine` is the table (`machine.py`) of one on which everything is to be timed; "" is here.
+    `remote` are addresses of `localspec worker-host`s whose devices take layers of the target.
     """
 
     slots: int = 4
@@ -64,6 +66,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill_rows: int = 512
     exactness: Literal["standard", "strict"] = "standard"
     machine: str = ""
+    remote: tuple[str, ...] = ()
     target: Placement = Placement()
     draft: Placement = Placement()
 
@@ -77,6 +80,19 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify: Verification = "coupled"
 
 
+class Upstream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Another server, which answers for `models` with OpenAI's API below `url`.
+
+    The one line of `token_file` is its bearer token; "" sends none. `idle_seconds` without a byte
+    end a request.
+    """
+
+    url: str
+    models: tuple[str, ...]
+    token_file: str = ""
+    idle_seconds: float = 300.0
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that can be set. Values are checked by `parse`; nothing here touches a file."""
 
@@ -85,6 +101,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: Engine = Engine()
     speculation: Speculation = Speculation()
     sampling: SamplingParams = SamplingParams()
+    upstream: dict[str, Upstream] = {}
 
 
 _MAX_PORT = 65535
@@ -129,6 +146,17 @@ def tcp_address(text: str) -> tuple[str, int]:
     return host, number
 
 
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """("10.0.0.2", 50052) from "10.0.0.2:50052"; None for anything else.
+
+    A host is a name or an IPv4 address: llama.cpp's RPC knows no other.
+    """
+    found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?):([0-9]{1,5})", text)
+    if not found or not 0 < int(found[2]) <= _MAX_PORT:
+        return None
+    return found[1], int(found[2])
+
+
 def load(path: Path) -> Config:
     """The configuration in `path`; the defaults when there is no such file. Raises ConfigError."""
     try:
@@ -167,12 +195,18 @@ def _refuse_unknown(table: dict[str, Any], kind: Any, origin: str, prefix: str) 
             fix = f"Did you mean {prefix}{near[0]}?" if near else f"Known: {', '.join(fields)}."
             raise ConfigError(f"{origin}: unknown key {name}.", fix=fix, param=name)
         inner = fields[key]
-        if (
-            isinstance(value, dict)
-            and isinstance(inner, type)
-            and issubclass(inner, msgspec.Struct)
-        ):
+        if not isinstance(value, dict):
+            continue
+        if _is_table(inner):
             _refuse_unknown(value, inner, origin, f"{name}.")
+        elif get_origin(inner) is dict and _is_table(get_args(inner)[1]):
+            for label, part in value.items():
+                if isinstance(part, dict):
+                    _refuse_unknown(part, get_args(inner)[1], origin, f"{name}.{label}.")
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -203,6 +237,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 
 _MAX_DEVICES = 16
+_MAX_IDLE_SECONDS = 86_400
 _MAX_BIAS = 1000
 
 
@@ -226,6 +261,60 @@ def _check(config: Config, origin: str) -> None:
     seconds(config.server.keep_alive)
     if config.server.tcp:
         tcp_address(config.server.tcp)
+    _check_remote(config.engine.remote, origin)
+    _check_upstream(config.upstream, origin)
+
+
+def _check_remote(remote: tuple[str, ...], origin: str) -> None:
+    for place, address in enumerate(remote):
+        if host_and_port(address) is None:
+            raise ConfigError(
+                f'{origin}: engine.remote names "{address}", which is no host:port.',
+                fix='Write ["10.0.0.2:50052"]: a name or an IPv4 address, and a port.',
+                param="engine.remote",
+            )
+        if address in remote[:place] or place >= _MAX_DEVICES:
+            raise ConfigError(
+                f'{origin}: engine.remote names "{address}" twice, or over {_MAX_DEVICES} hosts.',
+                fix="Name each worker-host once.",
+                param="engine.remote",
+            )
+
+
+def _check_upstream(upstreams: dict[str, Upstream], origin: str) -> None:
+    owners: dict[str, str] = {}
+    for name, upstream in upstreams.items():
+        key = f"upstream.{name}"
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", name):
+            fix = "Use letters, digits, - and _."
+            raise ConfigError(f"{origin}: {key} is no name for an upstream.", fix=fix, param=key)
+        if not _is_base_url(upstream.url):
+            raise ConfigError(
+                f'{origin}: {key}.url = "{upstream.url}" is no address of an API.',
+                fix='Write "http://host:port/v1" or "https://...": no user, no query.',
+                param=f"{key}.url",
+            )
+        if not 0 < upstream.idle_seconds <= _MAX_IDLE_SECONDS:
+            fix = f"Choose a value from 1 to {_MAX_IDLE_SECONDS}."
+            raise _out_of_range(origin, f"{key}.idle_seconds", upstream.idle_seconds, fix)
+        for model in upstream.models:
+            if not model or owners.setdefault(model, name) != name:
+                raise ConfigError(
+                    f'{origin}: {key}.models names "{model}", which upstream.'
+                    f"{owners.get(model, name)} names as well, or nothing.",
+                    fix="Name each model once.",
+                    param=f"{key}.models",
+                )
+
+
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # such as a port that is no number
+        return False
+    printable = url.isascii() and url.isprintable() and not set(url) & set(' \\"<>')
+    return usable and printable and not set("@?#") & set(url)
 
 
 def _out_of_range(origin: str, name: str, value: object, fix: str) -> ConfigError:

@@ -19,6 +19,9 @@
     │   ├── Loading                503  exit 75   the model is still loading
     │   ├── Busy                   429  exit 75   queue full
     │   ├── WorkerCrashed          502            the native code died under a request
+    │   ├── RemoteUnavailable      503            a remote that holds layers does not answer
+    │   ├── UpstreamUnavailable    503            the server that a model lives on does not answer
+    │   ├── UpstreamFailed         502            that server gave an error or a broken answer
     │   └── ShuttingDown           503            no new work is taken
     ├── Forbidden                  403  exit 77   this caller may not speak
     └── EngineError                500  exit 70   llama.cpp refused or failed
@@ -136,6 +139,18 @@ class Busy(DaemonError):
 
 class WorkerCrashed(DaemonError):
     status, code, kind = 502, "worker_crashed", "server_error"
+
+
+class RemoteUnavailable(DaemonError):
+    code = "remote_unavailable"
+
+
+class UpstreamUnavailable(DaemonError):
+    code = "upstream_unavailable"
+
+
+class UpstreamFailed(DaemonError):
+    status, code, kind = 502, "upstream_failed", "server_error"
 
 
 class ShuttingDown(DaemonError):

@@ -16,6 +16,9 @@ from localspec.types import FinishReason, SamplingParams, SourceCount, Speculati
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
+REMOTE_LOST_EXIT = 76
+"""Exit code of a worker that lost a remote: llama.cpp ends the process then, whatever it does."""
+
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a chat, already reduced to text; `extra` keeps fields only templates read."""
@@ -120,7 +123,8 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The model answers. `speculation_off` names why the pair cannot speculate, if it cannot.
 
-    Each session's rows of a forward are padded to a multiple of `row_multiple`.
+    Each session's rows of a forward are padded to a multiple of `row_multiple`. `layers` are the
+    target's first and last on each device; the output counts as the layer after the last.
     """
 
     model: str
@@ -140,6 +144,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     devices: list[DeviceMemory]
     load_seconds: float
     row_multiple: int = 1
+    layers: dict[str, tuple[int, int]] = {}
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

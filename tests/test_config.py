@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.config import Config, load, parse, seconds, tcp_address
+from localspec.config import Config, host_and_port, load, parse, seconds, tcp_address
 from localspec.errors import ConfigError
 from localspec.paths import shipped
 
@@ -47,6 +47,10 @@ def test_the_shipped_file_shows_every_key_with_a_comment() -> None:
     for line in shipped("config.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             table = line.strip("[]")
+            if table in keys(Config):  # a table whose entries the user names
+                shown.append(table)
+                if comment:
+                    explained.add(table)
         elif " = " in line and not line.startswith("#"):
             name = f"{table}.{line.split(' = ')[0]}"
             shown.append(name)
@@ -174,6 +178,64 @@ def test_no_value_raises_anything_but_a_config_error(values: dict[str, int | flo
         lines.append(f"{name} = {text}")
     with contextlib.suppress(ConfigError):
         assert isinstance(parse("\n".join(lines)), Config)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "host", ":50052", "host:0", "host:65536", "host:port", "[::1]:50052", "a b:1",
+                "http://host:1", "host:1:2", "-host:1", "host:1\n"],
+)  # fmt: skip
+def test_a_remote_is_a_host_and_a_port(address: str) -> None:
+    """Llama.cpp would abort over anything else."""
+    text = msgspec.json.encode([address]).decode()
+    assert refusal(f"[engine]\nremote = {text}").param == "engine.remote"
+
+
+@given(st.ip_addresses(v=4) | st.from_regex(r"[a-z][a-z0-9.-]{0,20}[a-z0-9]", fullmatch=True),
+       st.integers(1, 65_535))  # fmt: skip
+def test_every_host_and_port_is_taken_apart(host: object, port: int) -> None:
+    """Names and IPv4 addresses."""
+    assert host_and_port(f"{host}:{port}") == (str(host), port)
+    assert parse(f"[engine]\nremote = ['{host}:{port}']").engine.remote == (f"{host}:{port}",)
+
+
+def test_each_remote_is_named_once() -> None:
+    """Its devices cannot be lent twice."""
+    assert "twice" in refusal("[engine]\nremote = ['a:1', 'b:1', 'a:1']").message
+
+
+RACK = "[upstream.rack]\nurl = 'http://h:8000/v1'\nmodels = ['big']\n"
+
+
+def test_an_upstream_has_an_address_and_models() -> None:
+    """The rest has defaults."""
+    rack = parse(RACK).upstream["rack"]
+    assert (rack.url, rack.models) == ("http://h:8000/v1", ("big",))
+    assert (rack.token_file, rack.idle_seconds) == ("", 300.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "param"),
+    [
+        (RACK + "modles = []", "upstream.rack.modles"),
+        (RACK + "idle_seconds = 0.0", "upstream.rack.idle_seconds"),
+        (RACK + "idle_seconds = nan", "upstream.rack.idle_seconds"),
+        (RACK + "[upstream.two]\nurl = 'http://h/v1'\nmodels = ['big']", "upstream.two.models"),
+        (RACK.replace("big", ""), "upstream.rack.models"),
+        (RACK.replace("rack", "'a b'"), "upstream.a b"),
+    ],
+)
+def test_a_mistake_in_an_upstream_is_named(text: str, param: str) -> None:
+    """A model may be on one upstream only, and a misspelt key is no key."""
+    assert refusal(text).param == param
+
+
+@pytest.mark.parametrize(
+    "url", ["", "h:8000", "ftp://h/v1", "http://", "http://u:p@h/v1", "http://h/v1?key=1",
+            "http://h/v1#x", "http://h:port/v1", "http://h:99999/v1", "http://h/a b", "file:///etc"],
+)  # fmt: skip
+def test_an_upstreams_address_is_http_and_nothing_else(url: str) -> None:
+    """No secrets in it, which logs and status would show."""
+    assert refusal(RACK.replace("http://h:8000/v1", url)).param == "upstream.rack.url"
 
 
 UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -155,17 +155,16 @@ def test_one_file_imports_llama_cpp() -> None:
     assert doors == {"localspec/engine/llama.py"}
 
 
-def test_four_files_call_native_code() -> None:
-    """Behind the door: models, contexts, quantization, devices. Nobody else checks what crosses."""
+def test_five_files_call_native_code() -> None:
+    """Behind the door: models, contexts, devices, quantization, RPC. Nobody else checks it."""
     callers = {
         source.name
         for source in CODE
         for imported in source.imports
         if imported.module == "localspec.engine.llama.native"
     }
-    assert callers == {
-        f"localspec/engine/{name}.py" for name in ("model", "context", "quantize", "devices")
-    }
+    names = ("model", "context", "quantize", "devices", "rpc")
+    assert callers == {f"localspec/engine/{name}.py" for name in names}
 
 
 def test_decisions_know_no_clock_and_no_files() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,8 +16,9 @@ from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Progress, Replayed
-from localspec_daemon import metrics
-from localspec_daemon.dialects import openai, own
+from localspec_daemon import forward, metrics
+from localspec_daemon.dialects import openai, own, relay
+from localspec_daemon.dialects.relay import Route
 from localspec_daemon.model import Model
 from localspec_daemon.sse import EventStream
 from localspec_daemon.supervisor import Supervisor
@@ -28,6 +30,7 @@ SUPERVISOR: web.AppKey[Supervisor] = web.AppKey("supervisor", Supervisor)
 RETRY_SECONDS = {429: "1", 503: "2"}
 
 Reader: TypeAlias = Callable[[bytes, Config, str], openai.Asked]
+Pump: TypeAlias = Callable[[EventStream], Awaitable[None]]
 
 
 class NamedModel(msgspec.Struct):
@@ -76,12 +79,12 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def chat(request: web.Request) -> web.StreamResponse:
     """POST /v1/chat/completions."""
-    return await _generate(request, openai.chat)
+    return await _generate(request, openai.chat, "chat/completions")
 
 
 async def completion(request: web.Request) -> web.StreamResponse:
     """POST /v1/completions."""
-    return await _generate(request, openai.completion)
+    return await _generate(request, openai.completion, "completions")
 
 
 async def replay(request: web.Request) -> web.Response:
@@ -100,14 +103,17 @@ async def replay(request: web.Request) -> web.Response:
 async def models(request: web.Request) -> web.Response:
     """GET /v1/models: what a request may name. Loads nothing."""
     supervisor = request.app[SUPERVISOR]
-    entries = await supervisor.entries()
-    return _json({"object": "list", "data": [_card(supervisor, entry) for entry in entries]})
+    cards = [_card(supervisor, entry) for entry in await supervisor.entries()]
+    cards += [_upstream_card(to) for to in await supervisor.upstream_models()]
+    return _json({"object": "list", "data": cards})
 
 
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}: one of them; the id may contain slashes and colons."""
-    supervisor = request.app[SUPERVISOR]
-    return _json(_card(supervisor, await supervisor.entry(request.match_info["id"])))
+    supervisor, name = request.app[SUPERVISOR], request.match_info["id"]
+    if to := await supervisor.elsewhere(name):
+        return _json(_upstream_card(to))
+    return _json(_card(supervisor, await supervisor.entry(name)))
 
 
 async def load(request: web.Request) -> web.Response:
@@ -146,14 +152,27 @@ async def prometheus(request: web.Request) -> web.Response:
     return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-async def _generate(request: web.Request, read: Reader) -> web.StreamResponse:
+async def _generate(request: web.Request, read: Reader, endpoint: str) -> web.StreamResponse:
     supervisor = request.app[SUPERVISOR]
     config = supervisor.config
-    asked = read(await body(request, config.server.max_body_bytes), config, request[CLIENT])
+    data = await body(request, config.server.max_body_bytes)
+    if config.upstream and (to := await supervisor.elsewhere(relay.asked(data).model)):
+        return await _forward(request, relay.Call(to, endpoint, relay.body(data, to.model)), data)
+    asked = read(data, config, request[CLIENT])
     found = await supervisor.model(asked.model)
     reply = openai.Reply(asked, found.name)
-    answer = _stream if asked.stream else _whole
-    return await answer(request, found, reply)
+    if asked.stream:
+        return await _stream(request, partial(_pump, request, found, reply))
+    return await _whole(request, found, reply)
+
+
+async def _forward(request: web.Request, call: relay.Call, data: bytes) -> web.StreamResponse:
+    supervisor, client = request.app[SUPERVISOR], request[CLIENT]
+    if relay.asked(data).stream:
+        return await _stream(request, partial(forward.pump, supervisor, call, client))
+    async with supervisor.request():
+        answer = await forward.whole(supervisor, call, client)
+    return web.Response(body=answer, content_type="application/json")
 
 
 async def _whole(request: web.Request, found: Model, reply: openai.Reply) -> web.StreamResponse:
@@ -173,11 +192,11 @@ async def _whole(request: web.Request, found: Model, reply: openai.Reply) -> web
     raise RuntimeError("a request ended without its last event")
 
 
-async def _stream(request: web.Request, found: Model, reply: openai.Reply) -> web.StreamResponse:
+async def _stream(request: web.Request, pump: Pump) -> web.StreamResponse:
     stream = EventStream(request)
     try:
         async with request.app[SUPERVISOR].request():
-            await _pump(request, found, reply, stream)
+            await pump(stream)
     except ConnectionError:
         raise
     except Exception as error:
@@ -237,6 +256,20 @@ def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
         "meta": meta,
         "status": {"value": "loaded" if state == "ready" else state},
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+    }
+
+
+def _upstream_card(to: Route) -> dict[str, Any]:
+    """A model that is elsewhere, in the same shape; it is there for all that is known here."""
+    return {
+        "id": to.model,
+        "object": "model",
+        "created": 0,
+        "owned_by": f"upstream:{to.name}",
+        "aliases": [],
+        "meta": {},
+        "status": {"value": "loaded"},
+        "upstream": {"name": to.name, "url": to.upstream.url},
     }
 
 

@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from localspec.catalog import header
-from localspec.errors import Busy, Loading, LocalSpecError, WorkerCrashed
-from localspec.protocol import Generate, Load, Progress, Replay
+from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
+from localspec.protocol import Delta, Generate, Load, Progress, Replay
 from localspec_daemon.bell import Bell
 from localspec_daemon.policy import CrashHistory
 from localspec_daemon.worker import Exit, StreamEvent, Worker
@@ -99,19 +99,29 @@ class Model:
     ) -> AsyncGenerator[Progress | StreamEvent]:
         """Progress while the model loads, then the events of the request, its end last.
 
-        Closing the iterator cancels the request wherever it is. Raises Busy, WorkerCrashed, what
-        refused the model and what the worker answered with `Failed`.
+        A remote may have gone away and come back while nobody asked: then it is loaded once more.
+        Closing the iterator cancels the request wherever it is. Raises Busy, WorkerCrashed,
+        RemoteUnavailable, what refused the model and what the worker answered with `Failed`.
         """
+        begun = False
         with self._admitted(max_queue):
             async with self._turns:
-                async with aclosing(self.loading()) as loading:
-                    async for progress in loading:
-                        yield progress
-                if not (worker := self.worker):
-                    raise WorkerCrashed(f"{self.name} went away.", fix="Send the request again.")
-                async with aclosing(worker.generate(request)) as events:
-                    async for event in events:
-                        yield event
+                for last in (False, True):
+                    async with aclosing(self.loading()) as loading:
+                        async for progress in loading:
+                            yield progress
+                    if not (worker := self.worker):
+                        raise WorkerCrashed(f"{self.name} went away.", fix="Send it again.")
+                    try:
+                        async with aclosing(worker.generate(request)) as events:
+                            async for event in events:
+                                begun = begun or isinstance(event, Delta)
+                                yield event
+                    except RemoteUnavailable:
+                        if begun or last:
+                            raise
+                    else:
+                        return
 
     async def loading(self) -> AsyncGenerator[Progress]:
         """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
@@ -269,10 +279,13 @@ class Model:
         """A worker that was ready is gone: as wished (`unload`), by its own will, or it crashed."""
         if not self.worker or self.worker.exited is not exited:
             return
-        lived_seconds = self._now() - self.worker.ready_at
+        worker, exit_ = self.worker, exited.result()
         self.worker, self.resident = None, False
-        if not exited.result().goodbye:
-            self._crashed(exited.result(), lived_seconds)
+        if exit_.lost_remote:  # the next request looks whether it is back
+            self.error = worker.crash(exit_)
+            _log.error("remote_lost model=%s %s", self.name, self.error.message)
+        elif not exit_.goodbye:
+            self._crashed(exit_, self._now() - worker.ready_at)
             if self.crashes.streak == 1:
                 self.start_loading()
         self._changed.ring()

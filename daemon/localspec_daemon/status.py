@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from localspec.catalog.registry import Model as Entry
+from localspec.config import Config
 from localspec.protocol import DeviceMemory
 from localspec_daemon.model import Model
 
@@ -58,6 +59,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     far_draft_ms: dict[str, float] | None = None
     measuring: bool | None = None
     row_multiple: int | None = None
+    layers: dict[str, tuple[int, int]] | None = None
     routing: dict[str, int] | None = None
     drafted: dict[str, int] | None = None
     accepted: dict[str, int] | None = None
@@ -65,6 +67,14 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     completion_tokens: int | None = None
     steps: int | None = None
     stalled: bool = False
+
+
+class UpstreamStatus(msgspec.Struct, frozen=True):
+    """A server elsewhere, and the models that are asked of it."""
+
+    name: str
+    url: str
+    models: list[str]
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -84,6 +94,7 @@ class Status(msgspec.Struct, frozen=True):
     max_loaded: int
     loading: Stage | None
     models: list[ModelStatus]
+    upstreams: list[UpstreamStatus]
 
 
 def of_models(
@@ -104,6 +115,14 @@ def of_models(
                 size_bytes=entry.size_bytes,
             )
     return sorted(statuses.values(), key=lambda status: (not status.default, status.name))
+
+
+def of_upstreams(config: Config) -> list[UpstreamStatus]:
+    """The upstreams of the configuration; nobody is asked whether they are there."""
+    return [
+        UpstreamStatus(name, upstream.url, list(upstream.models))
+        for name, upstream in config.upstream.items()
+    ]
 
 
 def _of_model(model: Model, *, default: bool) -> ModelStatus:

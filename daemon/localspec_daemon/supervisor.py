@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import defaultdict
@@ -16,13 +17,21 @@ from localspec import config as settings
 from localspec import machine, paths
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
-from localspec.errors import ConfigError, LocalSpecError, ShuttingDown, UnknownModel
+from localspec.errors import (
+    ConfigError,
+    LocalSpecError,
+    RequestError,
+    ShuttingDown,
+    UnknownModel,
+)
 from localspec.protocol import Generate, Load, Progress, Replay
 from localspec_daemon.bell import Bell
+from localspec_daemon.dialects.relay import Route, route
 from localspec_daemon.journal import Record, Tally
 from localspec_daemon.model import FileIdentity, Model
 from localspec_daemon.pool import Pool
-from localspec_daemon.status import Status, of_models, stage
+from localspec_daemon.status import Status, of_models, of_upstreams, stage
+from localspec_daemon.upstream import Upstreams
 from localspec_daemon.worker import COMMAND, StreamEvent
 
 _log = logging.getLogger("localspec.supervisor")
@@ -59,6 +68,7 @@ class Supervisor:
         self.draining = False
         self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self.pool = Pool(self.config, command)
+        self.upstreams = Upstreams()
         self._started_at = asyncio.get_running_loop().time()
         self._open: set[asyncio.Timeout] = set()
         self._one_closed = Bell()
@@ -76,7 +86,35 @@ class Supervisor:
         Generate on it before the next `await`: until it has a request, it may be retired.
         """
         wanted = name or self.config.models.default
-        return self.pool.model(*await self._resolve(wanted))
+        try:
+            return self.pool.model(*await self._resolve(wanted))
+        except UnknownModel:
+            if to := route(self.config, wanted):
+                raise RequestError(
+                    f"{wanted} is on the upstream {to.name}; this needs a model that is here.",
+                    fix="Only chats and completions are forwarded.",
+                    param="model",
+                ) from None
+            raise
+
+    async def elsewhere(self, name: str | None) -> Route | None:
+        """The upstream that answers for that name, or the default for none; None if it is here."""
+        to = route(self.config, name or self.config.models.default)
+        if to:
+            with contextlib.suppress(UnknownModel):
+                await self._look(lambda registry: registry.resolve(to.model))
+                return None
+        return to
+
+    async def upstream_models(self) -> list[Route]:
+        """What the upstreams are named to have and this machine has not."""
+        here = {name for entry in await self.entries() for name in (entry.name, *entry.aliases)}
+        return [
+            Route(model, name, upstream)
+            for name, upstream in self.config.upstream.items()
+            for model in dict.fromkeys(upstream.models)
+            if model not in here
+        ]
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
@@ -156,6 +194,7 @@ class Supervisor:
             max_loaded=config.server.max_loaded,
             loading=next(filter(None, map(stage, self.pool.models.values())), None),
             models=of_models(self.pool.models, entries, config.models.default),
+            upstreams=of_upstreams(config),
         )
 
     def ailment(self) -> str | None:
@@ -232,7 +271,8 @@ class Supervisor:
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def close(self) -> None:
-        """End all workers."""
+        """End all workers and what is forwarded."""
+        await self.upstreams.close()
         await self.pool.close()
 
     async def _look(self, question: Callable[[Registry], _Answer]) -> _Answer:

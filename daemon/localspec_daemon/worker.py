@@ -14,8 +14,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from localspec.errors import EngineError, LocalSpecError, WorkerCrashed, by_code
+from localspec.errors import (
+    DaemonError,
+    EngineError,
+    LocalSpecError,
+    RemoteUnavailable,
+    WorkerCrashed,
+    by_code,
+)
 from localspec.protocol import (
+    REMOTE_LOST_EXIT,
     Cancel,
     Delta,
     Event,
@@ -60,6 +68,11 @@ class Exit:
     def by_signal(self) -> bool:
         """True when the native code died of a signal that we did not send."""
         return self.returncode < 0 and not self.killed_for
+
+    @property
+    def lost_remote(self) -> bool:
+        """True when a remote went away, and llama.cpp with it: no fault of the model."""
+        return self.returncode == REMOTE_LOST_EXIT and not self.goodbye
 
     @property
     def cause(self) -> str:
@@ -125,7 +138,7 @@ class Worker:
     async def generate(self, request: Generate | Replay) -> AsyncGenerator[StreamEvent]:
         """The events of one request, its end last. Closing the iterator cancels the request.
 
-        Raises WorkerCrashed, and what the worker answered with `Failed`.
+        Raises WorkerCrashed, RemoteUnavailable, and what the worker answered with `Failed`.
         """
         if self.exited.done():
             raise self.crash(self.exited.result())
@@ -163,9 +176,15 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def crash(self, exit_: Exit) -> WorkerCrashed:
+    def crash(self, exit_: Exit) -> DaemonError:
         """The error for requests that were on this worker, or waited for it, when it died."""
         doing = "answering" if self.ready else "loading"
+        if exit_.lost_remote:
+            remote = " or ".join(self.load.config.engine.remote)
+            return RemoteUnavailable(
+                f"{remote} went away with layers of {self.load.model}.",
+                fix="Send the request again; if it is still missing, the answer says what to do.",
+            )
         return WorkerCrashed(
             f"The worker of {self.load.model} died while {doing}: {exit_.cause}.",
             fix="It is restarted when needed; `localspec logs` shows its last words.",

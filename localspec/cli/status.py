@@ -52,6 +52,8 @@ def show(report: Json) -> None:
         console.print(printable(f"\n{model['name']}{_title(model)}"), style="bold")
         for name, value in _model_rows(model):
             console.print(printable(f"  {name:<{LABEL_WIDTH}}  {value}"), soft_wrap=True)
+    for name, value in _upstream_rows(report):
+        console.print(printable(f"\n{name}: {value}"), soft_wrap=True)
 
 
 def _head(report: Json) -> str:
@@ -75,6 +77,11 @@ def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
         yield "after a restart", ", ".join(report["restart_needed"])
     if not report.get("models"):
         yield "models", f"none in {report.get('models_directory', 'the models directory')}"
+
+
+def _upstream_rows(report: Json) -> Iterator[tuple[str, str]]:
+    for upstream in report.get("upstreams", []):
+        yield f"upstream {upstream['name']}", f"{upstream['url']}: {', '.join(upstream['models'])}"
 
 
 def _title(model: Json) -> str:
@@ -103,6 +110,8 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "draft", Path(model["draft_path"]).name
     for held in model.get("devices", []):
         yield "memory", f"{held['device']}: {held['what']} {size(held['bytes'])}"
+    for device, (first, last) in (model.get("layers") or {}).items():
+        yield "layers", f"{device}: {first} to {last}"
     if model.get("context"):
         yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
     yield from _speculation_rows(model)

@@ -1,7 +1,7 @@
 """The one file that imports llama_cpp: the library itself, its log, what it was built with.
 
-`model.py`, `context.py`, `quantize.py` and `devices.py` take `native` from here and are all that
-call it. llama.cpp aborts the process on what it considers a bug of the caller, so they check every
+`model.py`, `context.py`, `quantize.py`, `devices.py` and `rpc.py` take `native` from here and are all that call
+it. llama.cpp aborts the process on what it considers a bug of the caller, so they check every
 argument before it crosses over, and only the worker process may import them.
 """
 
@@ -24,6 +24,7 @@ import llama_cpp.llama_cpp as native
 __all__ = ["Buffer", "build_info", "has_rows_kernels", "log", "native", "physical_cores"]
 
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
+_LAYER_LINE = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+),")
 _MIB = 1024 * 1024
 _ERROR_LEVEL = 4  # ggml_log_level
 
@@ -38,10 +39,11 @@ class Buffer:
 
 
 class Log:
-    """llama.cpp's log: errors kept for messages, buffer lines for the device report."""
+    """llama.cpp's log: errors kept for messages, lines on buffers and layers for the report."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
+        self.layers: dict[str, tuple[int, int]] = {}
         self.errors: list[str] = []
         self.callback = native.llama_log_callback(self._line)
         native.llama_log_set(self.callback, ctypes.c_void_p(0))
@@ -53,9 +55,16 @@ class Log:
         elif found := _BUFFER_LINE.search(line):
             device, what, size = found.groups()
             self.buffers.append(Buffer(device, what, int(float(size) * _MIB)))
+        elif found := _LAYER_LINE.match(line):
+            layer, device = int(found[1]), found[2]
+            self.layers[device] = (self.layers.get(device, (layer, layer))[0], layer)
 
     def take_buffers(self) -> list[Buffer]:
         taken, self.buffers = self.buffers, []
+        return taken
+
+    def take_layers(self) -> dict[str, tuple[int, int]]:
+        taken, self.layers = self.layers, {}
         return taken
 
     def why(self) -> str:

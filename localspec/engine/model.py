@@ -6,7 +6,7 @@ What is here belongs to the thread that made it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localspec.config import Placement
@@ -15,6 +15,17 @@ from localspec.errors import EngineError, ModelError
 from localspec.types import Token
 
 _SPLIT_LAYER = 1  # llama_split_mode
+_GPU_TYPES = (1, 2)  # ggml_backend_dev_type: GPU, IGPU
+
+
+def has_gpu() -> bool:
+    """Whether this machine has a device besides the CPU.
+
+    llama_supports_gpu_offload says so of every build with RPC as well.
+    """
+    by_type = native._lib.ggml_backend_dev_by_type  # noqa: SLF001 — a symbol that no binding has
+    by_type.restype = ctypes.c_void_p
+    return any(by_type(kind) for kind in _GPU_TYPES)
 
 
 class Model:
@@ -25,6 +36,7 @@ class Model:
         self.on_cpu = on_cpu
         self._vocab = native.llama_model_get_vocab(handle)
         self.buffers = buffers
+        self.layers = log.take_layers()
         self.n_vocab: int = native.llama_vocab_n_tokens(self._vocab)
         self.context_train: int = native.llama_model_n_ctx_train(handle)
         self.parameters: int = native.llama_model_n_params(handle)
@@ -45,6 +57,7 @@ class Model:
         placement: Placement = Placement(),  # noqa: B008 — frozen value
         *,
         safe_kernels: bool = False,
+        devices: Sequence[int] | None = None,
         on_progress: Callable[[float], None] | None = None,
     ) -> Model:
         """Load weights. The caller has already passed the file through `catalog.header`.
@@ -53,6 +66,7 @@ class Model:
             path: The GGUF (of a split file, the first part).
             placement: Devices, mmap, mlock.
             safe_kernels: Without repacked weights and the CPU kernels that need them.
+            devices: Handles (ggml_backend_dev_t) of those that take layers; None is all local ones.
             on_progress: Called with a fraction from 0 to 1 while tensors are read.
 
         Raises:
@@ -63,8 +77,11 @@ class Model:
         params.main_gpu = placement.main_gpu
         params.load_mode = int(placement.mmap) + 2 * int(placement.mlock)
         params.use_extra_bufts = not safe_kernels
-        devices = native.llama_max_devices()
-        split = (ctypes.c_float * devices)(*placement.tensor_split[:devices])
+        if devices is not None:
+            listed = (ctypes.c_void_p * (len(devices) + 1))(*devices, None)
+            params.devices = ctypes.cast(listed, ctypes.c_void_p)
+        most = native.llama_max_devices()
+        split = (ctypes.c_float * most)(*placement.tensor_split[:most])
         if placement.tensor_split:
             params.split_mode = _SPLIT_LAYER
             params.tensor_split = split
@@ -77,13 +94,14 @@ class Model:
         callback = native.llama_progress_callback(progressed)
         params.progress_callback = callback
         log.take_buffers()
+        log.take_layers()
         handle = native.llama_model_load_from_file(str(path).encode(), params)
         if not handle:
             raise ModelError(
                 f"{path.name} could not be loaded: {log.why()}.",
                 fix="Run `localspec models show` on it; pull or quantize it again.",
             )
-        on_cpu = placement.gpu_layers == 0 or not native.llama_supports_gpu_offload()
+        on_cpu = placement.gpu_layers == 0 or not (devices or has_gpu())
         return cls(handle, log.take_buffers(), on_cpu=on_cpu)
 
     def close(self) -> None:

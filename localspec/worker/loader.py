@@ -20,11 +20,13 @@ from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter, Row
+from localspec.worker import remotes
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
     from localspec.engine.llama import Buffer
     from localspec.engine.model import Model
+    from localspec.engine.rpc import Device
 
 OnProgress = Callable[[str, float], None]
 """Called with a stage ("target", "draft", "warmup", "probe") and a fraction from 0 to 1."""
@@ -51,6 +53,7 @@ class Loader:
         self._parts = parts
         self.place: Place = OnPaper(command.machine) if command.machine else Here()
         self._devices: list[DeviceMemory] = []
+        self._lent: list[Device] | None = None
         self.pair_fits = True
         self._began = time.monotonic()
 
@@ -68,8 +71,10 @@ class Loader:
         return build_info()
 
     def target(self) -> Context:
-        """The target, with a context for every slot."""
-        model = self._model("target", self.files[0], self._config.engine.target)
+        """The target, with a context for every slot. The remotes are for it alone."""
+        self._lent = remotes.gather(self._config.engine.remote)
+        devices = None if self._lent is None else [device.handle for device in self._lent]
+        model = self._model("target", self.files[0], self._config.engine.target, devices)
         return self._context("target", model, self._config.engine.target)
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
@@ -129,7 +134,13 @@ class Loader:
             return None, "The draft's memory cannot forget rejected tokens."
         return self.place.context(context, "draft"), None
 
-    def _model(self, stage: str, file: Path, placement: Placement) -> Model:
+    def _model(
+        self,
+        stage: str,
+        file: Path,
+        placement: Placement,
+        devices: Sequence[int] | None = None,
+    ) -> Model:
         from localspec.engine.model import Model  # noqa: PLC0415 - see `assemble.load`
 
         said = 0.0
@@ -142,7 +153,11 @@ class Loader:
 
         self._on_progress(stage, 0.0)
         model = Model.load(
-            file, placement, safe_kernels=self._command.safe_kernels, on_progress=progressed
+            file,
+            placement,
+            safe_kernels=self._command.safe_kernels,
+            devices=devices,
+            on_progress=progressed,
         )
         self._parts.callback(model.close)
         self._holds(stage, model.buffers)
@@ -183,6 +198,7 @@ class Loader:
     def ready(self, target: Context, engine: Engine, shape: Shape, off: str | None) -> Ready:
         """What the worker says of itself."""
         command, model = self._command, target.model
+        names = {device.name: device.buffers for device in self._lent or ()}
         return Ready(
             model=command.model,
             target_path=command.target_path,
@@ -203,6 +219,7 @@ class Loader:
             devices=self._devices,
             load_seconds=time.monotonic() - self._began,
             row_multiple=shape.multiple,
+            layers={names.get(name, name): span for name, span in model.layers.items()},
         )
 
 

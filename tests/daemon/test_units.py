@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
-from localspec.errors import ConfigError
+from localspec.errors import ConfigError, Forbidden
 
 UNIT = paths.shipped("daemon/systemd/localspec.service")
+WORKER_HOST = paths.shipped("daemon/systemd/localspec-worker-host.service")
 AGENT = paths.shipped("daemon/launchd/dev.localspec.plist")
 
 
-def unit() -> configparser.ConfigParser:
-    """The systemd unit, read as systemd reads it: case matters."""
-    parser = configparser.ConfigParser(interpolation=None, strict=True)
+def unit(path: Path = UNIT) -> configparser.ConfigParser:
+    """A systemd unit, read as systemd reads it: case matters; the last of equal keys is kept."""
+    parser = configparser.ConfigParser(interpolation=None, strict=path == UNIT)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string(UNIT.read_text(encoding="utf-8"))
+    parser.read_string(path.read_text(encoding="utf-8"))
     return parser
 
 
@@ -63,6 +64,28 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_worker_host_is_tried_again_unless_it_was_refused() -> None:
+    """After a crash at once; root and wrong arguments do not become right by waiting."""
+    service = unit(WORKER_HOST)["Service"]
+    assert service["ExecStart"].split()[1:] == ["worker-host"]
+    assert service["Restart"] == "on-failure"
+    refusals = f"{Forbidden.exit_code} {ConfigError.exit_code}"
+    assert service["RestartPreventExitStatus"] == refusals
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")
+def test_systemd_finds_little_that_a_worker_host_is_exposed_to(tmp_path: Path) -> None:
+    """It understands every line, and its own score is below 1.5 of 10."""
+    path = tmp_path / WORKER_HOST.name
+    installed = "/opt/localspec/.venv/bin/localspec"
+    path.write_text(WORKER_HOST.read_text(encoding="utf-8").replace(installed, sys.executable))
+    verify = ["systemd-analyze", "verify", str(path)]
+    security = ["systemd-analyze", "security", "--offline=yes", "--threshold=15", str(path)]
+    for command in (verify, security):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_the_agent_runs_the_daemon_and_keeps_it_alive() -> None:

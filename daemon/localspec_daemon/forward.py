@@ -1,0 +1,64 @@
+"""Requests for models that are elsewhere, logged and counted as those that are answered here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+
+import msgspec
+
+from localspec.errors import Busy, LocalSpecError
+from localspec_daemon.dialects.relay import Call
+from localspec_daemon.journal import Record
+from localspec_daemon.sse import EventStream
+from localspec_daemon.supervisor import Supervisor
+
+FORWARDED = "forwarded"
+"""The outcome of an answer that came to its end elsewhere, in the log and in the counts."""
+
+
+async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:
+    """The upstream's answer, a JSON object.
+
+    `client` is the principal, for the log. Raises Busy and what `Upstreams.whole` raises.
+    """
+    with _recorded(supervisor, call, client):
+        return await supervisor.upstreams.whole(call)
+
+
+async def pump(supervisor: Supervisor, call: Call, client: str, stream: EventStream) -> None:
+    """The upstream's stream into the client's, event by event.
+
+    Raises as `whole` does, also in the middle, and ConnectionError when the client has gone.
+    """
+    with _recorded(supervisor, call, client) as record:
+        async with aclosing(supervisor.upstreams.stream(call)) as chunks:
+            async for chunk in chunks:
+                await stream.data(msgspec.Raw(chunk))
+                record.ttft_seconds = record.ttft_seconds or _now() - record.came_at
+
+
+@contextmanager
+def _recorded(supervisor: Supervisor, call: Call, client: str) -> Iterator[Record]:
+    """The time in which one request is open. Raises Busy when too many are."""
+    record = Record(f"fwd-{secrets.token_hex(12)}", call.to.model, client, _now())
+    try:
+        if supervisor.upstreams.open >= supervisor.config.server.max_queue:
+            raise Busy(
+                f"{supervisor.upstreams.open} requests are forwarded already.",
+                fix="Try again in a moment, or raise server.max_queue.",
+            )
+        yield record
+        record.outcome = FORWARDED
+    except LocalSpecError as error:
+        record.outcome = error.code
+        raise
+    finally:
+        supervisor.tallies[call.to.model].requests[record.outcome] += 1
+        record.write(_now())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

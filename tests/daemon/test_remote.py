@@ -1,0 +1,167 @@
+"""A target whose layers lie on other machines: here two worker-hosts on loopback, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import gguf
+import pytest
+import tiny
+from lending import WorkerHost, built_with_rpc, free_address, needs_rpc, worker_hosts
+
+from localspec_daemon.worker import COMMAND
+
+TEXT = "def add(a, b):\n    return a + b\n" * 4
+LAYERS = 6
+ASKED: dict[str, Any] = {
+    "max_tokens": 48, "seed": 3, "temperature": 0.7, "ignore_eos": True,
+    "speculation": {"mode": "always"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def house(house: Any) -> Any:
+    """A house with a small real pair, of matrices that every device multiplies alike."""
+    plain = gguf.GGMLQuantizationType.F32
+    tiny.build(house.models / "alpha.gguf", layers=LAYERS, quantization=plain)
+    tiny.build(house.models / "little.gguf", layers=LAYERS, quantization=plain, like=0, noise=0.02)
+    (house.models / "drafts.json").write_text('{"alpha":"little"}')
+    house.configure(engine={"context": 512, "slots": 2})
+    return house
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[WorkerHost]]:
+    """Two worker-hosts."""
+    with worker_hosts(2) as hosts:
+        yield hosts
+
+
+def lend(house: Any, hosts: list[WorkerHost]) -> None:
+    """Let the house's target use these."""
+    house.configure(engine={"remote": [host.address for host in hosts]})
+
+
+def content(answer: Any) -> str:
+    """The text of a whole answer."""
+    return str(answer["choices"][0]["message"]["content"])
+
+
+@needs_rpc
+@pytest.mark.parametrize("exactness", ["standard", "strict"])
+def test_a_split_target_says_what_a_local_one_says(
+    house: Any, daemon: Any, hosts: Any, exactness: str
+) -> None:
+    """The same tokens with drafts; the target's layers on both remotes, the draft's here."""
+    house.configure(engine={"exactness": exactness})
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND) as it:
+            _, here = await it.ask(TEXT, **ASKED)
+        lend(house, hosts)
+        async with daemon(house, COMMAND) as it:
+            _, split = await it.ask(TEXT, **ASKED)
+            model = (await it.get("/v1/status"))["models"][0]
+        assert content(split) == content(here)
+        assert split["speculation"]["sources"]["model"]["accepted"] > 0
+        places = [f"RPC0[{host.address}]" for host in hosts]
+        assert sorted(model["layers"]) == sorted(places)
+        spans = sorted(model["layers"].values())
+        assert (spans[0][0], spans[-1][1]) == (0, LAYERS)
+        assert spans[1][0] == spans[0][1] + 1
+        held = {(part["device"], part["what"]) for part in model["devices"]}
+        for place in places:
+            assert {(place, "target model"), (place, "target KV")} <= held
+        assert all(device.startswith("CPU") for device, what in held if what.startswith("draft"))
+
+    asyncio.run(scene())
+
+
+@needs_rpc
+def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
+    house: Any, daemon: Any, hosts: Any
+) -> None:
+    """An error event, then 503 with the address, no crash counted, then the answer of before."""
+    lend(house, hosts)
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND) as it:
+            _, before = await it.ask(TEXT, **ASKED)
+            async with it.streaming("tell me", max_tokens=400, ignore_eos=True) as stream:
+                await stream.next('data: {"id"')
+                hosts[1].kill()
+                lines = await stream.rest()
+            assert json.loads(lines[-1][6:])["error"]["code"] == "remote_unavailable"
+            await it.until(lambda: it.model().state == "failed")
+            for _ in range(6):  # more often than a crashing model may be tried
+                status, answer = await it.ask(TEXT, **ASKED)
+                assert status == 503
+                assert hosts[1].address in answer["error"]["message"]
+                assert "worker-host" in answer["error"]["fix"]
+            assert (it.model().crashes.times, it.model().safe_kernels) == ([], False)
+            hosts.append(WorkerHost(hosts[1].address))
+            status, after = await it.ask(TEXT, **ASKED)
+            assert (status, content(after)) == (200, content(before))
+
+    asyncio.run(scene())
+
+
+@needs_rpc
+def test_a_remote_that_fell_while_nobody_asked_is_named_or_used_again(
+    house: Any, daemon: Any, hosts: Any
+) -> None:
+    """Whoever asks first hears which one is missing; one that was only restarted is not noticed."""
+    lend(house, hosts)
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND) as it:
+            _, before = await it.ask(TEXT, **ASKED)
+            hosts[0].kill()
+            status, answer = await it.ask(TEXT, **ASKED)
+            assert status == 503
+            assert answer["error"]["message"].startswith(f"The remote {hosts[0].address} does not")
+            hosts.append(WorkerHost(hosts[0].address))
+            assert (await it.ask(TEXT, **ASKED))[0] == 200
+            hosts[-1].kill()
+            hosts.append(WorkerHost(hosts[0].address))
+            status, after = await it.ask(TEXT, **ASKED)
+            assert (status, content(after)) == (200, content(before))
+            assert it.model().crashes.times == []
+
+    asyncio.run(scene())
+
+
+@needs_rpc
+def test_a_remote_that_is_not_there_is_named_before_anything_is_loaded(
+    house: Any, daemon: Any
+) -> None:
+    """503, also after a change of the configuration takes it away again."""
+    house.configure(engine={"remote": [free_address()]})
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND) as it:
+            status, answer = await it.ask(TEXT, max_tokens=2)
+            assert (status, answer["error"]["code"]) == (503, "remote_unavailable")
+            assert it.model().progress is None
+            house.configure(engine={"remote": []})
+            await it.server.supervisor.reload(changed=True)
+            assert (await it.ask(TEXT, max_tokens=2))[0] == 200
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(built_with_rpc(), reason="this llama.cpp has RPC")
+def test_a_build_without_rpc_refuses_remotes_in_a_sentence(house: Any, daemon: Any) -> None:
+    """What is missing and how to get it; the address is not even tried."""
+    house.configure(engine={"remote": ["192.0.2.1:50052"]})
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND) as it:
+            status, answer = await it.ask(TEXT, max_tokens=2)
+            assert (status, answer["error"]["code"]) == (400, "config_error")
+            assert "make REMOTE=1" in answer["error"]["fix"]
+
+    asyncio.run(scene())
