@@ -156,7 +156,7 @@ def test_one_file_imports_llama_cpp() -> None:
 
 
 def test_five_files_call_native_code() -> None:
-    """Behind the door: models, contexts, devices, quantization, RPC. Nobody else checks it."""
+    """Behind the door: models, contexts, quantization, devices, here and elsewhere."""
     callers = {
         source.name
         for source in CODE
