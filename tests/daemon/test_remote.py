@@ -66,7 +66,8 @@ def test_a_split_target_says_what_a_local_one_says(
             _, split = await it.ask(TEXT, **ASKED)
             model = (await it.get("/v1/status"))["models"][0]
         assert content(split) == content(here)
-        assert split["speculation"]["sources"]["model"]["accepted"] > 0
+        if exactness == "standard":  # strict drafts once the probe, in pauses, allows it
+            assert split["speculation"]["sources"]["model"]["accepted"] > 0
         places = [f"RPC0[{host.address}]" for host in hosts]
         assert sorted(model["layers"]) == sorted(places)
         spans = sorted(model["layers"].values())
