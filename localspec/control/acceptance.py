@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from localspec.control.outlook import Outlook
 from localspec.types import Signal
 
-_PRIOR_WEIGHT = 8.0
+_PRIOR_WEIGHT = 16.0
 """Observations that a drafter's prior counts for: a bucket's first misses must not silence it."""
 _HEARD = 8.0
 """Of a session's observation number n of a source the model takes a share of 1/(1 + n/8)."""
@@ -25,10 +25,10 @@ _MEMORY = 0.997
 _SURE = 0.999
 """No estimate is surer, so that a session's correction can still move it."""
 
-_LOCAL_RATE = 0.1
+_LOCAL_RATE = 0.2
 _LOCAL_MEMORY = 0.99
 _LOCAL_LIMIT = 3.0
-"""A session's correction in log-odds: about 8 surprises move it by one, and it fades in 100."""
+"""A session's correction in log-odds: about 4 surprises move it by one, and it fades in 100."""
 
 
 _Counts: TypeAlias = dict[tuple[str, int], list[float]]

@@ -28,7 +28,7 @@ from localspec.types import READ_ROWS, Draft, Signal, Token
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
 
-ADVANTAGE = 1.03
+ADVANTAGE = 1.1
 """A draft must promise this much over plain decoding: the best of noisy promises is an optimist."""
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
@@ -112,13 +112,14 @@ class Controller:
         rows = len(views) * self._multiple + other_rows
         self._tariff = tariff = self._opened(views, rows, before)
         if self.pace.due and not other_rows and not any(view.always for view in views):
+            self._tariff = replace(tariff, before=0)  # whatever it costs to go back
             return [_PLAIN] * len(views)
         rate = self._rate(views)
         plans = []
         for view in views:
             option = self._choose(view, view.memory or Memory(), rows, rate)
             if view.memory is not None:
-                view.memory.wished(drafting=option.wish > 0)
+                view.memory.wished(option.wish / rate, self.costs.change_seconds)
             plans.append(self._as_plan(view, option, rows, rate, alone=len(views) == 1))
             rows += tariff.extra_rows(option.nodes)
         return plans
@@ -126,11 +127,21 @@ class Controller:
     def _opened(self, views: Sequence[View], rows: int, before: int) -> Tariff:
         """This round's prices. Where changes cost next to nothing, all rounds have the same."""
         costs = self.costs
-        if costs.change_seconds < _CHANGES_MATTER * costs.target(1):
-            return Tariff(costs, rows, multiple=self._multiple)
-        keen = [view.memory.keen for view in views if view.memory is not None]
-        mean = round(_KEEN_GRAINS * sum(keen) / max(len(keen), 1)) / _KEEN_GRAINS
-        return Tariff(costs, rows, before, mean, self._multiple)
+        change = costs.change_seconds
+        if change < _CHANGES_MATTER * costs.target(1):
+            return Tariff(costs, rows, multiple=self._multiple, free=True)
+        memories = [view.memory for view in views if view.memory is not None]
+        keen = sum(memory.keen for memory in memories) / max(len(memories), 1)
+        boon = min(change, sum(memory.boon for memory in memories))
+        grain = change / _KEEN_GRAINS
+        return Tariff(
+            costs,
+            rows,
+            before,
+            keen=round(_KEEN_GRAINS * keen) / _KEEN_GRAINS,
+            boon=grain * round(boon / grain),
+            multiple=self._multiple,
+        )
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
@@ -303,7 +314,7 @@ class Controller:
         """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
         tariff = self._tariff
-        key = name, rows, grain, span, tariff.home, tariff.before, tariff.keen
+        key = name, rows, grain, span, tariff.home, tariff.before, tariff.keen, tariff.boon
         found = self._prospects.get(key)
         if found is None:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
@@ -458,7 +469,7 @@ class Controller:
         plain = plain and round_.rows == len(kept) * self._multiple
         if not plain:
             self.pace.passed()
-        elif round_.alike >= STEADY or not self._tariff.before:
+        elif round_.alike >= STEADY or self._tariff.free:
             self.pace.measured(seconds, plain_rows)
         share = plain_rows / len(kept)
         backlog = any(drafted.pending > RECURRING_READS for drafted in round_.drafted)

@@ -21,7 +21,7 @@ text may change in the middle."""
 _PACE_MEMORIES = (0.95, 0.7)
 """The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in the
 text after it."""
-_KEEN_MEMORY = 0.75
+_KEEN_MEMORY = 0.9
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
@@ -55,7 +55,8 @@ class Memory:
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
 
-    `keen` is the chance that a round would draft if changes of the row count were free. `stake` is how
+    `keen` is the chance that a round would draft if changes of the row count were free, and `boon` the
+    seconds it would be worth then. `stake` is how
     far the answer is behind plain decoding.
 
     `committed` counts the tokens seen. `impression` is how sure a source was at a glance, on
@@ -70,7 +71,8 @@ class Memory:
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
     proposed: Draft = field(default_factory=Draft)
-    keen: float = 0.5
+    keen: float = 0.0
+    boon: float = 0.0
     stake: Stake = field(default_factory=Stake)
     committed: int = 0
     glanced: tuple[float, int] = (1.0, 0)
@@ -114,9 +116,12 @@ class Memory:
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.shortfall *= _FORGIVENESS
 
-    def wished(self, *, drafting: bool) -> None:
-        """Whether this round would draft if changes of the row count were free."""
-        self.keen = _KEEN_MEMORY * self.keen + (1 - _KEEN_MEMORY) * drafting
+    def wished(self, seconds: float, change_seconds: float) -> None:
+        """What drafting would be worth in this round if changes of the row count were free."""
+        share = 1 - _KEEN_MEMORY
+        self.keen += share * ((seconds > 0) - self.keen)
+        if seconds > 0:
+            self.boon += share * (min(seconds, change_seconds) - self.boon)
 
     def bet(self, worth: float, cost: float, rate: float) -> None:
         """A neural draft is taken that promises `worth` tokens beyond its `cost`.

@@ -1,9 +1,10 @@
 """What row counts cost in the round at hand, seen from the forward before it. Pure.
 
 A forward of another row count than the last one may cost more, and so will the way back. Without
-drafts a round has its `home` rows. Whoever leaves them pays for going now and for coming back later,
-unless drafting goes on: then it is coming back that would have to be paid twice. How likely that is
-(`keen`) is what the sessions' latest rounds tell. Where changes are free none of this matters.
+drafts a round has its `home` rows. Whoever is not there next time has then either to go back or to
+carry rows that nobody needs, unless there is a draft again, for which nobody has to leave home. How
+likely that is, and what it brings, is what the latest rounds tell. Where changes are free none of this
+matters.
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from localspec.control.costs import Costs
+
+_CAUTION = 1.6
+"""By what a change is taken to be dearer than it is: it is paid at once, and by much, for a promise."""
+_KEEN_LEAST = 1 / 64
+"""The next draft is taken to be at most so many rounds away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +28,25 @@ class Tariff:
         home: Rows of the decode without any drafts.
         before: Rows of the forward before; 0 if there was none.
         keen: The chance that the next round would draft if changes were free.
+        boon: Seconds that it would then be worth, at most those of a change.
         multiple: Every session's rows are padded to a multiple of this.
         most: Rows that a decode may have.
+        free: As if changes cost nothing.
     """
 
     costs: Costs
     home: int
     before: int = 0
-    keen: float = 0.5
+    keen: float = 0.0
+    boon: float = 0.0
     multiple: int = 1
     most: int = 128
+    free: bool = False
 
     @property
     def steady(self) -> Tariff:
         """As if changes were free."""
-        return replace(self, before=0, keen=0.5)
+        return replace(self, free=True)
 
     def extra_rows(self, nodes: int) -> int:
         """Rows that a draft of `nodes` adds to a session's own, padding included."""
@@ -56,9 +66,15 @@ class Tariff:
 
     def changing(self, rows: int) -> float:
         """The part of it that is there because row counts change."""
+        if self.free:
+            return 0.0
         change = self.costs.change_seconds
-        leaves = change * (1 - 2 * self.keen) if rows != self.home else 0.0
-        return leaves + (change if self.before and rows != self.before else 0.0)
+        going = change if self.before and rows != self.before else 0.0
+        if rows == self.home:
+            return going
+        keen = max(self.keen, _KEEN_LEAST)
+        carried = max(0.0, self.costs.target(rows) - self.costs.target(self.home))
+        return _CAUTION * (going + min(change, carried * (1 - keen) / keen - self.boon))
 
     def _seconds(self, rows: int) -> float:
         return self.costs.target(rows) + self.changing(rows)
