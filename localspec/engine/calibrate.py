@@ -125,9 +125,7 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
         for rows in wanted[:1]:
             _forward(target, where(), rows, clock)  # the first forward after a rest is slow
         for rows in wanted:
-            for _ in range(warm):
-                _forward(target, where(), rows, clock)
-            if abs(measured(*_forward(target, where(), rows, clock))) > _SURPRISE:
+            if abs(measured(*_warmed(target, where(), rows, clock, warm))) > _SURPRISE:
                 surprising.append(rows)
             yield
         if turn >= REPEATS:
@@ -166,10 +164,9 @@ def far_measurements(
         rows = wanted.pop(0)
         if held + rows > target.context:
             break
-        for place in (Behind(slot, held), *_near(engine, slot)):
-            for _ in range(warm):
-                _forward(target, place, rows, clock)
-            yield _forward(target, place, rows, clock)
+        yield _warmed(target, Behind(slot, held), rows, clock, warm)
+        for place in _near(engine, slot):  # as it is now: somebody may have been here
+            yield _warmed(target, place, rows, clock, warm)
     target.truncate(slot, engine.kept(slot))
 
 
@@ -180,6 +177,15 @@ def _near(engine: Engine, far: int) -> list[Behind]:
     ]
     least = min(places, key=lambda place: place.held, default=None)
     return [least] if least is not None and least.held < _READ_TOKENS else []
+
+
+def _warmed(
+    target: Backend, place: Behind, rows: int, clock: Callable[[], float], warm: int
+) -> Forward:
+    """One forward after `warm` ones of as many rows."""
+    for _ in range(warm):
+        _forward(target, place, rows, clock)
+    return _forward(target, place, rows, clock)
 
 
 def _forward(
