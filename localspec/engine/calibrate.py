@@ -45,7 +45,7 @@ _PRIME = 7919
 
 
 def token(place: int, n_vocab: int) -> Token:
-    """Some token of a text that means nothing, another one at every place: experts are chosen by it."""
+    """A token of a text that means nothing, another one at every place: experts go by it."""
     return place * _PRIME % n_vocab
 
 
@@ -206,7 +206,7 @@ def _forward(
 def draft_change(
     drafter: Drafter, slot: int, held: list[Token], n_vocab: int, clock: Callable[[], float]
 ) -> float:
-    """Seconds that a drafter takes more, in all, where its forwards go over to another row count."""
+    """Seconds that a drafter takes more, in all, for going over to another row count."""
     found = []
     for repeat in range(REPEATS):
         text = held + _text(repeat, _READ_TOKENS, n_vocab)
@@ -249,7 +249,7 @@ def _rehearse(
     """Read the text, then draft so many tokens after it, several times."""
     forwards = drafter.forwards if isinstance(drafter, Computing) else Forwards()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
-    depths = depths[::-1]
+    depths = list(reversed(depths))
     while depths:
         pending, changed = session.pending, forwards.changes
         depth = 1 if pending > 1 else depths.pop()

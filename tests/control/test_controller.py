@@ -122,7 +122,13 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
         memory = cheap.open_session()
         for count in range(60):
             neural = (Neural("neural", pending),)
-            view = View(neural=neural, budget=8, remaining=remaining, memory=memory)
+            view = View(
+                neural=neural,
+                budget=8,
+                remaining=remaining,
+                memory=memory,
+                elapsed_seconds=LONG,
+            )
             (plan,) = cheap.plan([view])
             if plan.extend is not None:
                 return count
@@ -141,7 +147,14 @@ def test_a_source_looks_at_the_end_of_a_text_before_it_reads_all(sure: float, re
     looked: list[int] = []
     for count in range(80):
         neural = (Neural("neural", 400 + count, 20),)
-        view = View(neural=neural, budget=8, remaining=4000, memory=memory, ease=0.95)
+        view = View(
+            neural=neural,
+            budget=8,
+            remaining=4000,
+            memory=memory,
+            ease=0.95,
+            elapsed_seconds=LONG,
+        )
         (plan,) = control.plan([view])
         if plan.extend is not None:
             break
@@ -159,7 +172,8 @@ def test_without_much_to_read_nobody_looks_first(pending: int, glance: int) -> N
     control = controller(Q4_0, step=0.1)
     memory = control.open_session()
     for _ in range(8):
-        view = View(neural=(Neural("neural", pending, glance),), budget=8, memory=memory, ease=0.95)
+        neural = (Neural("neural", pending, glance),)
+        view = View(neural=neural, budget=8, memory=memory, ease=0.95, elapsed_seconds=LONG)
         (plan,) = control.plan([view])
         assert plan.glance is None
         if plan.extend is not None:
