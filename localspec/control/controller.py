@@ -20,7 +20,7 @@ from typing import Any
 
 from localspec.control.acceptance import Acceptance, Local
 from localspec.control.costs import STEADY, Costs
-from localspec.control.guard import ALLOWANCE, Account, Pace
+from localspec.control.guard import ALLOWANCE, STAKE_SHARE, Account, Pace
 from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
 from localspec.control.round import Drafted, Glance, Judged, Memory, Neural, Plan, Round, View
 from localspec.control.tariff import Tariff
@@ -96,6 +96,7 @@ class Controller:
         self._tariff = Tariff(costs, multiple, multiple=multiple)
         self._prospects: dict[tuple[Any, ...], Prospect] = {}
         self._rounds = 0
+        self._plain = False
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
@@ -111,8 +112,9 @@ class Controller:
         """
         rows = len(views) * self._multiple + other_rows
         self._tariff = tariff = self._opened(views, rows, before)
-        if self.pace.due and not other_rows and not any(view.always for view in views):
-            self._tariff = replace(tariff, before=0)  # whatever it costs to go back
+        plain = self.pace.due or self.account.balance + ALLOWANCE <= 0.0
+        self._plain = plain and not other_rows and not any(view.always for view in views)
+        if self._plain:
             return [_PLAIN] * len(views)
         rate = self._rate(views)
         plans = []
@@ -163,7 +165,7 @@ class Controller:
 
     def _left(self, view: View, memory: Memory) -> float:
         """Seconds that this session may still lose, by its own clock."""
-        return memory.stake.left(view.elapsed_seconds, self._row_seconds())
+        return memory.stake.left(view.elapsed_seconds)
 
     def _risk(self, view: View, memory: Memory, rate: float) -> float:
         """Seconds that this session may lose by one draft."""
@@ -228,11 +230,13 @@ class Controller:
     ) -> _Option:
         """A free chain cut where it is worth most; `base` is all of it that may be risked."""
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
+        free = self._tariff.steady
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            wish = max(wish, gain - self._tariff.steady.price(rows, nodes, rate, cells))
+            steady = free.price(rows, nodes, rate, cells)
+            wish = max(wish, gain - steady)
             price = self._tariff.price(rows, nodes, rate, cells)
-            if price <= rate * risk:
+            if max(price, steady) <= rate * risk:
                 best, most = max(best, (gain - price, gain, nodes)), nodes
         return _Option(chain.head(most), None, *best, wish=wish)
 
@@ -297,15 +301,24 @@ class Controller:
         step = self.costs.draft(name, 1, 1, view.cells)
         most = min(view.budget, DEPTH) - nodes
         for budget in range(most, 0, -1):
-            rise = self._tariff.price(rows, nodes + budget, 1.0, view.cells)
+            rise = max(
+                tariff.price(rows, nodes + budget, 1.0, view.cells)
+                for tariff in (self._tariff, self._tariff.steady)
+            )
             if budget * step + rise <= risk:
                 return view.budget - nodes if budget == most else budget
         return 0
 
     def _readable(self, source: Neural, view: View, seconds: float) -> int:
-        """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
-        if view.always:
+        """How many pending tokens may be read in so many seconds; 0 if that is next to nothing.
+
+        A source that falls behind while its means come in reads all that it has to or nothing.
+        """
+        if view.always or self._backlog_seconds(source, view.cells) <= seconds:
             return READ_ROWS
+        one = self.costs.draft(source.name, 2, 0, view.cells)
+        if one > STAKE_SHARE * self.costs.target(1, view.cells):
+            return 0
         some = self.costs.draft(source.name, _READ_LEAST + 1, 0, view.cells)
         count = int(_READ_LEAST * seconds / some)
         return count if count >= min(_READ_LEAST, source.pending - RECURRING_READS) else 0
@@ -424,7 +437,7 @@ class Controller:
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
-        return self._tariff.padded(rows)
+        return rows if self._plain else self._tariff.padded(rows)
 
     # --- afterwards -------------------------------------------------------------------------------
 
@@ -467,10 +480,11 @@ class Controller:
         kept = [len(tokens) for tokens in round_.committed]
         plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
         plain = plain and round_.rows == len(kept) * self._multiple
-        if not plain:
-            self.pace.passed()
-        elif round_.alike >= STEADY or self._tariff.free:
+        steady = plain and (round_.alike >= STEADY or self._tariff.free)
+        if steady:
             self.pace.measured(seconds, plain_rows)
+        elif not plain:
+            self.pace.passed()
         share = plain_rows / len(kept)
         backlog = any(drafted.pending > RECURRING_READS for drafted in round_.drafted)
         if not plain and not backlog:
@@ -479,9 +493,11 @@ class Controller:
                 for view, judged in zip(round_.views, round_.judged, strict=True)
             )
             self.account.book(expected, seconds / (share * self._row_seconds()))
+        self.account.earn(sum(kept))
+        plain_seconds = seconds if steady else plain_rows * self._row_seconds()
         for view, tokens in zip(round_.views, kept, strict=True):
             if view.memory is not None:
-                view.memory.stake.advance(seconds, tokens * plain_rows)
+                view.memory.stake.advance(seconds, tokens * plain_seconds)
 
     def _settle(self, round_: Round, view: View, judged: Judged, together: int) -> None:
         """What a session's neural draft proposed and really gave, for what it cost.

@@ -1,9 +1,10 @@
 """Never slower, whatever is believed: bets are weighed by the pace that was really measured. Pure.
 
-Costs and chances are beliefs, and any of them may be wrong: a throttled laptop, a busy GPU, a mixture
-of experts whose rows wake different experts. `Pace` knows what plain decoding takes from plain rounds
-alone, some of which are made only to know it. By that pace every round is booked as a gain or a loss,
-in tokens of plain decoding, and an `Account` that has lost too much lets nobody bet for a while.
+Costs and chances are beliefs, and any of them may be wrong: a throttled laptop, a busy GPU, a
+mixture of experts whose rows wake different experts. `Pace` knows what plain decoding takes from
+plain rounds alone, some of which are made only to know it. By that pace every round is booked as a
+gain or a loss, in tokens of plain decoding, and an `Account` that has lost too much lets nobody bet
+for a while. A `Stake` is what one answer may lose.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SOONEST, _LATEST = 24, 192
 ALLOWANCE, _INCOME, _CREDIT = 12.0, 0.006, 6.0
 """Tokens that may be lost at first, what every token adds to that, and the most that gains add."""
 
-_STAKE_SECONDS, _STAKE_SHARE = 0.05, 0.05
+_STAKE_SECONDS, STAKE_SHARE = 0.05, 0.05
 """How far an answer may be behind at once, and by what share of its time."""
 
 
@@ -34,6 +35,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._log_seconds: float | None = None
+        self._surprise = 0.0
         self._period = _SOONEST
         self._since = 0
 
@@ -55,10 +57,16 @@ class Pace:
         log_seconds = math.log(seconds / rows)
         known = log_seconds if self._log_seconds is None else self._log_seconds
         surprise = max(-1.0, min(1.0, log_seconds - known))
-        self._log_seconds = known + _RATE * surprise
+        self._log_seconds = known + _RATE * self._confirmed(surprise)
         if self._since:  # it was made to know, or nobody had drafted for a while
             self._period = min(_LATEST, 2 * self._period) if abs(surprise) < _AGREES else _SOONEST
         self._since = 0
+
+    def _confirmed(self, surprise: float) -> float:
+        """As much of it as the plain round before agrees with: one suspended round says little."""
+        before, self._surprise = self._surprise, surprise
+        least, most = sorted((0.0, before))
+        return max(least - _AGREES, min(most + _AGREES, surprise))
 
 
 @dataclass(slots=True)
@@ -67,30 +75,31 @@ class Account:
 
     balance: float = 0.0
 
+    def earn(self, tokens: float) -> None:
+        """A round of any kind gave `tokens`: in time that makes up for whatever was lost."""
+        self.book(_INCOME * tokens, 0.0)
+
     def book(self, tokens: float, spent: float) -> None:
         """A round gave `tokens` in the time in which plain decoding gives `spent`."""
-        self.balance = min(_CREDIT, self.balance + tokens - spent + _INCOME * tokens)
+        self.balance = min(_CREDIT, self.balance + tokens - spent)
 
 
 @dataclass(slots=True)
 class Stake:
-    """How far one answer is behind what plain decoding would have taken for it.
+    """How far one answer is behind what plain decoding would have taken for it, in seconds."""
 
-    `spent_seconds` is what its rounds took, `plain_rows` what plain ones would have, in single rows.
-    """
-
+    behind_seconds: float = 0.0
     spent_seconds: float = 0.0
-    plain_rows: float = 0.0
 
-    def advance(self, seconds: float, plain_rows: float) -> None:
-        """Another round."""
+    def advance(self, seconds: float, plain_seconds: float) -> None:
+        """Another round, and what plain ones would have taken for its tokens."""
         self.spent_seconds += seconds
-        self.plain_rows += plain_rows
+        self.behind_seconds += seconds - plain_seconds
 
-    def left(self, elapsed_seconds: float, row_seconds: float) -> float:
+    def left(self, elapsed_seconds: float) -> float:
         """Seconds that may still be lost: at no token is an answer further behind than this allows.
 
         `elapsed_seconds` is its time so far, from its admission on.
         """
-        behind = self.spent_seconds - row_seconds * self.plain_rows
-        return _STAKE_SECONDS + _STAKE_SHARE * max(elapsed_seconds, self.spent_seconds) - behind
+        time = max(elapsed_seconds, self.spent_seconds)
+        return _STAKE_SECONDS + STAKE_SHARE * time - self.behind_seconds

@@ -45,7 +45,7 @@ _PRIME = 7919
 
 
 def token(place: int, n_vocab: int) -> Token:
-    """Some token of a text that means nothing, another one at every place: experts are chosen by it."""
+    """A token of a text that means nothing, another one at every place: experts go by it."""
     return place * _PRIME % n_vocab
 
 
@@ -125,9 +125,7 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
         for rows in wanted[:1]:
             _forward(target, where(), rows, clock)  # the first forward after a rest is slow
         for rows in wanted:
-            for _ in range(warm):
-                _forward(target, where(), rows, clock)
-            if abs(measured(*_forward(target, where(), rows, clock))) > _SURPRISE:
+            if abs(measured(*_warmed(target, where(), rows, clock, warm))) > _SURPRISE:
                 surprising.append(rows)
             yield
         if turn >= REPEATS:
@@ -166,10 +164,9 @@ def far_measurements(
         rows = wanted.pop(0)
         if held + rows > target.context:
             break
-        for place in (Behind(slot, held), *_near(engine, slot)):
-            for _ in range(warm):
-                _forward(target, place, rows, clock)
-            yield _forward(target, place, rows, clock)
+        yield _warmed(target, Behind(slot, held), rows, clock, warm)
+        for place in _near(engine, slot):  # as it is now: somebody may have been here
+            yield _warmed(target, place, rows, clock, warm)
     target.truncate(slot, engine.kept(slot))
 
 
@@ -180,6 +177,15 @@ def _near(engine: Engine, far: int) -> list[Behind]:
     ]
     least = min(places, key=lambda place: place.held, default=None)
     return [least] if least is not None and least.held < _READ_TOKENS else []
+
+
+def _warmed(
+    target: Backend, place: Behind, rows: int, clock: Callable[[], float], warm: int
+) -> Forward:
+    """One forward after `warm` ones of as many rows."""
+    for _ in range(warm):
+        _forward(target, place, rows, clock)
+    return _forward(target, place, rows, clock)
 
 
 def _forward(
@@ -200,7 +206,7 @@ def _forward(
 def draft_change(
     drafter: Drafter, slot: int, held: list[Token], n_vocab: int, clock: Callable[[], float]
 ) -> float:
-    """Seconds that a drafter takes more, in all, where its forwards go over to another row count."""
+    """Seconds that a drafter takes more, in all, for going over to another row count."""
     found = []
     for repeat in range(REPEATS):
         text = held + _text(repeat, _READ_TOKENS, n_vocab)
@@ -243,7 +249,7 @@ def _rehearse(
     """Read the text, then draft so many tokens after it, several times."""
     forwards = drafter.forwards if isinstance(drafter, Computing) else Forwards()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
-    depths = depths[::-1]
+    depths = list(reversed(depths))
     while depths:
         pending, changed = session.pending, forwards.changes
         depth = 1 if pending > 1 else depths.pop()

@@ -1,8 +1,8 @@
 """A machine and a text with known costs and known acceptance, to hold the controller against.
 
 Everything random is drawn before a policy runs: what each source would say at each position of the
-text, and whether it is right. So all policies meet the same luck. They are charged true costs; what
-the controller gets to see of them is noisy.
+text, and whether it is right. So all policies meet the same luck. They are charged true costs,
+changes of the row count included; what the controller gets to see of them is noisy.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localspec.control.acceptance import Acceptance
-from localspec.control.controller import Controller, Drafted, Judged, Neural, Round, View
-from localspec.control.costs import POINTS, Costs
+from localspec.control.controller import Controller, Drafted, Judged, Neural, Plan, Round, View
+from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.types import Draft, Signal
 
 CONFIDENCES = (0.99, 0.95, 0.86, 0.68, 0.42)
@@ -25,6 +25,23 @@ COPY_PRIORS = (0.3, 0.4, 0.55, 0.65, 0.8, 0.9, 0.95)
 Q4_K = {1: 1, 2: 1.7, 3: 2.3, 4: 3, 5: 3.8, 6: 4.3, 7: 4.7, 8: 5, 10: 5.2, 12: 5.4, 16: 5.8, 32: 11}
 Q4_0 = {1: 1, 2: 1.6, 3: 1.75, 4: 1.8, 5: 2.7, 6: 3, 7: 3.2, 8: 3.3, 12: 4.6, 16: 5.3, 32: 10}
 GPU = {1: 1, 4: 1.1, 8: 1.25, 9: 2.4, 16: 2.6, 32: 3}
+H100_1B = {1: 1, 2: 1.17, 3: 1.35, 4: 1.57, 5: 1.66, 8: 2.03, 9: 2.32, 16: 2.55, 32: 3.12}
+H100_7B = {1: 1, 2: 1.08, 3: 1.21, 4: 1.37, 6: 1.65, 8: 1.94, 9: 1.82, 16: 1.9, 24: 2.08, 32: 2.28}
+H100_32B = {
+    1: 1,
+    2: 1.06,
+    3: 1.21,
+    4: 1.41,
+    6: 1.71,
+    8: 2.07,
+    9: 1.83,
+    16: 1.86,
+    24: 2.07,
+    32: 2.27,
+}
+DIP = {1: 1, 2: 1.6, 3: 2.6, 4: 1.8, 5: 2.7, 6: 3, 7: 3.2, 8: 3.3, 12: 4.6, 16: 5.3, 32: 10}
+ALMOST_FLAT = {1: 1, 8: 1.15, 16: 1.3, 32: 1.6}
+EVERY_ROW = {1: 1, 2: 1.8, 4: 3.4, 8: 6.6, 16: 13, 32: 26}
 
 
 @dataclass(frozen=True)
@@ -52,16 +69,23 @@ NOISE = Regime(2000, (0.02, 0.02, 0.06, 0.2, 0.7), 0.4, 0.0, 0.5, 0.05, 0.9)
 
 @dataclass(frozen=True)
 class Machine:
-    """True costs in units of one row; `noise` is the spread of what is measured of them."""
+    """True costs in units of one row, which takes `row_seconds`.
+
+    `changes` are what the first and the second forward of a row count take more, `draft_changes`
+    the same for the neural source. `noise` is the spread of what is measured.
+    """
 
     curve: Mapping[int, float]
     step: float = 0.3
     read: float = 0.08
     host: float = 0.01
     noise: float = 0.06
+    changes: tuple[float, float] = (0.0, 0.0)
+    draft_changes: tuple[float, float] = (0.0, 0.0)
+    row_seconds: float = 0.03
 
     def target(self, rows: int) -> float:
-        """One decode; between known points the line between them."""
+        """One decode like the ones before; between known points the line between them."""
         known = sorted(self.curve)
         if rows in self.curve:
             return self.curve[rows]
@@ -71,8 +95,83 @@ class Machine:
         return (1 - share) * self.curve[low] + share * self.curve[high]
 
     def draft(self, pending: int, depth: int) -> float:
-        """Drafting `depth` tokens after reading `pending`."""
+        """Drafting `depth` tokens after reading `pending`, without what changes take."""
         return depth * self.step + (pending - 1) * self.read if depth else 0.0
+
+    def slower(self, factor: float) -> Machine:
+        """All of it."""
+        return replace(
+            self,
+            curve={rows: factor * cost for rows, cost in self.curve.items()},
+            step=factor * self.step,
+            read=factor * self.read,
+            host=factor * self.host,
+        )
+
+    def dearer(self, factor: float) -> Machine:
+        """Every forward of more than one row."""
+        return replace(
+            self,
+            curve={rows: cost * (factor if rows > 1 else 1) for rows, cost in self.curve.items()},
+        )
+
+
+H100 = Machine(
+    H100_1B, 0.59, 0.06, 0.14, 0.03, (1.3, 0.58), (1.7, 0.53), row_seconds=0.00184
+)  # fmt: skip
+MACHINES = {
+    "Q4_K": Machine(Q4_K, step=0.3),
+    "Q4_0": Machine(Q4_0, step=0.27),
+    "GPU": Machine(GPU, step=0.07, read=0.005),
+    "H100 1.5B": H100,
+    "H100 1.5B, graphs": replace(H100, changes=(0.46, 0.0), draft_changes=(0.46, 0.0)),
+    "H100 7B": Machine(H100_7B, 0.25, 0.05, 0.06, 0.03, row_seconds=0.00482),
+    "H100 32B": Machine(H100_32B, 0.08, 0.02, 0.02, 0.03, row_seconds=0.0151),
+}
+
+
+@dataclass
+class Track:
+    """The forwards of one model so far."""
+
+    rows: int = 0
+    alike: int = 0
+    changed: int = 0
+
+    def forward(self, rows: int, changes: tuple[float, float]) -> float:
+        """Another one, and what it takes more for not being like those before."""
+        self.alike = self.alike + 1 if rows == self.rows else 0
+        self.changed += rows != self.rows
+        self.rows = rows
+        return changes[self.alike] if self.alike < len(changes) else 0.0
+
+
+@dataclass
+class Device:
+    """A machine at work: what forwards cost after those that were. `moods` begin at positions."""
+
+    machine: Machine
+    moods: Mapping[int, Machine] = field(default_factory=dict)
+    target: Track = field(default_factory=lambda: Track(1, STEADY))
+    source: Track = field(default_factory=Track)
+
+    def at(self, position: int) -> Machine:
+        """As it is now."""
+        begun = [start for start in self.moods if start <= position]
+        return self.moods[max(begun)] if begun else self.machine
+
+    def decode(self, position: int, rows: int) -> float:
+        """One forward of the target."""
+        machine = self.at(position)
+        return machine.target(rows) + self.target.forward(rows, machine.changes)
+
+    def draft(self, position: int, reads: Sequence[int], steps: int) -> float:
+        """Forwards of the source: those that read so many rows, then some of one row."""
+        machine, cost = self.at(position), 0.0
+        for rows in (*reads, *[1] * steps):
+            cost += machine.step + (rows - 1) * machine.read
+            cost += self.source.forward(rows, machine.draft_changes)
+        return cost
 
 
 class Text:
@@ -133,6 +232,14 @@ class Outcome:
     time: float = 0.0
     rounds: int = 0
     drafted: dict[str, int] = field(default_factory=dict)
+    times: list[float] = field(default_factory=list)
+    """When each token was there."""
+
+    def passed(self, tokens: int) -> None:
+        """A round gave so many, all at its end."""
+        self.tokens += tokens
+        self.rounds += 1
+        self.times += [self.time] * tokens
 
     @property
     def rate(self) -> float:
@@ -160,32 +267,42 @@ def fixed(source: str, depth: int) -> Policy:
     return policy
 
 
-def play(machine: Machine, text: Text, policy: Policy, unread: int = 1) -> Outcome:
+def play(
+    machine: Machine,
+    text: Text,
+    policy: Policy,
+    unread: int = 1,
+    moods: Mapping[int, Machine] | None = None,
+) -> Outcome:
     """Run a fixed policy over the text."""
-    outcome = Outcome()
+    outcome, device = Outcome(), Device(machine, moods or {})
     read = -unread + 1  # tokens the neural source has read, counted from the text's start
     while outcome.tokens < text.length:
         position = outcome.tokens
         draft, neural = policy(text, position)
         if neural and draft:
-            outcome.time += machine.draft(position - read + 1, len(draft))
+            outcome.time += device.draft(position, [position - read + 1], len(draft) - 1)
         kept = accepted(draft)
         if neural and draft:
             read = position + min(kept, len(draft) - 1) + 1
-        outcome.time += machine.target(1 + len(draft)) + machine.host
-        outcome.tokens += kept + 1
-        outcome.rounds += 1
+        outcome.time += device.decode(position, 1 + len(draft)) + device.at(position).host
+        outcome.passed(kept + 1)
     return outcome
 
 
 def profiled(machine: Machine, rng: random.Random, samples: int = 3) -> Costs:
-    """Costs as a measurement at load leaves them: interleaved, noisy."""
-    costs = Costs()
+    """Costs as a measurement at load leaves them: interleaved, noisy, changes apart."""
+    costs, row = Costs(), machine.row_seconds
+    costs.measured(1, row * machine.target(1))
+    costs.expect_draft("neural", machine.step)
+    for alike, change in enumerate(machine.changes):
+        costs.expect_change(alike, row * change)
+    costs.expect_draft_change("neural", row * sum(machine.draft_changes))
     for _ in range(samples):
         for rows in POINTS:
-            costs.measured(rows, 0.03 * machine.target(rows) * rng.lognormvariate(0, machine.noise))
-        costs.measured_draft("neural", 1, 4, 0.03 * machine.draft(1, 4))
-        costs.measured_draft("neural", 64, 1, 0.03 * machine.draft(64, 1))
+            costs.measured(rows, row * machine.target(rows) * rng.lognormvariate(0, machine.noise))
+        costs.measured_draft("neural", 1, 4, row * machine.draft(1, 4))
+        costs.measured_draft("neural", 64, 1, row * machine.draft(64, 1))
     return costs
 
 
@@ -199,16 +316,24 @@ class Controlled:
         seed: int,
         *,
         controller: Controller | None = None,
+        believed: Machine | None = None,
         sources: Sequence[str] = ("lookup", "neural"),
         unread: int = 1,
         budget: int = 24,
+        moods: Mapping[int, Machine] | None = None,
+        silent_from: int | None = None,
+        prefill: float = 0.0,
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine
+        self.device = Device(machine, moods or {})
         self.text = text
-        self.controller = controller or Controller(profiled(machine, self.rng), Acceptance())
+        costs = None if controller else profiled(believed or machine, self.rng)
+        self.controller = controller or Controller(costs or Costs(), Acceptance())
         self.sources = sources
         self.budget = budget
+        self.silent_from = text.length + budget if silent_from is None else silent_from
+        self.prefill = prefill
         self.ease = CONFIDENCES[text.bucket[0]]
         self.memory = self.controller.open_session()
         self.read = -unread + 1
@@ -225,55 +350,73 @@ class Controlled:
         """The session as the engine would show it: nobody knows how long an answer will be."""
         position = self.outcome.tokens
         lookup = self.text.lookup(position, self.budget) if "lookup" in self.sources else Draft()
-        neural = (Neural("neural", position - self.read + 1),) if "neural" in self.sources else ()
+        neural = Neural("neural", position - self.read + 1, before=self.device.source.rows)
         return View(
             free=(lookup,) if lookup else (),
-            neural=neural,
+            neural=(neural,) if "neural" in self.sources else (),
             budget=self.budget,
             remaining=float(min(self.text.length - position, max(position - 32, 32))),
             memory=self.memory,
             ease=self.ease,
+            elapsed_seconds=self.machine.row_seconds * (self.prefill + self.outcome.time),
         )
 
     def _round(self) -> None:
-        position, outcome = self.outcome.tokens, self.outcome
+        position, outcome, device = self.outcome.tokens, self.outcome, self.device
+        row = self.machine.row_seconds
         view = self.view()
-        (plan,) = self.controller.plan([view])
-        draft, cost = plan.base, 0.0
-        drafted: tuple[Drafted, ...] = ()
+        (plan,) = self.controller.plan([view], before=device.target.rows)
+        tail, drafted, cost = Draft(), None, 0.0
         if plan.extend is not None:
-            tail = Draft()
-            while len(tail) < plan.budget and plan.worth(tail.signals):
-                tail = self.text.neural(position + len(plan.base), len(tail) + 1)
-            pending = view.neural[0].pending
-            cost = self.machine.draft(pending + len(plan.base), len(tail))
-            drafted = (Drafted("neural", pending, len(tail), 0.03 * cost * self._noise()),)
-            draft = draft.then(tail)
-        (count,) = self.controller.cut([view], [draft])
-        whole, draft = draft, draft.head(count)
+            tail, drafted, cost = self._extend(plan)
+        whole = plan.base.then(tail)
+        (count,) = self.controller.cut([view], [whole])
+        draft = whole.head(count)
         kept = accepted(draft)
-        if plan.extend is not None:
+        if tail:
             self.read = position + min(accepted(whole), kept, len(whole) - 1) + 1
-        rows = 1 + len(draft)
-        target = self.machine.target(rows)
-        outcome.time += target + self.machine.host + cost
+        rows = max(1 + len(draft), self.controller.padded(1 + len(draft)))
+        target, host = device.decode(position, rows), device.at(position).host
+        outcome.time += target + host + cost
         for place in range(position, position + kept + 1):
             self.ease += (CONFIDENCES[self.text.bucket[place]] - self.ease) / 6
-        outcome.tokens += kept + 1
-        outcome.rounds += 1
+        outcome.passed(kept + 1)
         for signal in draft.signals:
             outcome.drafted[signal.source] = outcome.drafted.get(signal.source, 0) + 1
         self.controller.observe(
             Round(
                 rows=rows,
-                target_seconds=0.03 * target * self._noise(),
-                host_seconds=0.03 * self.machine.host,
-                drafted=drafted,
+                target_seconds=row * target * self._noise(),
+                host_seconds=row * host,
+                drafted=() if drafted is None else (drafted,),
                 views=(view,),
                 judged=(Judged(draft, kept),),
                 committed=((1,) * (kept + 1),),
+                alike=device.target.alike,
             )
         )
+
+    def _extend(self, plan: Plan) -> tuple[Draft, Drafted, float]:
+        """What the neural source adds to the plan's base, and what that costs in rows."""
+        position, track = self.outcome.tokens, self.device.source
+        pending, changed, row = position - self.read + 1, track.changed, self.machine.row_seconds
+        reads = min(pending + len(plan.base), plan.read)
+        tail, steps = Draft(), 0
+        if reads == pending + len(plan.base):
+            self.read += pending
+            if position < self.silent_from:
+                while len(tail) < plan.budget and plan.worth(tail.signals):
+                    tail = self.text.neural(position + len(plan.base), len(tail) + 1)
+                steps = len(tail) - 1
+        else:
+            self.read += reads
+        each = [1] * reads if plan.stride == 1 else [reads]
+        cost = self.device.draft(position, each, steps)
+        pending, depth = min(pending, reads), len(tail)
+        if plan.stride == 1:
+            pending, depth = 1, depth + pending - 1
+        seconds, changes = row * cost * self._noise(), track.changed - changed
+        return tail, Drafted("neural", pending, depth, seconds, changes=changes), cost
 
     def _noise(self) -> float:
         spike = 3.0 if self.rng.random() < 0.02 else 1.0

@@ -22,9 +22,12 @@ from localspec.control.controller import (
     View,
 )
 from localspec.control.costs import POINTS, Costs
+from localspec.control.guard import Account, Pace
 from localspec.types import Draft, Signal
 
 FLAT = {1: 1, 8: 1.01, 32: 1.05}
+LONG = 60.0
+"""Seconds after which an answer may lose a whole draft."""
 
 
 def controller(
@@ -54,13 +57,15 @@ def decide(control: Controller, view: View) -> tuple[Plan, int]:
     return plan, count
 
 
-def lived(view: View, draft: Draft, committed: Sequence[int], rows: int = 1) -> Round:
-    """A round in which `committed` became text."""
+def lived(
+    view: View, draft: Draft, committed: Sequence[int], rows: int = 1, seconds: float = 0.03
+) -> Round:
+    """A round of so many seconds in which `committed` became text."""
     kept = 0
     while kept < min(len(draft), len(committed)) and draft.tokens[kept] == committed[kept]:
         kept += 1
     judged = (Judged(draft, kept),)
-    return Round(rows, 0.03, 0.0005, (), (view,), judged, (tuple(committed),))
+    return Round(rows, seconds, 0.0005, (), (view,), judged, (tuple(committed),))
 
 
 def test_with_nothing_to_draft_it_decodes_plainly() -> None:
@@ -86,7 +91,8 @@ def test_drafts_are_cut_at_the_edges_of_the_staircase(
     priors: list[float], curve: dict[int, float], least: int, most: int
 ) -> None:
     """The number of nodes follows from the machine's curve and their odds."""
-    _, count = decide(controller(curve), View(free=(chain(priors),), budget=24))
+    view = View(free=(chain(priors),), budget=24, elapsed_seconds=LONG)
+    _, count = decide(controller(curve), view)
     assert least <= count <= most
 
 
@@ -116,7 +122,13 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
         memory = cheap.open_session()
         for count in range(60):
             neural = (Neural("neural", pending),)
-            view = View(neural=neural, budget=8, remaining=remaining, memory=memory)
+            view = View(
+                neural=neural,
+                budget=8,
+                remaining=remaining,
+                memory=memory,
+                elapsed_seconds=LONG,
+            )
             (plan,) = cheap.plan([view])
             if plan.extend is not None:
                 return count
@@ -135,7 +147,14 @@ def test_a_source_looks_at_the_end_of_a_text_before_it_reads_all(sure: float, re
     looked: list[int] = []
     for count in range(80):
         neural = (Neural("neural", 400 + count, 20),)
-        view = View(neural=neural, budget=8, remaining=4000, memory=memory, ease=0.95)
+        view = View(
+            neural=neural,
+            budget=8,
+            remaining=4000,
+            memory=memory,
+            ease=0.95,
+            elapsed_seconds=LONG,
+        )
         (plan,) = control.plan([view])
         if plan.extend is not None:
             break
@@ -153,7 +172,8 @@ def test_without_much_to_read_nobody_looks_first(pending: int, glance: int) -> N
     control = controller(Q4_0, step=0.1)
     memory = control.open_session()
     for _ in range(8):
-        view = View(neural=(Neural("neural", pending, glance),), budget=8, memory=memory, ease=0.95)
+        neural = (Neural("neural", pending, glance),)
+        view = View(neural=neural, budget=8, memory=memory, ease=0.95, elapsed_seconds=LONG)
         (plan,) = control.plan([view])
         assert plan.glance is None
         if plan.extend is not None:
@@ -241,7 +261,8 @@ def test_what_was_learned_in_easy_text_is_not_believed_of_hard_text() -> None:
         hard = view(0.4)
         poor = chain([0.2, 0.2, 0.2], "neural")
         control.cut([hard], [poor])
-        control.observe(lived(hard, poor, (2,), rows=4))
+        control.observe(lived(hard, poor, (2,), rows=4, seconds=0.03 * Q4_0[4]))
+    control.pace, control.account = Pace(), Account()  # it is not for lack of means
     hard_plan, easy_plan = control.plan([view(0.4)]) + control.plan([view(0.95)])
     assert hard_plan.extend is None
     assert easy_plan.extend == "neural"
@@ -288,7 +309,7 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     assert [plan.extend for plan in plans] == ["neural", "neural"]
     memories = [view.memory for view in views if view.memory is not None]
     for memory in memories:
-        memory.stake(1.0, 2.0, 30.0)  # the same promise, whichever was planned first
+        memory.bet(1.0, 2.0, 30.0)  # the same promise, whichever was planned first
     draft = chain([0.9, 0.9], "neural")
     control.cut(views, [draft, draft])
     drafted = (Drafted("neural", 2, 2, 0.02),)

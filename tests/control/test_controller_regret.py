@@ -9,10 +9,9 @@ import pytest
 from control.simulator import (
     CODE,
     EDIT,
-    GPU,
+    MACHINES,
     NOISE,
     PROSE,
-    Q4_0,
     Q4_K,
     Controlled,
     Machine,
@@ -28,11 +27,6 @@ from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.types import Draft
 
-MACHINES = {
-    "Q4_K": Machine(Q4_K, step=0.3),
-    "Q4_0": Machine(Q4_0, step=0.27),
-    "GPU": Machine(GPU, step=0.07, read=0.005),
-}
 TEXTS = {
     "prose": [PROSE],
     "code": [CODE],

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 
 from localspec import drafters
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
-from localspec.control.costs import Costs
+from localspec.control.costs import STEADY, Costs
 from localspec.engine import calibrate
+from localspec.engine.calibrate import Behind, Timed
 from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
 from localspec.engine.model import Model
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
-from localspec.types import SamplingParams, SpeculationParams
+from localspec.types import Floats, Row, SamplingParams, SpeculationParams
 
 
 @pytest.fixture
@@ -57,7 +59,8 @@ def visit(engine: Engine, prompt: list[int]) -> None:
     engine.retire(session)
 
 
-def test_row_counts_that_surprise_are_measured_again(context: Context) -> None:
+@pytest.mark.parametrize("warm", [0, STEADY])
+def test_row_counts_that_surprise_are_measured_again(context: Context, warm: int) -> None:
     """Every count three times in turn; what does not settle some times more, and not for ever."""
     seen: list[int] = []
 
@@ -66,7 +69,9 @@ def test_row_counts_that_surprise_are_measured_again(context: Context) -> None:
         seen.append(rows)
         return {2: 0.05, 4: 0.5 if len(seen) < 12 else 0.0, 8: -0.3}[rows]
 
-    for _ in calibrate.staircase(context, (2, 4, 8, 512), 1, measured, ticks):
+    for _ in calibrate.staircase(
+        context, (2, 4, 8, 512), lambda: Behind(1, 0), measured, ticks, warm
+    ):
         pass
     assert seen == [2, 4, 8] * 3 + [4, 8] * 2 + [8] * 2
     assert context.length(1) == 0
@@ -77,7 +82,7 @@ def test_far_forwards_look_back_on_what_was_read_before_them(
 ) -> None:
     """Reading in chunks, then each row count behind all of it and beside that near a beginning."""
     far = calibrate.far_tokens(context)
-    seen = list(calibrate.far_measurements(engine, 2, ticks))
+    seen = list(calibrate.far_measurements(engine, 2, ticks, STEADY))
     pairs = [
         [(rows, sum(range(far, far + rows))), (rows, sum(range(rows)))]
         for rows in (1, 4, 16, 1, 4, 16)
@@ -95,7 +100,7 @@ def test_far_forwards_look_back_on_what_was_read_before_them(
 @pytest.mark.parametrize("before", [1, 4, 8])
 def test_a_visitor_is_only_a_delay(context: Context, engine: Engine, before: int) -> None:
     """The tokens are read again after it, and what its slot remembers of it stays there."""
-    measuring = calibrate.far_measurements(engine, 2, ticks)
+    measuring = calibrate.far_measurements(engine, 2, ticks, STEADY)
     seen = list(itertools.islice(measuring, before))
     visit(engine, [7, 8, 9])
     assert (engine.remembers(0), engine.remembers(1)) == (True, False)
@@ -110,7 +115,7 @@ def test_a_visitor_is_only_a_delay(context: Context, engine: Engine, before: int
 def test_a_draft_is_rehearsed_after_short_and_long_texts(context: Context) -> None:
     """Each is read, then drafted after without reading; too long a text is left out."""
     drafter = drafters.load("model", context=context, n_vocab=context.n_vocab, ends=frozenset())
-    seen = list(calibrate.rehearsals(drafter, 2, 1, ticks))
+    seen = list(calibrate.rehearsals(drafter, 2, 1, [], context.n_vocab, ticks))
     assert [(cost.pending, cost.depth, cost.cells) for cost in seen] == [
         (64, 1, 64),
         (1, 4, 64),
@@ -124,7 +129,7 @@ def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:
     model = Model.load(tiny.build(tmp_path / "tiny.gguf"))
     context = Context.open(model, slots=1, context=1100, rows=256)
     drafter = drafters.load("model", context=context, n_vocab=model.n_vocab, ends=frozenset())
-    seen = list(calibrate.rehearsals(drafter, 2, 0, ticks))[4:]
+    seen = list(calibrate.rehearsals(drafter, 2, 0, [], model.n_vocab, ticks))[4:]
     assert [(cost.pending, cost.depth, cost.cells) for cost in seen] == [
         (256, 0, 256),
         (256, 0, 512),
@@ -135,3 +140,99 @@ def test_a_long_text_is_read_in_parts(tmp_path: Path) -> None:
     ]
     context.close()
     model.close()
+
+
+class OneGraph:
+    """A backend on which a forward of another row count than the last two takes longer."""
+
+    n_vocab, n_slots, context, max_rows = 50, 2, 128, 64
+
+    def __init__(self, first: float, second: float) -> None:
+        self.now = 0.0
+        self.batches: list[list[Row]] = []
+        self._extra = first, second
+        self._rows = self._alike = 0
+
+    def clock(self) -> float:
+        """Its forwards are all that takes time."""
+        return self.now
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """A tenth of a second for each row, and what a change takes."""
+        self._alike = self._alike + 1 if len(rows) == self._rows else 0
+        self._rows = len(rows)
+        self.batches.append(list(rows))
+        self.now += 0.1 * len(rows) + (self._extra[self._alike] if self._alike < STEADY else 0.0)
+        return np.zeros((sum(row.wants_logits for row in rows), self.n_vocab), np.float32)
+
+    def truncate(self, slot: int, length: int) -> None:
+        """It remembers nothing."""
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.0, 0.0), (0.3, 0.0), (2.0, 0.5), (0.0, 0.2)])
+def test_what_a_change_takes_is_measured_apart_from_steady_forwards(
+    first: float, second: float
+) -> None:
+    """The first and the second forward of a row count; stairs are those of the third."""
+    device = OneGraph(first, second)
+    assert calibrate.changes(device, Behind(1, 5), device.clock) == pytest.approx([first, second])
+    seen = {}
+
+    def measured(rows: int, seconds: float, _looks: int) -> float:
+        seen[rows] = seconds
+        return 0.0
+
+    for _ in calibrate.staircase(
+        device, (1, 3, 8), lambda: Behind(1, 0), measured, device.clock, STEADY
+    ):
+        pass
+    assert seen == pytest.approx({1: 0.1, 3: 0.3, 8: 0.8})
+
+
+def test_no_two_rows_that_are_measured_are_the_same_token() -> None:
+    """A mixture of experts would wake the same ones for all of them."""
+    device = OneGraph(0.0, 0.0)
+    for _ in calibrate.staircase(
+        device, (1, 16), lambda: Behind(0, 0), lambda *_: 0.0, device.clock, 0
+    ):
+        pass
+    for batch in device.batches:
+        assert len({row.token for row in batch}) == len(batch)
+        assert all(0 <= row.token < device.n_vocab for row in batch)
+
+
+@pytest.mark.parametrize("held", [0, 30])
+def test_what_an_idle_slot_remembers_stays(context: Context, held: int) -> None:
+    """Measured behind it, so that one slot is enough to measure everything."""
+    text = [Row(token, place, 1) for place, token in enumerate(range(5, 5 + held))]
+    if text:
+        context.decode(text)
+    looks = []
+
+    def measured(rows: int, _seconds: float, behind: int) -> float:
+        looks.append(behind - rows * (rows - 1) // 2 == rows * held)
+        return 0.0
+
+    for _ in calibrate.staircase(context, (1, 8), lambda: Behind(1, held), measured, ticks, 1):
+        pass
+    calibrate.changes(context, Behind(1, held), ticks)
+    assert all(looks)
+    assert context.length(1) == held
+
+
+def test_a_timed_target_tells_how_many_forwards_were_alike() -> None:
+    """Those right before it, of as many rows."""
+    device = OneGraph(1.0, 0.5)
+    told: list[tuple[int, int]] = []
+    timed = Timed(device, lambda rows, _s, _looks, alike: told.append((rows, alike)), device.clock)
+    for count in (2, 2, 2, 2, 1, 2):
+        timed.decode([Row(3, place, 0, wants_logits=True) for place in range(count)])
+    assert told == [(2, 0), (2, 1), (2, 2), (2, 3), (1, 0), (2, 0)]
+
+
+def test_what_a_drafter_takes_for_a_change_is_measured() -> None:
+    """Its forwards over a device whose change is known; reading comes before, one row after."""
+    device = OneGraph(0.3, 0.1)
+    drafter = drafters.load("model", context=device, n_vocab=50, ends=frozenset())
+    found = calibrate.draft_change(drafter, 1, [], 50, device.clock)
+    assert found == pytest.approx(0.4)

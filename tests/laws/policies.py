@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.control.round import Glance, Plan, Round, View
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, DraftSession, Signal, Token
+from localspec.types import READ_ROWS, Ask, Draft, DraftSession, Signal, Token
 
 
 def _always(_signals: Sequence[Signal]) -> bool:
@@ -19,11 +19,22 @@ def _always(_signals: Sequence[Signal]) -> bool:
 class FixedDepth:
     """Every round drafts `depth` nodes: the free source's, then `extend`'s.
 
-    Without `joins` what a free source proposes is only a guess of what `extend` may draft.
+    Without `joins` what a free source proposes is only a guess of what `extend` may draft. That
+    reads `read` pending tokens in a round, `stride` of them in a forward.
     """
 
-    def __init__(self, depth: int, extend: str | None = None, *, joins: bool = True) -> None:
+    def __init__(
+        self,
+        depth: int,
+        extend: str | None = None,
+        *,
+        joins: bool = True,
+        read: int = READ_ROWS,
+        stride: int = READ_ROWS,
+    ) -> None:
         self.depth = depth
+        self.read = read
+        self.stride = stride
         self.extend = extend
         self.joins = joins
         self.rounds: list[Round] = []
@@ -31,9 +42,9 @@ class FixedDepth:
     def open_session(self) -> None:
         """No memory."""
 
-    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """The longest free chain, continued by the named source."""
-        del other_rows
+        del other_rows, before
         plans = []
         for view in views:
             depth = min(self.depth, view.budget)
@@ -41,7 +52,8 @@ class FixedDepth:
             base = max(free, key=len, default=Draft()).head(depth)
             able = any(neural.name == self.extend for neural in view.neural)
             extend = self.extend if able and len(base) < depth else None
-            plans.append(Plan(base, extend, depth - len(base), _always))
+            budget = depth - len(base)
+            plans.append(Plan(base, extend, budget, _always, read=self.read, stride=self.stride))
         return plans
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
@@ -49,9 +61,29 @@ class FixedDepth:
         del views, other_rows
         return [len(draft) for draft in drafts]
 
+    def padded(self, rows: int) -> int:
+        """No more rows than are needed."""
+        return rows
+
     def observe(self, round_: Round) -> None:
         """Keep it for the test to look at."""
         self.rounds.append(round_)
+
+
+class Padding(FixedDepth):
+    """Adds up to `most` rows to each forward, as many as chance has it."""
+
+    def __init__(self, depth: int, extend: str | None = None, *, most: int = 40) -> None:
+        super().__init__(depth, extend)
+        self.added = 0
+        self._most = most
+        self._random = np.random.default_rng(7)
+
+    def padded(self, rows: int) -> int:
+        """Whatever comes out."""
+        more = int(self._random.integers(self._most + 1))
+        self.added += more
+        return rows + more
 
 
 class Looking(FixedDepth):
@@ -63,9 +95,9 @@ class Looking(FixedDepth):
         self._waits = rounds
         self._looks = looks
 
-    def plan(self, views: Sequence[View], other_rows: int = 0) -> list[Plan]:
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """One session's; nothing is read before the last glance."""
-        plans = super().plan(views, other_rows)
+        plans = super().plan(views, other_rows, before)
         if self._waits and plans and (source := plans[0].extend):
             self._waits -= 1
             glance = Glance(source, self.heard.append) if self._looks else None
