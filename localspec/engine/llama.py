@@ -80,11 +80,18 @@ native.llama_backend_init()
 def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
-    ROWS is LocalSpec's own kernels for few rows (`native/rows.cpp`), where they were compiled in.
+    ROWS is LocalSpec's own kernels for few rows (`native/rows.cpp`), where they were compiled in, and
+    GRAPHS a graph for each row count (`native/graphs.cmake`).
     """
     info: bytes = native.llama_print_system_info()
-    rows = " ROWS = 1 |" if has_rows_kernels() else ""
-    return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{rows}"
+    ours = " ROWS = 1 |" if has_rows_kernels() else ""
+    ours += " GRAPHS = 1 |" if has_graphs() else ""
+    return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{ours}"
+
+
+def has_graphs() -> bool:
+    """Whether this llama.cpp keeps a graph for each row count (`native/graphs.cmake`)."""
+    return hasattr(native._lib, "localspec_graphs")  # noqa: SLF001 — a symbol that no binding has
 
 
 def has_rows_kernels() -> bool:

@@ -3,7 +3,9 @@
 # A context keeps one graph for forwards with outputs. A forward of another row count than the last
 # one builds and allocates it anew, and with CUDA the captured graph is lost: on an H100 that takes
 # longer than the forward itself, and speculation changes its row count all the time. So every row
-# count has a seat, where its graph stays as it is until it comes again.
+# count has a seat, where its graph stays as it is until it comes again. On a CPU alone a change costs
+# too little to spend memory on it, so there are none there; LOCALSPEC_GRAPHS=1 or 0 in the environment
+# decides otherwise.
 #
 # CMAKE_PROJECT_llama.cpp_INCLUDE names this file. It edits the unpacked source before that is compiled
 # and stops the build where a place is not as it was. LocalSpec works without it.
@@ -39,6 +41,12 @@ function(localspec_graphs)
 ]])
     localspec_edit(llama-context.cpp [[
 llm_graph_result * llama_context::process_ubatch(]] [[
+// LocalSpec: whether row counts have seats of their own
+static bool localspec_wanted(bool on_device) {
+    static const char * said = getenv("LOCALSPEC_GRAPHS");
+    return said ? said[0] != '0' : on_device;
+}
+
 // LocalSpec: change places. Who sits is in `sched`, `gf_res_prev[1]` and `gf_res_prev_active`.
 void llama_context::localspec_sit(uint32_t seat) {
     if (seat == localspec_seated) {
@@ -73,8 +81,8 @@ llm_graph_result * llama_context::process_ubatch(]])
     auto * res = get_gf_res_prev();
     auto * gf  = res->get_gf();
 ]] [[
-    const bool own = n_outputs > 0 && ubatch.n_tokens < localspec_seats.size();
-    localspec_sit(own && !cparams.pipeline_parallel ? ubatch.n_tokens : 0);
+    const bool own = localspec_wanted(backend_ptrs.size() > 1) && !cparams.pipeline_parallel;
+    localspec_sit(own && n_outputs > 0 && ubatch.n_tokens < localspec_seats.size() ? ubatch.n_tokens : 0);
 
     auto * res = get_gf_res_prev();
     auto * gf  = res->get_gf();
