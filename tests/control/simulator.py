@@ -322,7 +322,7 @@ class Controlled:
         budget: int = 24,
         moods: Mapping[int, Machine] | None = None,
         silent_from: int | None = None,
-        prefill: float = 0.0,
+        prefill: float = 100.0,
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 — a simulation
         self.machine = machine

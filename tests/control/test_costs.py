@@ -8,19 +8,24 @@ import random
 from typing import Any
 
 import pytest
-from control.simulator import GPU, Q4_0, Q4_K, Machine
+from control.simulator import DIP, GPU, H100_1B, H100_7B, Q4_0, Q4_K, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.costs import POINTS, Costs
+from localspec.control.costs import POINTS, STEADY, Costs
 
 seconds = st.floats(1e-6, 1e3)
 
-STAIRCASE: dict[str, Any] = {"level": 0, "look": [0, 1], "points": {"1": [0, 0]}}
+STAIRCASE: dict[str, Any] = {
+    "level": 0,
+    "look": [0, 1],
+    "changes": [[0, 1], [0, 1]],
+    "points": {"1": [0, 0]},
+}
 SOUND: dict[str, Any] = {
     "staircase": STAIRCASE,
     "furthest": 0,
-    "drafters": {"neural": [[0, 1], [0, 1], [0, 1], [0, 1]]},
+    "drafters": {"neural": [[0, 1]] * 5},
     "host_seconds": 0,
 }
 
@@ -153,21 +158,100 @@ def test_a_draft_behind_a_long_text_costs_more() -> None:
     assert costs.draft("neural", 201, 0, 1000) == pytest.approx(0.3, rel=0.1)
 
 
+@pytest.mark.parametrize(("first", "second"), [(1.3, 0.6), (0.5, 0.1), (0.02, 0.02), (3.0, 2.0)])
+@pytest.mark.parametrize("expected", [False, True])
+def test_what_changes_take_is_learned_from_real_rounds(
+    first: float, second: float, *, expected: bool
+) -> None:
+    """Rounds of two row counts in spells; the stairs stay those of steady forwards."""
+    rng = random.Random(6)  # noqa: S311 — a simulation
+    machine, extra = Machine(H100_1B, noise=0.03), (first, second)
+    costs = learned(machine, rng)
+    if expected:  # of another machine
+        costs.expect_change(0, 0.02)
+        costs.expect_change(1, 0.02)
+    for _ in range(200):
+        for rows, spell in ((1, 4), (4, 3)):
+            for alike in range(spell):
+                forward = machine.target(rows) + (extra[alike] if alike < STEADY else 0.0)
+                noisy = 0.02 * forward * rng.lognormvariate(0, machine.noise)
+                costs.measured(rows, noisy, alike=alike)
+    assert costs.change_seconds == pytest.approx(0.02 * (first + second), rel=0.2, abs=0.002)
+    assert costs.target(4) / costs.target(1) == pytest.approx(H100_1B[4], rel=0.08)
+    assert costs.target(1) == pytest.approx(0.02, rel=0.08)
+
+
+def test_where_changes_are_free_they_are_learned_to_be() -> None:
+    """On a CPU nothing tells a forward that follows others of its size from one that does not."""
+    rng = random.Random(7)  # noqa: S311 — a simulation
+    machine = Machine(Q4_K, noise=0.05)
+    costs = learned(machine, rng)
+    for _ in range(600):
+        rows = rng.choice((1, 1, 1, 4))
+        noisy = 0.02 * machine.target(rows) * rng.lognormvariate(0, machine.noise)
+        costs.measured(rows, noisy, alike=rng.randrange(3))
+    assert costs.change_seconds < 0.05 * costs.target(1)
+
+
+def test_what_a_drafters_changes_take_is_learned() -> None:
+    """Drafts with and without forwards of other rows."""
+    costs = Costs()
+    for _ in range(60):
+        costs.measured(1, 0.02)
+        costs.measured_draft("neural", 1, 4, 4 * 0.01, changes=0)
+        costs.measured_draft("neural", 2, 4, 4 * 0.01 + 0.001 + 2 * 0.03, changes=2)
+        costs.measured_draft("neural", 101, 1, 0.01 + 100 * 0.001 + 2 * 0.03, changes=2)
+    assert costs.draft("neural", 1, 4, changes=2) == pytest.approx(0.1, rel=0.12)
+    assert costs.draft("neural", 1, 4) == pytest.approx(0.04, rel=0.12)
+
+
+@pytest.mark.parametrize("curve", [Q4_K, Q4_0, GPU, DIP, H100_7B])
+def test_a_plateau_is_where_more_rows_cost_least(curve: dict[int, float]) -> None:
+    """No row count further on is cheaper by more than noise; itself it is not dearer."""
+    costs = learned(Machine(curve, noise=0.0), random.Random(8))  # noqa: S311 — a simulation
+    for rows in range(1, 120):
+        plateau = costs.plateau(rows)
+        assert plateau >= rows
+        assert costs.plateau(plateau) == plateau
+        if plateau != rows:
+            assert costs.target(plateau) < costs.target(rows)
+        assert all(
+            costs.target(plateau) < 1.03 * costs.target(more) for more in range(plateau, 128)
+        )
+
+
+def test_a_curve_may_fall_where_it_falls() -> None:
+    """Three rows that cost more than four do so in what is believed, and are not levelled."""
+    costs = learned(Machine(DIP, noise=0.0), random.Random(9))  # noqa: S311 — a simulation
+    assert costs.target(3) / costs.target(4) == pytest.approx(DIP[3] / DIP[4], rel=0.1)
+    assert costs.plateau(3) == 4
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), seconds), max_size=30))
 def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     """JSON there and back changes no cost."""
     costs = Costs()
     for rows, value in events:
-        costs.measured(rows, value, looks=100 * rows)
-        costs.measured_draft("neural", rows, 3, value, cells=100)
+        costs.measured(rows, value, looks=100 * rows, alike=rows % 3)
+        costs.measured_draft("neural", rows, 3, value, cells=100, changes=rows % 3)
         costs.measured_host(value)
     again = Costs.from_dict(json.loads(json.dumps(costs.to_dict())))
     for rows in range(1, 50):
         assert again.target(rows, 500) == pytest.approx(costs.target(rows, 500))
     assert again.draft("neural", 7, 3, 9) == pytest.approx(costs.draft("neural", 7, 3, 9))
+    assert again.draft("neural", 7, 3, 9, 2) == pytest.approx(costs.draft("neural", 7, 3, 9, 2))
+    assert again.change_seconds == pytest.approx(costs.change_seconds)
+    assert [again.plateau(rows) for rows in range(1, 50)] == [
+        costs.plateau(rows) for rows in range(1, 50)
+    ]
     assert again.furthest == costs.furthest
     assert again.host_seconds == costs.host_seconds
     assert set(again.measured_rows()) == {rows for rows, _ in events}
+
+
+def test_what_is_refused_when_damaged_is_taken_when_sound() -> None:
+    """Or the cases below could be refused for another reason."""
+    assert set(Costs.from_dict(SOUND).measured_rows()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -181,10 +265,14 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
         {**SOUND, "staircase": {**STAIRCASE, "level": float("nan")}},
         {**SOUND, "drafters": {"neural": {}}},
         {**SOUND, "drafters": {"neural": [[0, 1]]}},
-        {**SOUND, "staircase": {"level": 1e6, "look": [0, 1], "points": {}}},
+        {**SOUND, "drafters": {"neural": [[0, 1]] * 4}},
+        {**SOUND, "staircase": {**STAIRCASE, "level": 1e6, "points": {}}},
+        {**SOUND, "staircase": {**STAIRCASE, "changes": [[0, 1]]}},
+        {**SOUND, "staircase": {**STAIRCASE, "changes": [[0, 1], [0, -1]]}},
     ],
 )
 def test_a_damaged_profile_is_refused(data: dict[str, object]) -> None:
     """One kind of error, so that the owner measures anew."""
-    with pytest.raises(ValueError, match=r"not a cost profile|invalid literal|not enough values"):
+    refused = r"not a cost profile|invalid literal|not enough values"
+    with pytest.raises(ValueError, match=refused):
         Costs.from_dict(data)

@@ -71,17 +71,20 @@ class FixedDepth:
 
 
 class Padding(FixedDepth):
-    """Adds up to `most` rows to each forward, as many as chance has it."""
+    """Adds up to `most` times `step` rows to each forward, as chance has it."""
 
-    def __init__(self, depth: int, extend: str | None = None, *, most: int = 40) -> None:
+    def __init__(
+        self, depth: int, extend: str | None = None, *, step: int = 1, most: int = 40
+    ) -> None:
         super().__init__(depth, extend)
         self.added = 0
+        self._step = step
         self._most = most
         self._random = np.random.default_rng(7)
 
     def padded(self, rows: int) -> int:
         """Whatever comes out."""
-        more = int(self._random.integers(self._most + 1))
+        more = self._step * int(self._random.integers(self._most + 1))
         self.added += more
         return rows + more
 

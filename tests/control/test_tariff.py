@@ -1,0 +1,136 @@
+"""What row counts cost in the round at hand: paddings, changes and the way back."""
+
+from __future__ import annotations
+
+import pytest
+from control.simulator import DIP, EVERY_ROW, GPU, H100_1B, H100_7B, Q4_0, Q4_K, Machine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.costs import POINTS, STEADY, Costs
+from localspec.control.tariff import Tariff
+
+CURVES = {
+    "Q4_K": Q4_K,
+    "Q4_0": Q4_0,
+    "GPU": GPU,
+    "dip": DIP,
+    "every row": EVERY_ROW,
+    "H100 1.5B": H100_1B,
+    "H100 7B": H100_7B,
+}
+CHANGES = (0.0, 0.5, 1.9)
+_KNOWN: dict[tuple[str, float], Costs] = {}
+
+
+def costs(curve: str, change: float) -> Costs:
+    """A machine that is known exactly, at 0.01 s a row; built once."""
+    if (curve, change) not in _KNOWN:
+        machine, known = Machine(CURVES[curve]), Costs()
+        for _ in range(60):
+            for rows in POINTS:
+                known.measured(rows, 0.01 * machine.target(rows))
+        for alike in range(STEADY):
+            known.expect_change(alike, change * known.target(1) / STEADY)
+        _KNOWN[curve, change] = known
+    return _KNOWN[curve, change]
+
+
+def tariff(known: Costs, home: int = 1, before: int = 0, **more: float) -> Tariff:
+    """Prices of a round; `more` as Tariff has it."""
+    return Tariff(known, home, before, **more)  # type: ignore[arg-type]
+
+
+machines = st.builds(costs, st.sampled_from(list(CURVES)), st.sampled_from(CHANGES))
+few = st.integers(1, 40)
+keenness = st.floats(0, 1)
+
+
+@given(machines, few, st.integers(0, 40), keenness, few)
+def test_padding_is_never_dearer_than_no_padding(
+    known: Costs, home: int, before: int, keen: float, rows: int
+) -> None:
+    """What is decoded holds what is needed, and costs at most as much."""
+    prices = tariff(known, home, before, keen=keen)
+    padded = prices.padded(rows)
+    assert padded >= rows
+    assert prices.seconds(rows) <= known.target(rows) + prices.changing(rows) + 1e-12
+    assert prices.seconds(rows) == known.target(padded) + prices.changing(padded)
+    assert prices.padded(padded) == padded
+
+
+@given(machines, few, few, keenness, st.integers(2, 8))
+def test_what_shares_a_forward_of_a_class_is_never_padded(
+    known: Costs, home: int, before: int, keen: float, multiple: int
+) -> None:
+    """Strict rows come in multiples, and no other row may join them."""
+    prices = tariff(known, home, before, keen=keen, multiple=multiple)
+    for rows in range(multiple, 60, multiple):
+        assert prices.padded(rows) == rows
+
+
+@pytest.mark.parametrize("curve", CURVES)
+@given(few, few, keenness, few)
+def test_where_changes_are_free_the_forward_before_does_not_matter(
+    curve: str, home: int, before: int, keen: float, rows: int
+) -> None:
+    """The price is that of steady forwards, up to the little that no measurement tells from 0."""
+    known = costs(curve, 0.0)
+    prices = tariff(known, home, before, keen=keen)
+    assert prices.seconds(rows) == pytest.approx(
+        prices.steady.seconds(rows), abs=3 * known.change_seconds
+    )
+
+
+@given(machines, few, few, keenness, few)
+def test_steady_prices_are_those_of_the_cheapest_rows(
+    known: Costs, home: int, before: int, keen: float, rows: int
+) -> None:
+    """Neither the forward before nor what comes next is in them."""
+    steady = tariff(known, home, before, keen=keen).steady
+    assert steady.changing(rows) == 0
+    choices = [known.target(count) for count in (rows, known.plateau(rows), home) if count >= rows]
+    assert steady.seconds(rows) == pytest.approx(min(choices))
+
+
+@given(machines, few, keenness, few)
+def test_who_stays_where_the_forward_before_was_changes_nothing_now(
+    known: Costs, before: int, keen: float, rows: int
+) -> None:
+    """Going anywhere else costs a change more than it would from there."""
+    here, there = tariff(known, 1, before, keen=keen), tariff(known, 1, rows, keen=keen)
+    extra = here.changing(rows) - there.changing(rows)
+    assert extra == pytest.approx(0.0 if rows == before else known.change_seconds)
+
+
+@given(machines, st.integers(2, 40))
+def test_the_way_back_is_dear_only_where_drafting_will_not_go_on(known: Costs, rows: int) -> None:
+    """From plain decoding a single draft pays both ways; whoever goes on drafting pays once."""
+    alone, on = (tariff(known, 1, 1, keen=keen) for keen in (0.0, 1.0))
+    assert alone.changing(1) == on.changing(1) == 0
+    assert alone.changing(rows) == pytest.approx(2 * known.change_seconds)
+    assert on.changing(rows) <= known.change_seconds
+
+
+def test_a_dip_is_stepped_into() -> None:
+    """Three rows where four are cheaper: four are decoded; two stay two, five stay five."""
+    prices = tariff(costs("dip", 0.0))
+    assert [prices.padded(rows) for rows in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 5]
+    cards = tariff(costs("H100 7B", 0.0))
+    assert cards.padded(8) == 9
+    assert cards.seconds(8) < costs("H100 7B", 0.0).target(8)
+
+
+def test_rows_are_padded_to_those_of_the_forward_before_where_changes_are_dear() -> None:
+    """Five rows are decoded as the eight before; where changes are free, as five."""
+    assert tariff(costs("H100 1.5B", 1.9), 1, 8, keen=1.0).padded(5) == 8
+    assert tariff(costs("H100 1.5B", 0.0), 1, 8, keen=1.0).padded(5) == 5
+
+
+@given(machines, few, keenness, st.floats(1, 1000))
+def test_a_draft_of_nothing_is_free(known: Costs, before: int, keen: float, rate: float) -> None:
+    """And prices go with the rate."""
+    prices = tariff(known, 1, before, keen=keen)
+    assert prices.price(1, 0, rate, 500.0) == 0
+    once, twice = (prices.price(1, 4, factor * rate, 500.0) for factor in (1, 2))
+    assert twice == pytest.approx(2 * once)
