@@ -9,7 +9,8 @@
     │   └── TooLarge               413            body or prompt over the size limit
     ├── ModelError                 422  exit 65   a file that cannot serve as a model
     │   ├── BadGGUF                422            not a GGUF, truncated, absurd
-    │   └── BadPair                422            draft and target cannot speculate together
+    │   ├── BadPair                422            draft and target cannot speculate together
+    │   └── OutOfMemory            507  exit 75   no device has room for it now
     ├── PullError                  502  exit 69   no source could deliver the file
     │   ├── ChecksumMismatch       502            bytes differ from the catalog's SHA-256
     │   └── DiskFull               507            not enough room for the file
@@ -25,6 +26,7 @@
     │   └── ShuttingDown           503            no new work is taken
     ├── Forbidden                  403  exit 77   this caller may not speak
     └── EngineError                500  exit 70   llama.cpp refused or failed
+        ├── NoRoom                 507            no memory for more tokens now
         └── RollbackUnsupported    500            memory that cannot forget its last tokens
 
 A message says what happened and why; `fix` is the command or the change that helps.
@@ -105,6 +107,10 @@ class BadPair(ModelError):
     code = "bad_pair"
 
 
+class OutOfMemory(ModelError):
+    status, exit_code, code, kind = 507, 75, "out_of_memory", "server_error"
+
+
 class PullError(LocalSpecError):
     status, exit_code, code = 502, 69, "pull_failed"
 
@@ -163,6 +169,10 @@ class Forbidden(LocalSpecError):
 
 class EngineError(LocalSpecError):
     exit_code, code = 70, "engine_error"
+
+
+class NoRoom(EngineError):
+    status, code = 507, "no_room"
 
 
 class RollbackUnsupported(EngineError):

@@ -171,14 +171,40 @@ class Backend(Protocol):
 
     n_vocab: int
     n_slots: int
-    context: int
     max_rows: int
+
+    @property
+    def context(self) -> int:
+        """Tokens that one slot may hold."""
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """Decode all rows at once; logits (rows wanting them, n_vocab), valid until the next."""
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget everything of a slot from position `length` on. Raises RollbackUnsupported."""
+
+
+@runtime_checkable
+class Sharing(Backend, Protocol):
+    """A backend whose slots may take from one another, and that may have to forget something.
+
+    When a decode finds no room, `on_full` is called: it forgets something by `truncate` and says
+    whether it could.
+    """
+
+    on_full: Callable[[], bool]
+
+    @property
+    def shared_cells(self) -> int | None:
+        """Tokens that all slots may hold together; None where each has a part of its own."""
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Tokens that each slot holds."""
+
+    @property
+    def kv_cells(self) -> int:
+        """Tokens of all slots that there is memory for now."""
 
 
 READ_ROWS = 256

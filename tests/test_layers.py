@@ -1,9 +1,9 @@
 """The shape of the code, read off its syntax trees: what may import what, and where native code is.
 
-localspec_daemon ─▶ catalog ────────────────────┐
-cli ─▶ bench ─▶ client, catalog ────────────────┤
-worker ─▶ text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine,
-                                                    types, paths, toml, errors
+localspec_daemon ─▶ catalog ─────────────────────────────┐
+cli ─▶ bench ─▶ client, catalog ─────────────────────────┤
+worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine,
+                                                             types, paths, toml, errors
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": LEAVES | {"control"},
     "drafters": LEAVES | {"engine"},
     "text": LEAVES,
-    "worker": LEAVES | {"control", "engine", "drafters", "text"},
+    "worker": LEAVES | {"catalog", "control", "engine", "drafters", "text"},
     "catalog": LEAVES,
     "client": LEAVES,
     "bench": LEAVES | {"client", "catalog"},
@@ -44,7 +44,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 PURE = (
     "localspec/control",
-    *(f"localspec/engine/{name}.py" for name in ("peaks", "sampling", "verify", "slots")),
+    *(
+        f"localspec/engine/{name}.py"
+        for name in ("peaks", "sampling", "verify", "slots", "cells", "room")
+    ),
 )
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
 MAX_LINES = 450

@@ -27,6 +27,7 @@ from localspec.types import (
     Forwards,
     Law,
     Row,
+    Sharing,
     Signal,
     Token,
 )
@@ -67,6 +68,10 @@ class ModelDrafter:
         self._ends = ends
         self.forwards = Forwards()
         self._held: list[list[Token]] = [[] for _ in range(context.n_slots)]
+        self._open: dict[int, ModelSession] = {}
+        self._reading: set[int] = set()
+        if isinstance(context, Sharing):
+            context.on_full = self._forget_one
         for slot in range(context.n_slots):
             context.truncate(slot, 0)
 
@@ -81,7 +86,9 @@ class ModelDrafter:
         del prediction  # the draft model has an opinion of its own
         held = self._held[slot]
         agreed = common_prefix(held, prompt)
-        return ModelSession(slot, list(prompt), len(prompt), sampler, held, agreed)
+        session = ModelSession(slot, list(prompt), len(prompt), sampler, held, agreed)
+        self._open[slot] = session
+        return session
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Read what is pending, then draft until the budget ends or `worth` says stop.
@@ -209,6 +216,7 @@ class ModelDrafter:
 
     def _decode(self, rows: Sequence[Row]) -> Floats:
         """One forward, or several when many sessions catch up at once; logits of wanting rows."""
+        self._reading = {row.slot for row in rows}
         most = self._context.max_rows
         if len(rows) <= most:
             return self._forward(rows)
@@ -220,6 +228,18 @@ class ModelDrafter:
     def _forward(self, rows: Sequence[Row]) -> Floats:
         self.forwards.ran(len(rows))
         return self._context.decode(rows)
+
+    def _forget_one(self) -> bool:
+        """Make room: drop the longest text of a slot that this forward does not read in."""
+        slots = [slot for slot in range(len(self._held)) if slot not in self._reading]
+        slot = max(slots, key=lambda slot: len(self._held[slot]), default=None)
+        if slot is None or not self._held[slot]:
+            return False
+        self._held[slot].clear()
+        if slot in self._open:
+            self._open[slot].forget()
+        self._context.truncate(slot, 0)
+        return True
 
     def _hear(self, chain: _Chain, logits: Iterator[Floats]) -> bool:
         """Add nodes, one and as many more as were guessed right; whether to draft another one.

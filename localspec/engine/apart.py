@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row
 
 
@@ -21,20 +22,35 @@ class Apart:
 
     def __init__(self, target: Backend) -> None:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
-        self.context, self.max_rows = target.context, target.max_rows
+        self.max_rows = target.max_rows
         self._target = target
+
+    @property
+    def context(self) -> int:
+        """As the target has it."""
+        return self._target.context
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the target does, slot by slot.
 
         Raises:
+            NoRoom: there are no cells for some of them; nothing was changed.
             EngineError: as the target.
         """
         slots = [list(group) for _, group in itertools.groupby(rows, key=attrgetter("slot"))]
         if len(slots) == 1:
             return self._target.decode(rows)
-        # A forward overwrites the logits of the one before.
-        return np.concatenate([self._target.decode(group).copy() for group in slots])
+        found: list[Floats] = []
+        try:
+            for group in slots:
+                # A forward overwrites the logits of the one before.
+                logits = self._target.decode(group).copy()
+                found.append(logits)
+        except NoRoom:
+            for group in slots[: len(found)]:
+                self._target.truncate(group[0].slot, group[0].position)
+            raise
+        return np.concatenate(found)
 
     def truncate(self, slot: int, length: int) -> None:
         """As the target does."""

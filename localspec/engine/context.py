@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from localspec.config import Placement
+from localspec.engine.cells import KEPT_CELLS, Cells
 from localspec.engine.llama import log, native, physical_cores
 from localspec.engine.model import Model
-from localspec.errors import EngineError, ModelError, RollbackUnsupported
+from localspec.errors import EngineError, ModelError, NoRoom, RollbackUnsupported
 from localspec.types import Floats, Row
 
 _KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
@@ -21,18 +24,23 @@ class Context:
 
     In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
     move its cells; otherwise all slots share one, and any mixture of rows is one forward.
+
+    There need not be KV for all that it may hold: a decode that finds no room makes the cache
+    larger and takes the sequences over. Where it may not grow any more, `on_full` is asked to
+    forget something (with `truncate`); it says whether it did.
     """
 
-    def __init__(self, handle: object, model: Model, slots: int, context: int, rows: int) -> None:
-        self._handle = handle
-        self._memory = native.llama_get_memory(handle)
-        self._batch = native.llama_batch_init(rows, 0, 1)
+    def __init__(self, model: Model, params: Any, cells: Cells, context: int) -> None:
+        self._params = params
+        self._cells = cells
+        self._context = context
         self.model = model
-        self.buffers = log.take_buffers()
         self.n_vocab = model.n_vocab
-        self.n_slots = slots
-        self.context = context
-        self.max_rows = rows
+        self.n_slots = len(cells.held)
+        self.max_rows = int(params.n_ubatch)
+        self.on_full: Callable[[], bool] = lambda: False
+        self._make()
+        self._batch = native.llama_batch_init(self.max_rows, 0, 1)
 
     @classmethod
     def open(  # noqa: PLR0913 — llama_context_params has sixty
@@ -44,8 +52,10 @@ class Context:
         context: int,
         rows: int,
         streams: bool = False,
+        cells: int | None = None,
+        most_cells: int | None = None,
     ) -> Context:
-        """A context with room for `slots` sessions of `context` tokens each.
+        """A context for `slots` sessions of at most `context` tokens each.
 
         Args:
             model: Its weights; must outlive the context.
@@ -54,12 +64,15 @@ class Context:
             context: Tokens of one session.
             rows: Most rows of one `decode`.
             streams: One KV stream for each slot, for strict exactness.
+            cells: Tokens of all slots together that there is KV for at first; by default for all.
+            most_cells: Tokens of all slots together that there may be KV for; by default as many.
 
         Raises:
-            ModelError: no memory, or the model cannot make such a context.
+            OutOfMemory: there is no memory for it.
+            ModelError: the model cannot make such a context.
         """
+        now = cells or context * slots
         params = native.llama_context_default_params()
-        params.n_ctx = context * slots
         params.n_batch = params.n_ubatch = rows
         params.n_seq_max = slots
         params.n_threads = params.n_threads_batch = placement.threads or physical_cores()
@@ -68,14 +81,21 @@ class Context:
         params.kv_unified = not streams
         params.no_perf = True
         params.swa_full = True  # a windowed cache cannot forget a rejected draft
+        return cls(model, params, Cells(slots, now, most_cells or now, streams=streams), context)
+
+    def _make(self) -> None:
+        """The native context, with as many cells as `_cells` says. Raises ModelError."""
+        self._params.n_ctx = self._cells.now
         log.take_buffers()
-        handle = native.llama_init_from_model(model.handle, params)
+        handle = native.llama_init_from_model(self.model.handle, self._params)
         if not handle:
-            raise ModelError(
-                f"No context of {slots} x {context} tokens could be made: {log.why()}.",
-                fix="Lower engine.context or engine.slots in config.toml.",
+            raise log.refusal(
+                f"No context of {self._cells.now} tokens could be made",
+                "Lower engine.context or engine.slots in config.toml.",
             )
-        return cls(handle, model, slots, context, rows)
+        self._handle = handle
+        self._memory = native.llama_get_memory(handle)
+        self.buffers = log.take_buffers()
 
     def close(self) -> None:
         """Free the context and its KV cache."""
@@ -83,6 +103,67 @@ class Context:
             native.llama_batch_free(self._batch)
             native.llama_free(self._handle)
             self._handle = None
+
+    @property
+    def context(self) -> int:
+        """Tokens that one session may have; fewer once it is known that there is no more memory."""
+        return min(self._context, self._cells.longest)
+
+    @property
+    def shared_cells(self) -> int | None:
+        """Tokens that all slots together may come to hold; None where each has its own stream."""
+        return None if self._cells.streams else self._cells.most
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Tokens that each slot holds."""
+        return self._cells.held
+
+    @property
+    def kv_cells(self) -> int:
+        """Tokens of all slots that there is KV for now."""
+        return self._cells.now
+
+    def _make_room(self, rows: Sequence[Row]) -> None:
+        """See that these rows find cells: by growing, then by forgetting. Raises NoRoom."""
+        cells = self._cells
+        while (needed := cells.needed(rows)) > cells.now:
+            larger = cells.grown(needed)
+            kept = larger <= KEPT_CELLS and needed <= larger
+            if not kept and self.on_full():
+                continue
+            if needed > larger or not self._grow(larger):
+                raise NoRoom(
+                    f"{needed} tokens of KV are needed, and there is memory for {cells.now}.",
+                    fix="Shorten the text, or lower engine.slots in config.toml.",
+                )
+
+    def _grow(self, size: int) -> bool:
+        """Have `size` cells, what is held taken over; False, and never again, without memory."""
+        before, held = (
+            self._cells.now,
+            [slot for slot, length in enumerate(self._cells.held) if length],
+        )
+        saved = {slot: self._saved(slot) for slot in held}
+        native.llama_free(self._handle)
+        self._handle, self._cells.now = None, size
+        try:
+            self._make()
+        except ModelError:
+            self._cells.now = self._cells.most = before
+            self._make()
+        for slot, state in saved.items():
+            if not native.llama_state_seq_set_data(self._handle, state, len(state), slot):
+                raise EngineError(f"The memory of slot {slot} could not be taken over.")
+        return self._cells.now == size
+
+    def _saved(self, slot: int) -> Any:
+        """A copy of the slot's keys and values."""
+        size = native.llama_state_seq_get_size(self._handle, slot)
+        state = (ctypes.c_uint8 * size)()
+        if native.llama_state_seq_get_data(self._handle, state, size, slot) != size:
+            raise EngineError(f"The memory of slot {slot} could not be read.")
+        return state
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """One forward over all rows (llama_decode).
@@ -95,12 +176,15 @@ class Context:
             the next call.
 
         Raises:
+            NoRoom: there are no cells for them and none can be made; nothing was changed.
             EngineError: llama.cpp refused or failed; the slots of these rows must be truncated.
         """
         wanted = self._fill(rows)
+        self._make_room(rows)
         code: int = native.llama_decode(self._handle, self._batch)
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
+        self._cells.take(rows)
         if wanted == 0:
             native.llama_synchronize(self._handle)  # a device may still be at it
             return np.empty((0, self.n_vocab), dtype=np.float32)
@@ -141,6 +225,7 @@ class Context:
         """
         if not native.llama_memory_seq_rm(self._memory, slot, length, -1):
             raise RollbackUnsupported(f"The memory of slot {slot} cannot go back to {length}.")
+        self._cells.cut(slot, length)
 
     def length(self, slot: int) -> int:
         """Number of positions that the slot's memory holds."""
@@ -158,4 +243,5 @@ class Context:
         except RollbackUnsupported:
             able = False
         native.llama_memory_clear(self._memory, True)
+        self._cells.held = [0] * self.n_slots
         return able

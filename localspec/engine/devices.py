@@ -6,11 +6,13 @@ By functions of ggml and of the dynamic loader that no binding has.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from localspec.engine.llama import native
+from localspec.errors import ConfigError
 
 Kind: TypeAlias = Literal["cpu", "gpu", "igpu", "accel", "meta"]
 
@@ -64,6 +66,35 @@ def listed() -> list[Device]:
         )
         kind = _KINDS[said.type]
         found.append(Device(name, description, kind, id_, said.memory_free, said.memory_total))
+    return found
+
+
+def usable() -> list[Device]:
+    """The GPUs that llama.cpp would use by itself, in its order.
+
+    A card that several backends see is listed once, as the first of them sees it. Integrated ones
+    count only where there is no other.
+    """
+    found = listed()
+    cards = [device for device in found if device.kind == "gpu"]
+    cards = cards or [device for device in found if device.kind == "igpu"]
+    once: dict[str, Device] = {}
+    for card in cards:
+        once.setdefault(card.id or card.name, card)
+    return list(once.values())
+
+
+def handles(names: Sequence[str]) -> list[int]:
+    """The devices of these names, as ggml_backend_dev_t. Raises ConfigError."""
+    by_name = native._lib.ggml_backend_dev_by_name  # noqa: SLF001 — see above
+    by_name.restype, by_name.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+    found = []
+    for name in names:
+        handle = by_name(name.encode())
+        if not handle:
+            there = ", ".join(device.name for device in listed())
+            raise ConfigError(f"llama.cpp lists no device {name}.", fix=f"There is: {there}.")
+        found.append(handle)
     return found
 
 

@@ -91,7 +91,12 @@ class Drafting:
         return any(not self.drafters[name].free for name in session.drafters)
 
     def propose(
-        self, sessions: list[Session], context: int, other_rows: int, before: int
+        self,
+        sessions: list[Session],
+        context: int,
+        other_rows: int,
+        before: int,
+        spare: int,
     ) -> Proposals:
         """One draft per session, cut to what is worth verifying.
 
@@ -100,8 +105,9 @@ class Drafting:
             context: Tokens that one session may hold.
             other_rows: Rows of prefill that share the decode.
             before: Rows of the target's latest forward.
+            spare: Nodes that there are cells for, beside the tokens of each session.
         """
-        views = [self._view(session, context) for session in sessions]
+        views = [self._view(session, context, spare) for session in sessions]
         plans = self.policy.plan(views, other_rows, before)
         drafts = [plan.base for plan in plans]
         drafted = [
@@ -191,11 +197,11 @@ class Drafting:
         drafter = self._glancing.get(name)
         return drafter.glance_tokens(session.drafters[name], session.n_output) if drafter else 0
 
-    def _view(self, session: Session, context: int) -> View:
+    def _view(self, session: Session, context: int, spare: int) -> View:
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
         room = context - len(session.tokens) - 1  # the bonus needs a place too
-        budget = max(0, min(most, self._max_draft, session.remaining - 1, room))
+        budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
         free = self._free(session, Draft(), budget)
         neural = [
             Neural(

@@ -21,11 +21,14 @@ os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 import llama_cpp.llama_cpp as native
 
+from localspec.errors import ModelError, OutOfMemory
+
 __all__ = ["Buffer", "build_info", "has_rows_kernels", "log", "native", "physical_cores"]
 
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 _LAYER_LINE = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+),")
 _MIB = 1024 * 1024
+_NO_MEMORY = re.compile(r"alloc|out of memory|mmap|mlock", re.IGNORECASE)
 _ERROR_LEVEL = 4  # ggml_log_level
 
 
@@ -71,6 +74,12 @@ class Log:
         """The last errors as one sentence, and forget them."""
         taken, self.errors = self.errors, []
         return "; ".join(taken[-3:]) or "llama.cpp gave no reason"
+
+    def refusal(self, what: str, fix: str) -> ModelError:
+        """The last errors as an exception: for want of memory, or because of the file."""
+        why = self.why()
+        kind = OutOfMemory if _NO_MEMORY.search(why) else ModelError
+        return kind(f"{what}: {why}.", fix=fix)
 
 
 log = Log()

@@ -6,26 +6,17 @@ What is here belongs to the thread that made it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from localspec.config import Placement
+from localspec.engine.devices import handles, usable
 from localspec.engine.llama import Buffer, log, native
-from localspec.errors import EngineError, ModelError
+from localspec.errors import EngineError
 from localspec.types import Token
 
-_SPLIT_LAYER = 1  # llama_split_mode
-_GPU_TYPES = (1, 2)  # ggml_backend_dev_type: GPU, IGPU
-
-
-def has_gpu() -> bool:
-    """Whether this machine has a device besides the CPU.
-
-    llama_supports_gpu_offload says so of every build with RPC as well.
-    """
-    by_type = native._lib.ggml_backend_dev_by_type  # noqa: SLF001 — a symbol that no binding has
-    by_type.restype = ctypes.c_void_p
-    return any(by_type(kind) for kind in _GPU_TYPES)
+_SPLITS = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 
 
 class Model:
@@ -57,19 +48,22 @@ class Model:
         placement: Placement = Placement(),  # noqa: B008 — frozen value
         *,
         safe_kernels: bool = False,
-        devices: Sequence[int] | None = None,
+        lent: Mapping[str, int] = MappingProxyType({}),
         on_progress: Callable[[float], None] | None = None,
     ) -> Model:
         """Load weights. The caller has already passed the file through `catalog.header`.
 
         Args:
             path: The GGUF (of a split file, the first part).
-            placement: Devices, mmap, mlock.
+            placement: Layers on GPUs and which (by default llama.cpp's choice), mmap, mlock.
             safe_kernels: Without repacked weights and the CPU kernels that need them.
-            devices: Handles (ggml_backend_dev_t) of those that take layers; None is all local ones.
+            lent: Handles (ggml_backend_dev_t) of other machines' devices, by the names that
+                `placement` has for them.
             on_progress: Called with a fraction from 0 to 1 while tensors are read.
 
         Raises:
+            ConfigError: llama.cpp lists no such device.
+            OutOfMemory: the weights found no place.
             ModelError: llama.cpp refused the file.
         """
         params = native.llama_model_default_params()
@@ -77,13 +71,15 @@ class Model:
         params.main_gpu = placement.main_gpu
         params.load_mode = int(placement.mmap) + 2 * int(placement.mlock)
         params.use_extra_bufts = not safe_kernels
-        if devices is not None:
-            listed = (ctypes.c_void_p * (len(devices) + 1))(*devices, None)
+        params.split_mode = _SPLITS[placement.split]
+        gpus = [name for name in placement.devices if name != "CPU" and placement.gpu_layers]
+        there = [lent[name] if name in lent else handles([name])[0] for name in gpus]
+        listed = (ctypes.c_void_p * (len(there) + 1))(*there, None)
+        if placement.devices or placement.gpu_layers == 0:
             params.devices = ctypes.cast(listed, ctypes.c_void_p)
         most = native.llama_max_devices()
         split = (ctypes.c_float * most)(*placement.tensor_split[:most])
         if placement.tensor_split:
-            params.split_mode = _SPLIT_LAYER
             params.tensor_split = split
 
         def progressed(fraction: float, _data: object) -> bool:
@@ -97,11 +93,12 @@ class Model:
         log.take_layers()
         handle = native.llama_model_load_from_file(str(path).encode(), params)
         if not handle:
-            raise ModelError(
-                f"{path.name} could not be loaded: {log.why()}.",
-                fix="Run `localspec models show` on it; pull or quantize it again.",
+            raise log.refusal(
+                f"{path.name} could not be loaded",
+                "Run `localspec models show` on it; pull or quantize it again.",
             )
-        on_cpu = placement.gpu_layers == 0 or not (devices or has_gpu())
+        chosen = placement.gpu_layers != 0 and (gpus or not placement.devices)
+        on_cpu = not (chosen and (gpus or usable()))
         return cls(handle, log.take_buffers(), on_cpu=on_cpu)
 
     def close(self) -> None:

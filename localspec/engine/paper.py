@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from localspec.control.round import Memory, Plan, Policy, Round, View
 from localspec.machine import History, Host, Machine
-from localspec.types import Backend, Draft, Floats, Row
+from localspec.types import Backend, Draft, Floats, Row, Sharing
 
 
 class Clock:
@@ -35,8 +35,39 @@ class Priced:
 
     def __init__(self, backend: Backend, history: History, clock: Clock) -> None:
         self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
-        self.context, self.max_rows = backend.context, backend.max_rows
+        self.max_rows = backend.max_rows
+        self._sharing = backend if isinstance(backend, Sharing) else None
         self._backend, self._history, self._clock = backend, history, clock
+
+    @property
+    def context(self) -> int:
+        """As the backend has it."""
+        return self._backend.context
+
+    @property
+    def on_full(self) -> Callable[[], bool]:
+        """As the backend has it."""
+        return self._sharing.on_full if self._sharing else lambda: False
+
+    @on_full.setter
+    def on_full(self, forget: Callable[[], bool]) -> None:
+        if self._sharing:
+            self._sharing.on_full = forget
+
+    @property
+    def shared_cells(self) -> int | None:
+        """As the backend has them."""
+        return self._sharing.shared_cells if self._sharing else None
+
+    @property
+    def held(self) -> Sequence[int]:
+        """As the backend has them."""
+        return self._sharing.held if self._sharing else ()
+
+    @property
+    def kv_cells(self) -> int:
+        """As the backend has them."""
+        return self._sharing.kv_cells if self._sharing else 0
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the backend does. Raises what it raises; that takes no time."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from localspec.engine.agreement import agreement
 from localspec.engine.sampling import Sampler
-from localspec.engine.step import Engine, agreement
+from localspec.engine.step import Engine
 from localspec.protocol import Trace
 from localspec.types import Ask, Draft, Drafter, DraftSession, Floats, SamplingParams, Signal, Token
 

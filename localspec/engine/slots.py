@@ -42,3 +42,23 @@ def choose(slots: Sequence[Slot], client: str, prompt: Sequence[Token]) -> tuple
         if (shared, -slot.used) > rank or best is None:
             best, rank = (index, shared), (shared, -slot.used)
     return best
+
+
+def idle(slots: Sequence[Slot]) -> list[int]:
+    """The slots that remember a text nobody works on; the latest used first."""
+    found = [slot for slot in range(len(slots)) if not slots[slot].busy and slots[slot].tokens]
+    return sorted(found, key=lambda slot: -slots[slot].used)
+
+
+def fitting(needs: Sequence[int], cells: int) -> tuple[list[int], int]:
+    """Which sessions go on while a cache of so many cells is shared, and the cells that remain.
+
+    `needs` are the cells of each session, the oldest first. The oldest always goes on, so that all
+    come to their end; one that does not fit beside those before it waits.
+    """
+    chosen: list[int] = []
+    for index, need in enumerate(needs):
+        if not chosen or need <= cells:
+            chosen.append(index)
+            cells -= need
+    return chosen, max(0, cells)

@@ -14,17 +14,18 @@ from localspec.control import scheduler
 from localspec.control.round import Judged, Policy, Round
 from localspec.control.routing import SPECULATING
 from localspec.control.scheduler import Need, Share
+from localspec.engine.agreement import agreement, predicted
 from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.peaks import Peaks
+from localspec.engine.room import Room
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import TARGET, Meter, Request, Session
-from localspec.engine.slots import Slot, choose
+from localspec.engine.slots import Slot, choose, idle
 from localspec.engine.verify import VERIFIERS
-from localspec.errors import Busy
+from localspec.errors import Busy, LocalSpecError, NoRoom
 from localspec.types import (
-    PREDICTION,
     Backend,
     Draft,
     Drafter,
@@ -45,12 +46,16 @@ JUDGED_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a step gave one session: new tokens, where each came from, and whether that was all."""
+    """What a step gave one session: new tokens, where each came from, and whether that was all.
+
+    A session with a `failure` could not be served any further; the others are not touched.
+    """
 
     session: Session
     tokens: list[Token]
     sources: list[str]
     finish: FinishReason | None
+    failure: LocalSpecError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class Engine:
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
         self._slots = [Slot() for _ in range(n_slots)]
+        self._room = Room(target, self._slots, self._sessions, shape.multiple)
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -212,9 +218,7 @@ class Engine:
 
     def held(self) -> list[tuple[int, list[Token]]]:
         """The idle slots that remember a text, and what they remember; the latest used first."""
-        idle = [slot for slot in range(len(self._slots)) if not self._slots[slot].busy]
-        idle.sort(key=lambda slot: -self._slots[slot].used)
-        return [(slot, self._slots[slot].tokens) for slot in idle if self._slots[slot].tokens]
+        return [(slot, self._slots[slot].tokens) for slot in idle(self._slots)]
 
     def read(
         self, slot: int, tokens: Sequence[Token], start: int, judged: int
@@ -262,14 +266,18 @@ class Engine:
         if not self._sessions:
             return []
         self.steps += 1
+        if outgrown := self._room.outgrown(self.context):
+            return [Advance(each, [], [], "length", failure) for each, failure in outgrown]
         began = self.clock()
+        going, spare = self._room.fitting()
         chunk = self._chunk_rows()
-        waiting = sum(session.tail for session in self._sessions if not session.decoding)
+        waiting = sum(session.tail for session in going if not session.decoding)
         proposals = self._drafting.propose(
-            [session for session in self._sessions if session.decoding],
+            [session for session in going if session.decoding],
             min(self.context, self.shape.cells),
             min(chunk, waiting),
             self._before,
+            spare,
         )
         drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
         shares = scheduler.share(
@@ -279,7 +287,7 @@ class Engine:
                     len(drafts.get(session, _NONE)),
                     self.shape.room(session.cached),
                 )
-                for session in self._sessions
+                for session in going
             ],
             max_rows=self.max_rows,
             chunk=chunk,
@@ -287,20 +295,36 @@ class Engine:
         )
         rows = [
             row
-            for session, share in zip(self._sessions, shares, strict=True)
+            for session, share in zip(going, shares, strict=True)
             for row in self._rows(session, share, drafts.get(session, _NONE))
         ]
         padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
-        self._forwards(len(rows) + len(padding))
         before = self.clock()
-        logits = self.target.decode(rows + padding)
-        if padding:
-            self.target.truncate(padding[0].slot, padding[0].position)
+        try:
+            logits = self._decode(rows, padding)
+        except NoRoom as error:  # less memory than was planned with; from now on that is known
+            if not self._room.shrank:
+                raise
+            _log.warning("%s", error)
+            return []
         after = self.clock()
-        verdicts = self._judge(shares, drafts, logits)
+        verdicts = self._judge(going, shares, drafts, logits)
         ended = self.clock()
         self._account(proposals, shares, verdicts, (began, before, after, ended))
         return [advance for advance, _ in verdicts.values()]
+
+    def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
+        """One forward, with the padding where there are cells for it. Raises NoRoom."""
+        try:
+            logits = self.target.decode(rows + padding)
+        except NoRoom:
+            if not padding:
+                raise
+            return self._decode(rows, [])
+        self._forwards(len(rows) + len(padding))
+        if padding:
+            self.target.truncate(padding[0].slot, padding[0].position)
+        return logits
 
     def _chunk_rows(self) -> int:
         """Rows of prefill that this step may take."""
@@ -343,12 +367,16 @@ class Engine:
     # --- verify, commit, truncate -----------------------------------------------------------------
 
     def _judge(
-        self, shares: Sequence[Share], drafts: Mapping[Session, Draft], logits: Floats
+        self,
+        sessions: Sequence[Session],
+        shares: Sequence[Share],
+        drafts: Mapping[Session, Draft],
+        logits: Floats,
     ) -> dict[Session, tuple[Advance, Draft]]:
         """What each session whose tail is decoded gained, and by which draft; others move on."""
         verdicts: dict[Session, tuple[Advance, Draft]] = {}
         row = 0
-        for session, share in zip(self._sessions, shares, strict=True):
+        for session, share in zip(sessions, shares, strict=True):
             held = session.cached + share.rows
             if share.tail < session.tail:
                 session.cached += share.tail
@@ -412,7 +440,7 @@ class Engine:
             meter.verify_seconds += after - before
             meter.host_seconds += host_seconds
             meter.count(draft, agreement(draft, advance.tokens))
-            meter.predicted += _predicted(free.get(session, ()), advance.tokens)
+            meter.predicted += predicted(free.get(session, ()), advance.tokens)
         rows = self._before
         prefill = sum(share.tail for share in shares if share.tail > 1)
         if prefill >= scheduler.MIN_CHUNK_ROWS:
@@ -433,18 +461,3 @@ class Engine:
                     alike=self._alike,
                 )
             )
-
-
-def _predicted(chains: Sequence[Draft], committed: Sequence[Token]) -> int:
-    """How many of these tokens a prediction told, up to the first that was different."""
-    told = (chain.signals[: agreement(chain, committed)] for chain in chains)
-    return max((sum(signal.source == PREDICTION for signal in each) for each in told), default=0)
-
-
-def agreement(draft: Draft, committed: Sequence[Token]) -> int:
-    """How many nodes of a chain are what the target said, an end of generation included."""
-    pairs = zip(draft.tokens, committed, strict=False)
-    return next(
-        (index for index, (node, token) in enumerate(pairs) if node != token),
-        min(len(draft), len(committed)),
-    )

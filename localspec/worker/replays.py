@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 from localspec.engine.replay import Reading, Script, replay
-from localspec.errors import ContextOverflow
-from localspec.protocol import Event, Fork, Replay, Replayed
+from localspec.errors import ContextOverflow, NoRoom
+from localspec.protocol import Event, Failed, Fork, Replay, Replayed
 from localspec.types import Token
 from localspec.worker import limits
 from localspec.worker.assemble import Loaded
@@ -129,6 +129,9 @@ class Replays:
         except StopIteration as done:
             self._running = None
             self._send(self._replayed(running.order, done.value))
+        except NoRoom as error:  # the slot was given back, nothing was decoded
+            self._running = None
+            self._send(Failed(running.order.id, error.code, error.message, error.fix))
 
     def _stop(self) -> None:
         """The running one gives its slot back."""

@@ -8,10 +8,11 @@ import pytest
 from laws.house import PROMPTS, SLOTS, House, finish, output
 from laws.policies import FixedDepth, Lying, Raising
 
+from localspec.engine.agreement import agreement
 from localspec.engine.replay import Reading, Script, replay
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Session
-from localspec.engine.step import Engine, agreement
+from localspec.engine.step import Engine
 from localspec.errors import Busy
 from localspec.types import Ask, Draft, Drafter, SamplingParams, Signal, Token
 

@@ -1,0 +1,66 @@
+"""How full a KV cache is, and how large it has to be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.types import Row
+
+STEP = 256
+"""llama.cpp allocates so many cells at a time."""
+
+KEPT_CELLS = 32768
+"""Up to so many cells a cache grows before idle slots forget their texts; beyond, after that."""
+
+
+class Cells:
+    """The cells of one context: what each slot holds, how many there are, how many may become.
+
+    Args:
+        slots: Sessions at the same time.
+        now: Cells that there are, for all slots together.
+        most: Cells that there may come to be.
+        streams: Every slot has an equal part of its own; otherwise all share all.
+    """
+
+    def __init__(self, slots: int, now: int, most: int, *, streams: bool) -> None:
+        self.held = [0] * slots
+        self.streams = streams
+        self._parts = slots if streams else 1
+        self.now = self._whole(now)
+        self.most = max(self.now, self._whole(most))
+
+    @property
+    def longest(self) -> int:
+        """Tokens that one slot may come to hold."""
+        return self.most // self._parts
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Note that these rows were decoded."""
+        for row in rows:
+            self.held[row.slot] = row.position + 1
+
+    def cut(self, slot: int, length: int) -> None:
+        """Note that a slot was truncated."""
+        self.held[slot] = min(self.held[slot], length)
+
+    def needed(self, rows: Sequence[Row]) -> int:
+        """Cells that there must be, for all slots together, to decode these rows as well."""
+        if not self.streams:
+            return sum(self.held) + len(rows)
+        held = list(self.held)
+        for row in rows:
+            held[row.slot] = row.position + 1
+        return max(held) * self._parts
+
+    def grown(self, needed: int) -> int:
+        """The size to grow to: twice as often as it takes, at most what may be."""
+        size = self.now
+        while size < needed:
+            size *= 2
+        return min(self._whole(size), self.most)
+
+    def _whole(self, cells: int) -> int:
+        """Cells as llama.cpp allocates them: each stream a multiple of its step."""
+        unit = STEP * self._parts
+        return -(-cells // unit) * unit
