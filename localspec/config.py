@@ -40,11 +40,16 @@ class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where and how one model lives.
 
-    `gpu_layers` -1 is auto: all layers where a GPU backend is built in. `threads` 0 is one per
-    physical core. `kv_type` is the element type of the KV cache.
+    `gpu_layers` -1 is auto: as many layers as fit on the GPUs. `devices` are llama.cpp's names of
+    those that may be used, () is all GPUs. `tensor_split` is a share for each, () is by memory;
+    `split` is what is divided: whole layers, the rows of their matrices, or nothing, when all is on
+    the device with the index `main_gpu`. `threads` 0 is one per physical core. `kv_type` is the
+    element type of the KV cache.
     """
 
     gpu_layers: int = -1
+    devices: tuple[str, ...] = ()
+    split: Literal["layer", "row", "none"] = "layer"
     main_gpu: int = 0
     tensor_split: tuple[float, ...] = ()
     flash_attention: Literal["auto", "on", "off"] = "auto"
@@ -55,14 +60,15 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The engine: `context` tokens for each of `slots` concurrent sessions.
+    """The engine: at most `slots` concurrent sessions, none longer than `context` tokens.
 
-    `machine` is the table (`machine.py`) of one on which everything is to be timed; "" is here.
+    `context` 0 is what the model was trained for, as far as memory allows. `machine` is the table
+    (`machine.py`) of one on which everything is to be timed; "" is here.
     `remote` are addresses of `localspec worker-host`s whose devices take layers of the target.
     """
 
     slots: int = 4
-    context: int = 8192
+    context: int = 0
     prefill_rows: int = 512
     exactness: Literal["standard", "strict"] = "standard"
     machine: str = ""
@@ -215,7 +221,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "server.max_body_bytes": (1024, 1 << 30),
     "server.drain_seconds": (0, 3600),
     "engine.slots": (1, 64),
-    "engine.context": (64, 1 << 22),
+    "engine.context": (0, 1 << 22),
     "engine.prefill_rows": (16, 8192),
     "engine.target.gpu_layers": (-1, 10_000),
     "engine.target.main_gpu": (0, 63),
@@ -236,6 +242,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+_LEAST_CONTEXT = 64
 _MAX_DEVICES = 16
 _MAX_IDLE_SECONDS = 86_400
 _MAX_BIAS = 1000
@@ -248,12 +255,11 @@ def _check(config: Config, origin: str) -> None:
             value = getattr(value, part)
         if not low <= value <= high:  # NaN fails too
             raise _out_of_range(origin, name, value, f"Choose a value from {low} to {high}.")
+    if 0 < config.engine.context < _LEAST_CONTEXT:
+        fix = f"Choose at least {_LEAST_CONTEXT}, or 0 for what fits."
+        raise _out_of_range(origin, "engine.context", config.engine.context, fix)
     for model in ("target", "draft"):
-        shares = getattr(config.engine, model).tensor_split
-        if len(shares) > _MAX_DEVICES or not all(0 <= share < math.inf for share in shares):
-            name = f"engine.{model}.tensor_split"
-            fix = f"Write one share for each GPU, such as [3, 1]; at most {_MAX_DEVICES}."
-            raise _out_of_range(origin, name, list(shares), fix)
+        _check_split(getattr(config.engine, model).tensor_split, f"engine.{model}", origin)
     for token, bias in config.sampling.logit_bias.items():
         if token < 0 or not abs(bias) <= _MAX_BIAS:
             fix = f"Token ids start at 0; choose a bias from -{_MAX_BIAS} to {_MAX_BIAS}."
@@ -315,6 +321,19 @@ def _is_base_url(url: str) -> bool:
         return False
     printable = url.isascii() and url.isprintable() and not set(url) & set(' \\"<>')
     return usable and printable and not set("@?#") & set(url)
+
+
+def _check_split(shares: tuple[float, ...], key: str, origin: str) -> None:
+    name = f"{key}.tensor_split"
+    fix = "Write one share for each GPU, such as [3, 1], or [] for what fits"
+    if len(shares) > _MAX_DEVICES or not all(0 <= share < math.inf for share in shares):
+        raise _out_of_range(origin, name, list(shares), f"{fix}; at most {_MAX_DEVICES}.")
+    if shares and not sum(shares) > 0:
+        raise ConfigError(
+            f"{origin}: {name} = {list(shares)} gives no device anything.",
+            fix=f"{fix}.",
+            param=name,
+        )
 
 
 def _out_of_range(origin: str, name: str, value: object, fix: str) -> ConfigError:

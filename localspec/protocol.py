@@ -34,7 +34,8 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Load(msgspec.Struct, frozen=True, tag="load"):
     """The first frame: what to load. `safe_kernels` is set after a load that crashed.
 
-    With a `machine` all times are those of its table (`engine/paper.py`).
+    `smaller` counts workers that died for want of memory: as many plans are left out. With a
+    `machine` all times are those of its table (`engine/paper.py`).
     """
 
     model: str
@@ -43,6 +44,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     config: Config
     safe_kernels: bool = False
     machine: Machine | None = None
+    smaller: int = 0
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -124,7 +126,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The model answers. `speculation_off` names why the pair cannot speculate, if it cannot.
 
     Each session's rows of a forward are padded to a multiple of `row_multiple`. `layers` are the
-    target's first and last on each device; the output counts as the layer after the last.
+    target's first and last on each device; the output counts as the layer after the last. `context`
+    is the most of one session, `cells` of all `slots` together; `placement` says what is where.
     """
 
     model: str
@@ -145,6 +148,9 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     load_seconds: float
     row_multiple: int = 1
     layers: dict[str, tuple[int, int]] = {}
+    slots: int = 0
+    cells: int = 0
+    placement: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -313,6 +319,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     far_draft_ms: dict[str, float] = {}
     measuring: bool = False
     exactness_detail: str = ""
+    kv_held: int = 0
+    kv_cells: int = 0
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

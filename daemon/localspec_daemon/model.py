@@ -24,6 +24,9 @@ _log = logging.getLogger("localspec.model")
 FileIdentity: TypeAlias = tuple[int, int, int, int]
 """Device, inode, size and modification time of a file: what changes when its bytes do."""
 
+MAX_SMALLER = 2
+"""So often a worker that ran out of memory is answered by a smaller plan."""
+
 State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
 
 
@@ -54,6 +57,7 @@ class Model:
         surroundings: Surroundings,
         *,
         safe_kernels: bool = False,
+        smaller: int = 0,
     ) -> None:
         self.load = load
         self.files = files
@@ -64,6 +68,7 @@ class Model:
         self.worker: Worker | None = None
         self.resident = False
         self.safe_kernels = safe_kernels
+        self.smaller = smaller
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
         self._turns = asyncio.Semaphore(load.config.engine.slots)
@@ -220,10 +225,7 @@ class Model:
         await asyncio.to_thread(self._check_files)
         await self._make_room(self)
         worker, exit_ = await self._start()
-        if exit_ and exit_.by_signal and not self.safe_kernels:
-            # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
-            self.safe_kernels = True
-            _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
+        while exit_ and exit_.by_signal and self._gives_in(exit_):
             worker, exit_ = await self._start()
         ready = worker.loaded.result()
         _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, ready.load_seconds)
@@ -247,6 +249,19 @@ class Model:
         self._leaving = None
         self._changed.ring()
 
+    def _gives_in(self, exit_: Exit) -> bool:
+        """Change what may have killed a load; False when there is nothing left to change."""
+        if exit_.out_of_memory and self.smaller < MAX_SMALLER:
+            self.smaller += 1
+            _log.warning("smaller model=%s plans=%d", self.name, self.smaller)
+            return True
+        if exit_.out_of_memory or self.safe_kernels:
+            return False
+        # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
+        self.safe_kernels = True
+        _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
+        return True
+
     def _check_files(self) -> None:
         """A look at the headers in Python before native code sees a file. Raises BadGGUF."""
         header.read(Path(self.load.target_path))
@@ -255,7 +270,9 @@ class Model:
 
     async def _start(self) -> tuple[Worker, Exit | None]:
         """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
-        load = msgspec.structs.replace(self.load, safe_kernels=self.safe_kernels)
+        load = msgspec.structs.replace(
+            self.load, safe_kernels=self.safe_kernels, smaller=self.smaller
+        )
         worker = await Worker.spawn(load, self._command)
         worker.on_progress = self._progressed
         try:
@@ -285,6 +302,8 @@ class Model:
             self.error = worker.crash(exit_)
             _log.error("remote_lost model=%s %s", self.name, self.error.message)
         elif not exit_.goodbye:
+            if exit_.out_of_memory and self.smaller < MAX_SMALLER:
+                self.smaller += 1
             self._crashed(exit_, self._now() - worker.ready_at)
             if self.crashes.streak == 1:
                 self.start_loading()

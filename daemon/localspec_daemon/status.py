@@ -40,6 +40,11 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int | None = None
     context: int | None = None
     context_train: int | None = None
+    slots: int | None = None
+    cells: int | None = None
+    placement: str | None = None
+    kv_held: int | None = None
+    kv_cells: int | None = None
     parameters: int | None = None
     n_vocab: int | None = None
     drafters: list[str] | None = None
@@ -175,6 +180,8 @@ def _of_worker(model: Model) -> dict[str, object]:
             "far_draft_ms": beat.far_draft_ms,
             "measuring": beat.measuring,
             "exactness_detail": beat.exactness_detail or worker.ready.exactness_detail,
+            "kv_held": beat.kv_held,
+            "kv_cells": beat.kv_cells,
             "routing": beat.routing,
             "drafted": beat.drafted_total,
             "accepted": beat.accepted_total,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -55,6 +56,10 @@ LAST_WORDS_LINES = 12
 StreamEvent: TypeAlias = Started | Delta | Finished | Replayed
 
 
+_NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
+"""What llama.cpp writes before it aborts for want of memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exit:
     """How a worker ended. `last_words` are the last lines it wrote to its standard error."""
@@ -73,6 +78,15 @@ class Exit:
     def lost_remote(self) -> bool:
         """True when a remote went away, and llama.cpp with it: no fault of the model."""
         return self.returncode == REMOTE_LOST_EXIT and not self.goodbye
+
+    @property
+    def out_of_memory(self) -> bool:
+        """True when it died for want of memory.
+
+        The kernel then sends SIGKILL, as nobody else does; llama.cpp says so and aborts.
+        """
+        said = any(_NO_MEMORY.search(line) for line in self.last_words)
+        return self.by_signal and (self.returncode == -signal.SIGKILL or said)
 
     @property
     def cause(self) -> str:

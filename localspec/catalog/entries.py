@@ -50,11 +50,30 @@ class Wheels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pypi"
 Source: TypeAlias = HubFile | Wheels
 
 
+class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the header of the installed file says about memory, for plans before it is fetched.
+
+    Bytes of the layers together, of the input and of the output; `kv_values` of one layer's token.
+    """
+
+    layers: int
+    layers_bytes: int
+    input_bytes: int
+    output_bytes: int
+    kv_values: int
+    heads: int
+    width: int
+    feed_forward: int
+    vocabulary: int
+    context: int
+
+
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model of the catalog. `file`, `size_bytes` and `sha256` describe what is fetched.
 
     `quantize` names the type that LocalSpec converts the fetched file to; the model is then
-    `quantized_file`. `draft` is the entry that proposes for this one.
+    `quantized_file`. `draft` is the entry that proposes for this one. `sizes` are those of the
+    installed file.
     """
 
     name: str
@@ -68,6 +87,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft: str | None = None
     quantize: str | None = None
     quantized_file: str | None = None
+    sizes: Sizes | None = None
 
     @property
     def installed_file(self) -> str:

@@ -2,28 +2,147 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from localspec.catalog.header import Header
+from localspec.catalog.reader import Tensor
 
-_CELL_STEP = 256  # llama.cpp rounds the cells of a cache up to this
-_BYTES_PER_VALUE = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+CELL_STEP = 256
+"""llama.cpp rounds the cells of a cache up to a multiple of this."""
+
+BYTES_PER_VALUE = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+_REPACKED_ROWS = 8
+"""Matrices are repacked that divide into so many rows."""
+_REPACKED = {
+    "AVX2": {"Q4_0", "Q4_K", "IQ4_NL"},
+    "AVX512": {"Q2_K"},
+    "DOTPROD": {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q8_0"},
+    "AMX_INT8": {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"},
+}
+"""By feature of the CPU: types whose matrices llama.cpp copies into another order."""
 
 
-def kv_bytes(header: Header, context: int, kv_type: str = "f16") -> int:
-    """Bytes of the KV cache for `context` tokens, over all layers.
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What decides how much memory a model takes, and where.
 
-    An upper bound for architectures that keep less, such as sliding windows.
+    Blocks are what llama.cpp places: its layers in order, then the output. `device_bytes` is what
+    a block takes on a GPU and `host_bytes` what it takes on the CPU, repacked copies included;
+    `plain_bytes` is that without copies. `input_bytes` are always on the CPU. `kv_values` are the
+    keys and values of one token, by layer.
     """
+
+    name: str
+    input_bytes: int
+    device_bytes: tuple[int, ...]
+    host_bytes: tuple[int, ...]
+    plain_bytes: tuple[int, ...]
+    kv_values: tuple[int, ...]
+    heads: int
+    width: int
+    feed_forward: int
+    vocabulary: int
+    context_length: int
+
+    @property
+    def blocks(self) -> int:
+        """Layers and the output."""
+        return len(self.device_bytes)
+
+    def kv_bytes(self, cells: int, kv_type: str, first: int = 0, end: int | None = None) -> int:
+        """Bytes of the KV cache of the blocks from `first` to before `end`."""
+        values = sum(self.kv_values[first:end])
+        return int(rounded(cells) * values * BYTES_PER_VALUE[kv_type])
+
+    def attention_bytes(self, rows: int, cells: int, *, flash: bool) -> int:
+        """Scratch of one forward of `rows` rows over `cells` cells, as llama.cpp reserves it."""
+        mask = cells * (2 if flash else 4 * self.heads + 4)
+        layers = max(mask + 22 * self.width, 12 * (self.feed_forward + self.width))
+        return min(rows, max(cells, 1)) * layers
+
+    def logits_bytes(self, rows: int) -> int:
+        """Scratch of the output: llama.cpp reserves it as if every row wanted logits."""
+        return rows * 4 * (self.vocabulary + 2 * self.width)
+
+
+def repacked_types(features: str) -> frozenset[str]:
+    """The types that a build repacks, by its own account ("AVX2 = 1 | REPACK = 1 | ...")."""
+    has = set(re.findall(r"(\w+) = 1", features))
+    kinds = [types for feature, types in _REPACKED.items() if feature in has]
+    return frozenset().union(*kinds) if has & {"REPACK", "AMX_INT8"} else frozenset()
+
+
+def outline(header: Header, repacked: Collection[str] = ()) -> Outline:
+    """What a header says about memory, where matrices of the types `repacked` are copied."""
+    layers = header.layers
+    blocks = [[0, 0] for _ in range(layers + 1)]
+    input_bytes, tied = 0, True
+    for tensor in header.tensors:
+        place = _block(tensor.name, layers)
+        if place is None:
+            input_bytes += tensor.num_bytes
+            continue
+        tied = tied and tensor.name != "output.weight"
+        blocks[place][0] += tensor.num_bytes
+        blocks[place][1] += tensor.num_bytes if _is_copied(tensor, repacked) else 0
+    shared = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
+    plain = tuple(size for size, _ in blocks)
+    if tied and shared is not None:  # its input is its output, too
+        blocks[-1][1] += shared.num_bytes if _is_copied(shared, repacked) else 0
+    on_device = shared.num_bytes if tied and shared is not None else 0
+    return Outline(
+        name=header.file,
+        input_bytes=input_bytes,
+        device_bytes=(*plain[:-1], plain[-1] + on_device),
+        host_bytes=tuple(size + copied for size, copied in blocks),
+        plain_bytes=plain,
+        kv_values=_kv_values(header),
+        heads=max(header.per_layer("attention.head_count"), default=0),
+        width=header.number("embedding_length"),
+        feed_forward=max(header.per_layer("feed_forward_length"), default=0),
+        vocabulary=header.vocabulary_size,
+        context_length=header.context_length,
+    )
+
+
+def _block(name: str, layers: int) -> int | None:
+    """The block that a tensor is part of; None for those that stay with the input."""
+    if found := _BLOCK.match(name):
+        return min(int(found[1]), layers)
+    return layers if name.startswith("output") else None
+
+
+def _is_copied(tensor: Tensor, repacked: Collection[str]) -> bool:
+    rows = tensor.shape[1] if len(tensor.shape) > 1 else 1
+    return tensor.type.name in repacked and rows > 1 and rows % _REPACKED_ROWS == 0
+
+
+def _kv_values(header: Header) -> tuple[int, ...]:
+    """An upper bound for architectures that keep less, such as sliding windows."""
     heads = header.per_layer("attention.head_count")
     groups = header.per_layer("attention.head_count_kv", heads[0])
     width = header.number("embedding_length")
-    values_per_token = 0
+    values = []
     for head_count, group_count in zip(heads, groups, strict=True):
         own = width // head_count if head_count else 0
         key = header.number("attention.key_length", own)
         value = header.number("attention.value_length", own)
-        values_per_token += group_count * (key + value)
-    cells = -(-context // _CELL_STEP) * _CELL_STEP
-    return int(cells * values_per_token * _BYTES_PER_VALUE[kv_type])
+        values.append(group_count * (key + value))
+    return tuple(values)
+
+
+def rounded(cells: int) -> int:
+    """Cells as llama.cpp allocates them."""
+    return -(-cells // CELL_STEP) * CELL_STEP
+
+
+def kv_bytes(header: Header, context: int, kv_type: str = "f16") -> int:
+    """Bytes of the KV cache for `context` tokens, over all layers."""
+    return int(rounded(context) * sum(_kv_values(header)) * BYTES_PER_VALUE[kv_type])
 
 
 def show_bytes(num_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""`localspec models`: list, show, pull, import, rm, check, quantize."""
+"""`localspec models`: list, show, plan, pull, import, rm, check, quantize."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from localspec.catalog import describe, entries, header, pairing, prepare, shelf
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
+from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
 
@@ -26,6 +27,9 @@ def models() -> None:
 
     Example: localspec models list
     """
+
+
+models.add_command(plan)
 
 
 @models.command("list")
@@ -61,9 +65,10 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
 
     Example: localspec models show qwen2.5-coder-1.5b-instruct --context 16384
     """
-    settings = configuration.load(paths.config_file()).engine
-    context = context or settings.context
+    configured = configuration.load(paths.config_file())
+    settings = configured.engine
     path, draft_path = _files(model)
+    context = context or settings.context or header.read(path).context_length
     said = describe.describe(header.read(path), context, settings.target.kv_type)
     if template:
         click.echo(printable(said.chat_template or "").rstrip("\n"))
@@ -74,7 +79,9 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
     if as_json:
         _emit({**msgspec.to_builtins(said), "draft_memory": draft.memory if draft else None})
         return
-    for label, value in _lines(said, draft):
+    lines = _lines(said, draft)
+    lines.append(("memory together", together(path, draft_path, configured)))
+    for label, value in lines:
         click.echo(printable(f"{label:16}{value}"))
 
 
@@ -229,14 +236,11 @@ def _lines(said: describe.Description, draft: describe.Description | None) -> li
         ("vocabulary", f"{said.vocabulary_size:,} tokens, {said.tokenizer}"),
         ("chat template", f"sha256 {digest}" if digest else "none"),
     ]
-    total = 0
     for what, part in (("target", said), ("draft", draft)):
         if part is not None:
             kept = part.memory
-            total += kept.weight_bytes + kept.kv_bytes
             weights, cache = show_bytes(kept.weight_bytes), show_bytes(kept.kv_bytes)
             lines.append((f"memory {what}", f"{weights} weights + {cache} KV cache"))
-    lines.append(("memory together", f"{show_bytes(total)} at {said.memory.context:,} tokens"))
     return lines
 
 

@@ -114,6 +114,11 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "layers", f"{device}: {first} to {last}"
     if model.get("context"):
         yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
+    if model.get("placement"):
+        yield "placement", model["placement"]
+    if model.get("kv_cells"):
+        held, cells = model.get("kv_held", 0), model["kv_cells"]
+        yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
     yield from _speculation_rows(model)
 
 

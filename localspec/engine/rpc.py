@@ -74,6 +74,15 @@ def connect(address: str) -> list[Device]:
     return [_device(get(server, index), f"RPC{index}[{address}]") for index in range(count)]
 
 
+def memory(device: Device) -> tuple[int, int]:
+    """Free and total bytes of a device, as it says itself."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    size = ctypes.POINTER(ctypes.c_size_t)
+    ask = _function("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)
+    ask(device.handle, ctypes.byref(free), ctypes.byref(total))
+    return free.value, total.value
+
+
 def local() -> list[Device]:
     """The devices of this machine that can take layers, the CPU left out."""
     return [device for kind, device in _all() if kind not in (_CPU, _ACCELERATOR)]

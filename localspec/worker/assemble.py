@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.engine import calibrate
 from localspec.engine.calibrate import Behind
 from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
-from localspec.errors import EngineError
+from localspec.errors import EngineError, OutOfMemory
 from localspec.protocol import Load, Ready
-from localspec.types import Drafter
+from localspec.types import Drafter, Sharing
+from localspec.worker import planning, remotes
 from localspec.worker.intake import Intake
-from localspec.worker.loader import Loader, OnProgress
+from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.profile import Profile
 from localspec.worker.reach import Reach
 from localspec.worker.router import Router
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
+    from localspec.engine.rpc import Device as Lent
 
 _log = logging.getLogger("localspec.worker")
 
@@ -79,6 +83,13 @@ class Loaded:
             if not drafter.free
         }
 
+    def kv(self) -> dict[str, int]:
+        """Tokens that the target's memory holds, and that there is memory for now."""
+        target = self.engine.target
+        if not isinstance(target, Sharing):
+            return {}
+        return {"kv_held": sum(target.held), "kv_cells": target.kv_cells}
+
     @property
     def measuring(self) -> bool:
         """Whether an idle engine has costs to measure."""
@@ -103,25 +114,50 @@ class Loaded:
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
-    """Load the pair and put the engine together. The files passed the supervisor's header check.
+    """Load the pair by the largest plan that memory bears, and put the engine together.
 
     Raises:
+        OutOfMemory: not even the smallest plan could be carried out.
         ModelError: llama.cpp refused a file or its context.
-        ConfigError: config names a drafter that does not exist.
+        ConfigError: config names a drafter or a device that does not exist.
+        RemoteUnavailable: a remote does not answer.
     """
     if command.config.engine.exactness == "strict":
         os.environ["GGML_CPU_TILED_MM"] = "0"  # read once, when llama_cpp is imported
+    files = model_files(command)
+    lent = remotes.gather(command.config.engine.remote)
+    plans = planning.plans(command, files, planning.present(lent))
+    why = f" ({command.smaller} larger plans ran out of memory)" if command.smaller else ""
+    for plan, smaller in zip_longest(plans, plans[1:]):
+        try:
+            return _load(command, plan, lent, why, on_progress)
+        except (OutOfMemory, MemoryError) as error:
+            _log.warning("plan failed %s: %s", plan.sentence(), error)
+            if smaller is None:
+                raise
+            why = f" (a larger plan failed: {str(error).partition(';')[0]})"
+    raise EngineError("There was no plan at all.")
+
+
+def _load(
+    command: Load, plan: Plan, lent: Sequence[Lent], why: str, on_progress: OnProgress
+) -> Loaded:
+    """One plan carried out. Raises OutOfMemory when that is more than there is."""
     with ExitStack() as parts:
-        loader = Loader(command, on_progress, parts)
+        loader = Loader(command, plan, lent, on_progress, parts)
         target = loader.target()
         place = loader.place
         priced = place.context(target, "target")
+        strict = command.config.engine.exactness == "strict"
+        probed = plan.context if strict else 0  # a class is claimed as far as it was probed
+        where = (plan.target, plan.draft, plan.slots, plan.repack, probed)
         profile = Profile.open(
             loader.files,
             command.config.engine,
             loader.build,
             command.safe_kernels,
             command.machine,
+            where,
         )
         fresh = profile.shape is None
         if profile.shape is None:
@@ -147,10 +183,10 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
             for _ in measuring:
                 on_progress("probe", 1.0)
         return Loaded(
-            ready=loader.ready(target, engine, shape, off),
+            ready=loader.ready(target, engine, shape, off, why),
             model=target.model,
             engine=engine,
-            intake=Intake(target.model, engine.context, sources),
+            intake=Intake(target.model, lambda: engine.context, sources),
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,11 +35,11 @@ class Intake:
 
     Args:
         model: Vocabulary and template.
-        context: Tokens that one session may hold.
+        context: Tokens that one session may hold now.
         drafters: Names of the sources that a request may choose from.
     """
 
-    def __init__(self, model: Model, context: int, drafters: Collection[str]) -> None:
+    def __init__(self, model: Model, context: Callable[[], int], drafters: Collection[str]) -> None:
         self._model = model
         self._context = context
         self._drafters = frozenset(drafters)
@@ -63,14 +63,15 @@ class Intake:
         prompt = self._tokens(request)
         if not prompt:
             raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
-        room = self._context - len(prompt)
+        context = self._context()
+        room = context - len(prompt)
         if room < 1:
             raise ContextOverflow(
-                f"The prompt has {len(prompt)} tokens; the context holds {self._context}, "
+                f"The prompt has {len(prompt)} tokens; the context holds {context}, "
                 "the answer included.",
                 fix="Shorten the conversation, or raise engine.context in config.toml.",
                 param=_prompt_field(request),
-                details={"n_prompt_tokens": len(prompt), "n_ctx": self._context},
+                details={"n_prompt_tokens": len(prompt), "n_ctx": context},
             )
         return Order(
             request=request,

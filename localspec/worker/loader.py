@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from localspec import drafters
+from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
 from localspec.engine import calibrate, exactness
@@ -20,7 +22,6 @@ from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter, Row
-from localspec.worker import remotes
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
@@ -38,22 +39,30 @@ _PROBE_SECONDS = 5.0
 
 
 class Loader:
-    """The steps of one load; what it opens is closed by `parts`, the newest first."""
+    """The steps of one load; what it opens is closed by `parts`, the newest first.
 
-    def __init__(self, command: Load, on_progress: OnProgress, parts: ExitStack) -> None:
-        self.files = [Path(name) for name in (command.target_path, command.draft_path) if name]
-        for file in self.files:
-            if not file.is_file():
-                raise ModelError(f"There is no file {file}.", fix="Run `localspec models list`.")
-        for kind in command.config.speculation.drafters:
-            drafters.takes(kind)  # a wrong name is told before anything large is loaded
+    `lent` are the remotes' devices, which are for the target alone.
+    """
+
+    def __init__(
+        self,
+        command: Load,
+        plan: Plan,
+        lent: Sequence[Device],
+        on_progress: OnProgress,
+        parts: ExitStack,
+    ) -> None:
+        self.files = model_files(command)
+        if plan.draft is None:
+            del self.files[1:]
+        self.plan = plan
         self._command = command
         self._config = command.config
         self._on_progress = on_progress
         self._parts = parts
         self.place: Place = OnPaper(command.machine) if command.machine else Here()
         self._devices: list[DeviceMemory] = []
-        self._lent: list[Device] | None = None
+        self._lent = lent
         self.pair_fits = True
         self._began = time.monotonic()
 
@@ -71,11 +80,18 @@ class Loader:
         return build_info()
 
     def target(self) -> Context:
-        """The target, with a context for every slot. The remotes are for it alone."""
-        self._lent = remotes.gather(self._config.engine.remote)
-        devices = None if self._lent is None else [device.handle for device in self._lent]
-        model = self._model("target", self.files[0], self._config.engine.target, devices)
-        return self._context("target", model, self._config.engine.target)
+        """The target, with a context for every slot."""
+        placement = placed(self._config.engine.target, self.plan.target)
+        lent = {device.buffers: device.handle for device in self._lent}
+        model = self._model("target", self.files[0], placement, lent)
+        rows = max(self._rows(), *POINTS)
+        streams = self._config.engine.exactness == "strict"
+        return self._context("target", model, placement, rows=rows, streams=streams)
+
+    def _rows(self) -> int:
+        """Rows that one step may take."""
+        most_drafted = self._config.speculation.max_draft
+        return max(self._config.engine.prefill_rows, self.plan.slots * (1 + most_drafted))
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
         """What this build's kernels allow; some seconds for a large model, kept in the profile.
@@ -121,15 +137,17 @@ class Loader:
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
         """The draft's context; None without one, with the reason if there is a draft to blame."""
-        if len(self.files) < 2:  # noqa: PLR2004 - target and draft
-            return None, None
-        placement = self._config.engine.draft
+        if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
+            left_out = self._command.draft_path and self.plan.draft is None
+            return None, "There is no memory for the draft model." if left_out else None
+        placement = placed(self._config.engine.draft, self.plan.draft)
         model = self._model("draft", self.files[1], placement)
         if difference := _difference(target.model, model):
             return None, f"The draft does not share the target's vocabulary: {difference}."
         stepping = _stepping(placement, model)
-        alone = stepping.flash_attention == "off"
-        context = self._context("draft", model, stepping, streams=alone)
+        alone = stepping.flash_attention == "off" or self._config.engine.exactness == "strict"
+        rows = min(DRAFT_ROWS, self._rows())
+        context = self._context("draft", model, stepping, rows=rows, streams=alone)
         if not context.can_roll_back():
             return None, "The draft's memory cannot forget rejected tokens."
         return self.place.context(context, "draft"), None
@@ -139,7 +157,7 @@ class Loader:
         stage: str,
         file: Path,
         placement: Placement,
-        devices: Sequence[int] | None = None,
+        lent: Mapping[str, int] = MappingProxyType({}),
     ) -> Model:
         from localspec.engine.model import Model  # noqa: PLC0415 - see `assemble.load`
 
@@ -155,8 +173,8 @@ class Loader:
         model = Model.load(
             file,
             placement,
-            safe_kernels=self._command.safe_kernels,
-            devices=devices,
+            safe_kernels=self._command.safe_kernels or not self.plan.repack,
+            lent=lent,
             on_progress=progressed,
         )
         self._parts.callback(model.close)
@@ -164,22 +182,19 @@ class Loader:
         return model
 
     def _context(
-        self, stage: str, model: Model, placement: Placement, *, streams: bool = False
+        self, stage: str, model: Model, placement: Placement, *, rows: int, streams: bool
     ) -> Context:
         from localspec.engine.context import Context  # noqa: PLC0415 - see `assemble.load`
 
-        engine = self._config.engine
         context = Context.open(
             model,
             placement,
-            slots=engine.slots,
-            context=min(engine.context, model.context_train or engine.context),
-            rows=max(
-                engine.prefill_rows,
-                engine.slots * (1 + self._config.speculation.max_draft),
-                *POINTS,
-            ),
-            streams=streams or engine.exactness == "strict",
+            slots=self.plan.slots,
+            context=self.plan.context,
+            rows=rows,
+            streams=streams,
+            cells=self.plan.start_cells,
+            most_cells=self.plan.cells,
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)
@@ -195,10 +210,12 @@ class Loader:
             for buffer in buffers
         )
 
-    def ready(self, target: Context, engine: Engine, shape: Shape, off: str | None) -> Ready:
+    def ready(
+        self, target: Context, engine: Engine, shape: Shape, off: str | None, why: str
+    ) -> Ready:
         """What the worker says of itself."""
         command, model = self._command, target.model
-        names = {device.name: device.buffers for device in self._lent or ()}
+        names = {device.name: device.buffers for device in self._lent}
         return Ready(
             model=command.model,
             target_path=command.target_path,
@@ -220,7 +237,37 @@ class Loader:
             load_seconds=time.monotonic() - self._began,
             row_multiple=shape.multiple,
             layers={names.get(name, name): span for name, span in model.layers.items()},
+            slots=self.plan.slots,
+            cells=self.plan.cells,
+            placement=self.plan.sentence() + why,
         )
+
+
+def model_files(command: Load) -> list[Path]:
+    """The files of target and draft.
+
+    Raises:
+        ModelError: one of them is not there.
+        ConfigError: config names a drafter that does not exist.
+    """
+    files = [Path(name) for name in (command.target_path, command.draft_path) if name]
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"There is no file {file}.", fix="Run `localspec models list`.")
+    for kind in command.config.speculation.drafters:
+        drafters.takes(kind)  # a wrong name is told before anything large is loaded
+    return files
+
+
+def placed(placement: Placement, layout: Layout) -> Placement:
+    """The placement with the devices and shares that were planned."""
+    return msgspec.structs.replace(
+        placement,
+        gpu_layers=layout.gpu_layers,
+        devices=layout.devices,
+        main_gpu=0,
+        tensor_split=tuple(map(float, layout.shares)) if len(layout.shares) > 1 else (),
+    )
 
 
 def _stepping(placement: Placement, model: Model) -> Placement:

@@ -35,28 +35,28 @@ _MOST_DEVICES = 15
 """GGML_SCHED_MAX_BACKENDS, less the CPU."""
 
 
-def gather(remote: Sequence[str]) -> list[Device] | None:
-    """The devices that take the target's layers, the remotes' first.
+def gather(remote: Sequence[str]) -> list[Device]:
+    """The remotes' devices, which take layers of the target before this machine's do.
 
-    None without remotes: then llama.cpp chooses. From now on a lost remote ends this process, with
-    the exit code REMOTE_LOST_EXIT.
+    If there are any, a lost remote ends this process from now on, with the exit code
+    REMOTE_LOST_EXIT.
 
     Raises:
         ConfigError: this llama.cpp has no RPC, or there are too many devices.
         RemoteUnavailable: one of them does not answer, or not as a worker-host.
     """
     if not remote:
-        return None
+        return []
     from localspec.engine import rpc  # noqa: PLC0415 - see `assemble.load`
 
     rpc.require()
     for address in remote:
         greet(address)
     rpc.on_loss(lambda _: os._exit(REMOTE_LOST_EXIT))
-    devices = [device for address in remote for device in rpc.connect(address)] + rpc.local()
-    if len(devices) > _MOST_DEVICES:
+    devices = [device for address in remote for device in rpc.connect(address)]
+    if (count := len(devices) + len(rpc.local())) > _MOST_DEVICES:
         raise ConfigError(
-            f"The remotes and this machine have {len(devices)} devices; {_MOST_DEVICES} are the "
+            f"The remotes and this machine have {count} devices; {_MOST_DEVICES} are the "
             "most that llama.cpp can use.",
             fix="Lend fewer of them: `localspec worker-host --device`.",
             param="engine.remote",

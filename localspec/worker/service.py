@@ -195,6 +195,11 @@ class Service:
 
     def _forward(self, advance: Advance) -> None:
         answer = self._answers[advance.session]
+        if advance.failure is not None:
+            del self._answers[advance.session]
+            self._engine.retire(advance.session)
+            self._line.send(failed(answer.id, advance.failure))
+            return
         before = answer.completion_tokens
         delta = answer.advance(advance)
         self._totals.completion_tokens += answer.completion_tokens - before
@@ -262,6 +267,7 @@ class Service:
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
                 measuring=self._loaded.measuring,
                 exactness_detail=self._loaded.reach.detail,
+                **self._loaded.kv(),
             )
         )
         self._beat_at = now

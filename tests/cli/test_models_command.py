@@ -247,3 +247,44 @@ def test_the_template_cannot_command_the_terminal(models_dir: Path, tmp_path: Pa
     run("import", path)
     assert "\x1b" not in run("show", "evil").stdout
     assert (models_dir / "evil.gguf").exists()
+
+
+def test_a_plan_is_shown_before_a_pull_and_for_any_machine(
+    models_dir: Path, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The catalog's pair on a card that was never here, and a file on described devices."""
+    assert not list(models_dir.iterdir())
+    on_a_card = said("plan", "qwen2.5-coder-1.5b-instruct", "--memory", "80GB")
+    assert on_a_card["plan"]["target"] == {"devices": ["GPU0"], "shares": [29]}
+    machine = tmp_path / "machine.toml"
+    machine.write_text('[[device]]\nname = "CUDA0"\nmemory_gib = 2\nbandwidth = 1\n')
+    run("import", files[1], "--name", "small")
+    run("import", files[0], "--name", "big", "--draft", "small")
+    page = run("plan", "big", "--machine", machine, "--slots", "2", "--context", "512").stdout
+    for words in ("target 3 of 3 blocks on CUDA0; draft all on CUDA0", "2.15 GB free", "REMAINS"):
+        assert words in page
+    assert "2 sessions of at most 512 tokens, together 1024" in page
+    here = said("plan", "big")
+    assert here["devices"][-1]["name"] == "CPU"
+    assert here["plan"]["context"] == 4096
+
+
+def test_a_plan_for_what_is_not_there_is_refused_in_a_sentence(
+    models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown device names those that there are; two machines at once are one too many."""
+    assert models_dir.exists()
+    config = tmp_path / "config.toml"
+    config.write_text('[engine.target]\ndevices = ["CUDA3"]\n')
+    monkeypatch.setenv("LOCALSPEC_CONFIG", str(config))
+    name = "qwen2.5-coder-1.5b-instruct"
+    refused = run("plan", name, "--memory", "24GiB")
+    assert refused.exit_code == 78
+    assert "There is: GPU0, CPU." in refused.stderr
+    both = run("plan", name, "--memory", "24GiB", "--machine", config)
+    assert "exclude each other" in both.stderr
+    config.write_text("[engine.target]\ntensor_split = [0, 0]\n")
+    assert "gives no device anything" in run("plan", name, "--memory", "24GiB").stderr
+    config.write_text("")
+    smol = run("plan", "smollm2-135m-instruct", "--memory", "24GiB")
+    assert "Pull it first: localspec models pull smollm2-135m-instruct" in smol.stderr

@@ -100,6 +100,8 @@ class Peer:
         if mortal or load.model.startswith("doomed"):
             sys.stderr.write("illegal instruction in a kernel\n")
             os.kill(os.getpid(), signal.SIGILL)
+        if load.model.startswith("hungry") and load.smaller < 2:
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does it
         if load.model.startswith("gated"):
             self.send(Progress("target", 0.42))
             self.wait_at(load.target_path + ".fifo")

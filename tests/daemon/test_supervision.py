@@ -102,6 +102,19 @@ def test_crashing_kernels_are_avoided_from_the_second_try_on(house: Any, daemon:
     asyncio.run(scene())
 
 
+def test_a_load_that_the_kernel_kills_is_followed_by_smaller_plans(house: Any, daemon: Any) -> None:
+    """SIGKILL that nobody here sent is want of memory: the kernels are not blamed for it."""
+    house.add("hungry")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            assert (await it.ask("say hello", model="hungry"))[0] == 200
+            assert it.model("hungry").smaller == 2
+            assert not it.model("hungry").safe_kernels
+
+    asyncio.run(scene())
+
+
 def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
     house: Any, daemon: Any
 ) -> None:

@@ -81,12 +81,12 @@ def test_an_unknown_file_is_refused(
 
 
 def test_a_file_that_is_no_model_is_refused(fresh: Worker, files: Files, tmp_path: Path) -> None:
-    """llama.cpp's own refusal crosses over as a sentence."""
+    """Its header is looked at before native code sees it, and the refusal is a sentence."""
     junk = tmp_path / "junk.gguf"
     junk.write_bytes(b"GGUF" + bytes(100))
     refusal, code = refused(fresh, changed(load(files), target_path=str(junk)))
-    assert refusal.code == "model_error"
-    assert "junk.gguf could not be loaded" in refusal.message
+    assert refusal.code == "bad_gguf"
+    assert "junk.gguf cannot be used" in refusal.message
     assert code == 65
 
 

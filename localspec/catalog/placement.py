@@ -1,0 +1,301 @@
+"""What goes where: a pure plan from outlines and free memory, and ever smaller ones behind it.
+
+The draft comes first on a GPU. Of the target as many blocks as fit follow, from the output down as
+llama.cpp places them; the rest stays on the CPU. Where even that is too much there are fewer slots,
+then no repacked copies on the CPU, then a smaller context, then no draft. What remains becomes KV.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from localspec.catalog.devices import Device
+from localspec.catalog.memory import CELL_STEP, rounded
+from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, taken
+from localspec.config import Config, Placement
+from localspec.errors import ConfigError
+
+LEAST_CELLS = 1024
+PROCESS_BYTES = 160 << 20
+"""What a worker takes beside its models."""
+_DRIVER_BYTES = 192 << 20
+"""What is left on a GPU for what its driver allocates while it computes."""
+_SMALLER = 0.75
+"""A plan that failed is followed by one that takes this share of it, where it took most."""
+_MAX_PLANS = 8
+_ORDERED_DEVICES = 2
+"""Up to so many GPUs are tried in every order."""
+
+
+def plans(wish: Wish, devices: Sequence[Device]) -> list[Plan]:
+    """Plans for these devices, each smaller than the one before; never empty.
+
+    The last one is the least that can be asked for, whether it fits or not.
+
+    Raises:
+        ConfigError: the configuration names a device that is not there, or splits among more.
+    """
+    check(wish.config, devices)
+    limits = {device.name: usable(device) for device in devices}
+    least = _least(wish, limits)
+    found: list[Plan] = []
+    while len(found) < _MAX_PLANS and (plan := _best(wish, devices, limits)):
+        found.append(plan)
+        limits = _tighter(wish, plan, limits)
+    return found if found and found[-1].taken() == least.taken() else [*found, least]
+
+
+def usable(device: Device) -> int:
+    """What may be planned with of a device: some is left for what nobody counts."""
+    kept = PROCESS_BYTES if device.kind == "cpu" else _DRIVER_BYTES
+    return max(0, device.free_bytes - kept - device.free_bytes // 32)
+
+
+def check(config: Config, devices: Sequence[Device]) -> None:
+    """Refuse a placement that names what is not here. Raises ConfigError."""
+    there = [device.name for device in devices if device.kind == "gpu"]
+    for model in ("target", "draft"):
+        placement: Placement = getattr(config.engine, model)
+        key = f"engine.{model}"
+        for name in placement.devices:
+            if name not in (*there, "CPU"):
+                raise ConfigError(
+                    f'{key}.devices names "{name}", which llama.cpp does not list here.',
+                    fix=f"There is: {', '.join((*there, 'CPU'))}.",
+                    param=f"{key}.devices",
+                )
+        used = targets(placement, devices) if model == "target" else gpus(placement, devices)
+        listed = ", ".join(used) or "no GPU"
+        if len(placement.tensor_split) > len(used):
+            raise ConfigError(
+                f"{key}.tensor_split has {len(placement.tensor_split)} shares for {listed}.",
+                fix="Write one share for each device that is used, or [] for what fits.",
+                param=f"{key}.tensor_split",
+            )
+        if placement.main_gpu and placement.main_gpu >= len(used):
+            raise ConfigError(
+                f"{key}.main_gpu is {placement.main_gpu}, counted from 0 among {listed}.",
+                fix="Choose one of these by its place.",
+                param=f"{key}.main_gpu",
+            )
+
+
+def targets(placement: Placement, devices: Sequence[Device]) -> list[str]:
+    """The devices that the target may use, in order: those of other machines come first."""
+    lent = [device.name for device in devices if device.kind == "remote"]
+    return [*lent, *gpus(placement, devices)] if placement.gpu_layers else []
+
+
+def gpus(placement: Placement, devices: Sequence[Device]) -> list[str]:
+    """The GPUs of this machine that a model may use, in order."""
+    if placement.gpu_layers == 0:
+        return []
+    if placement.devices:
+        return [name for name in placement.devices if name != "CPU"]
+    return [device.name for device in devices if device.kind == "gpu"]
+
+
+def _best(wish: Wish, devices: Sequence[Device], limits: Mapping[str, int]) -> Plan | None:
+    """The plan of the highest rung that fits these limits."""
+    found = (_Search(wish, rung, devices, limits).plan() for rung in _rungs(wish))
+    return next(filter(None, found), None)
+
+
+def _rungs(wish: Wish) -> Iterator[Rung]:
+    """From all that is wished for downwards."""
+    wanted = wish.context if wish.config.engine.context else FLOOR_CELLS
+    full = rounded(min(wanted, wish.context))
+    fewer = [wish.config.engine.slots]
+    while fewer[-1] > 1:
+        fewer.append(fewer[-1] // 2)
+    shorter = [full]
+    while shorter[-1] > LEAST_CELLS:
+        shorter.append(max(LEAST_CELLS, rounded(shorter[-1] // 2)))
+    for draft in (True, False) if wish.draft else (False,):
+        for repack, slots in itertools.product((True, False), fewer):
+            yield Rung(slots, full * slots if wish.strict else full, repack, draft)
+        for cells in shorter[1:]:
+            yield Rung(1, cells, repack=False, draft=draft)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The best plan of one rung that keeps within `limits`, bytes by device."""
+
+    wish: Wish
+    rung: Rung
+    devices: Sequence[Device]
+    limits: Mapping[str, int]
+
+    @property
+    def _lent(self) -> bool:
+        """Whether other machines take part."""
+        return any(device.kind == "remote" for device in self.devices)
+
+    def plan(self) -> Plan | None:
+        """The draft on a GPU if it may be, then most of the target, then most KV; few devices."""
+        for homes in self._draft_homes():
+            ways = [(home, order) for home in homes for order in self._orders()]
+            counts = [self._blocks_on_gpus(*way) for way in ways]
+            most = max((count for count in counts if count is not None), default=None)
+            if most is not None:
+                plans = [
+                    self._enlarged(*way, most)
+                    for way, count in zip(ways, counts, strict=True)
+                    if count == most
+                ]
+                return max(plans, key=lambda plan: (plan.cells, -len(plan.target.devices)))
+        return None
+
+    def _draft_homes(self) -> Iterator[list[Layout | None]]:
+        """Where the draft may be, the better places first; None is no draft."""
+        draft = self.wish.draft
+        if not self.rung.draft or draft is None:
+            yield [None]
+            return
+        placement = self.wish.config.engine.draft
+        names = gpus(placement, self.devices)
+        wanted = _wanted(placement, draft.blocks)
+        if names and placement.split == "none":
+            yield [Layout((names[placement.main_gpu],), (wanted,))]
+        elif names and placement.tensor_split:
+            yield [Layout(tuple(names), divided(wanted, placement.tensor_split, len(names)))]
+        elif names:
+            yield [Layout((name,), (wanted,)) for name in names]
+        yield [Layout()]
+
+    def _orders(self) -> list[tuple[str, ...]]:
+        """The devices that the target may fill, in the orders that are tried: few before many."""
+        placement = self.wish.config.engine.target
+        names = targets(placement, self.devices)
+        if not names:
+            return [()]
+        if placement.split == "none":
+            return [(names[placement.main_gpu],)]
+        if placement.tensor_split or placement.devices or self._lent:
+            return [tuple(names)]
+        names.sort(key=lambda name: -self.limits[name])
+        counts = range(1, len(names) + 1)
+        if len(names) > _ORDERED_DEVICES:
+            return [tuple(names[:count]) for count in counts]
+        return [order for count in counts for order in itertools.permutations(names, count)]
+
+    def _blocks_on_gpus(self, home: Layout | None, order: tuple[str, ...]) -> int | None:
+        """How many blocks of the target fit on these GPUs; None if the rest does not fit."""
+        wanted = _wanted(self.wish.config.engine.target, self.wish.target.blocks)
+        floor = self.rung.floor
+
+        def fits(count: int) -> bool:
+            return self._packed(home, order, count, floor) is not None
+
+        if order and fits(wanted):
+            return wanted
+        return _most(max(0, wanted - 1) if order else 0, fits) if fits(0) else None
+
+    def _enlarged(self, home: Layout | None, order: tuple[str, ...], count: int) -> Plan:
+        """With that many blocks on GPUs, the most KV that fits."""
+        rung, wish = self.rung, self.wish
+        cap = max(rung.floor, rounded(wish.context) * rung.slots)
+        step = CELL_STEP * (rung.slots if wish.strict else 1)
+        more = _most(
+            (cap - rung.floor) // step,
+            lambda steps: self._packed(home, order, count, rung.floor + steps * step) is not None,
+        )
+        cells = rung.floor + more * step
+        layout = self._packed(home, order, count, cells)
+        assert layout is not None  # noqa: S101 - it fits with the floor's cells
+        return wish.plan(rung, layout, home, cells)
+
+    def _packed(
+        self, home: Layout | None, order: tuple[str, ...], count: int, cells: int
+    ) -> Layout | None:
+        """The last `count` blocks of the target on devices in this order; None if too much."""
+        drafts = self.wish.draft_parts(self.rung, home, cells)
+        split = self.wish.config.engine.target.tensor_split
+        if self._lent and not split:  # whoever lends one wants it used
+            split = tuple(float(self.limits[name]) for name in order)
+        if any(split) and order:
+            shares = divided(count, split, len(order))
+        else:
+            held = taken(drafts)
+            room = {name: self.limits[name] - held.get(name, 0) for name in order}
+            shares = self._filled(room, count, cells)
+        if sum(shares) != count:
+            return None
+        layout = Layout(order, shares)
+        parts = [*drafts, *self.wish.target_parts(self.rung, layout, cells)]
+        fits = all(size <= self.limits[name] for name, size in taken(parts).items())
+        return layout if fits else None
+
+    def _filled(self, room: Mapping[str, int], count: int, cells: int) -> tuple[int, ...]:
+        """How many of the last `count` blocks each device takes, one filled after the other."""
+        wish, outline = self.wish, self.wish.target
+        rows, placement = wish.rows(self.rung.slots), wish.config.engine.target
+        seen = rounded(cells // self.rung.slots) if wish.strict else cells
+        scratch = outline.attention_bytes(rows, seen, flash=placement.flash_attention != "off")
+        output = max(0, outline.logits_bytes(rows) - scratch)
+        at, shares = outline.blocks - count, []
+        scratch += max(outline.plain_bytes[:at], default=0)
+        for free in room.values():
+            left, first = free - scratch, at
+            while at < outline.blocks:
+                need = outline.device_bytes[at]
+                need += outline.kv_bytes(cells, placement.kv_type, at, at + 1)
+                left -= need + (output if at == outline.blocks - 1 else 0)
+                if left < 0:
+                    break
+                at += 1
+            shares.append(at - first)
+        return tuple(shares)
+
+
+def _wanted(placement: Placement, blocks: int) -> int:
+    """Blocks that may be on GPUs."""
+    return blocks if placement.gpu_layers < 0 else min(placement.gpu_layers, blocks)
+
+
+def _most(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that holds, as 0 does and all below one that does."""
+    low, high = 0, most + 1
+    if holds(most):
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def divided(count: int, split: Sequence[float], devices: int) -> tuple[int, ...]:
+    """How llama.cpp divides blocks: each goes to the first device whose summed share exceeds it."""
+    whole = sum(split)
+    ends = [sum(split[: index + 1]) / whole for index in range(len(split))]
+    shares = [0] * devices
+    for block in range(count):
+        shares[next((at for at, end in enumerate(ends) if end > block / count), len(ends) - 1)] += 1
+    return tuple(shares)
+
+
+# --- smaller ones ---------------------------------------------------------------------------------
+
+
+def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int]:
+    """Limits under which only a smaller plan fits: GPUs give way first, then the host."""
+    held = wish.at_first(plan)
+    if cards := held.keys() - {"CPU"}:
+        return {
+            name: min(limit, int(held[name] * _SMALLER)) if name in cards else limit
+            for name, limit in limits.items()
+        }
+    return dict.fromkeys(limits, 0) | {"CPU": min(limits["CPU"], int(held["CPU"] * _SMALLER))}
+
+
+def _least(wish: Wish, limits: Mapping[str, int]) -> Plan:
+    """One slot, a short context, no draft, everything on the CPU."""
+    cells = min(LEAST_CELLS, rounded(wish.context))
+    plan = wish.plan(Rung(1, cells, repack=False, draft=False), Layout(), None, cells)
+    fits = all(size <= limits[name] for name, size in plan.taken().items())
+    return msgspec.structs.replace(plan, fits=fits)

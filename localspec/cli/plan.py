@@ -1,0 +1,158 @@
+"""`localspec models plan`: where a model and its draft would be, before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from localspec import config as configuration
+from localspec import paths
+from localspec.bench import native
+from localspec.catalog import devices, entries, header, placement
+from localspec.catalog.devices import Device, Machine
+from localspec.catalog.entries import Sizes
+from localspec.catalog.memory import Outline, outline, repacked_types, show_bytes
+from localspec.catalog.plan import Plan, Wish
+from localspec.catalog.registry import Registry
+from localspec.cli.render import printable
+from localspec.config import Config
+from localspec.errors import ConfigError, UnknownModel
+
+_ANY_BUILD = "AVX2 = 1 | REPACK = 1"
+"""What a machine that is only described is taken to have."""
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--machine", type=click.Path(path_type=Path), help="A TOML file with [[device]].")
+@click.option("--memory", metavar="SIZE", help="A machine with one GPU of SIZE, such as 24GiB.")
+@click.option("--context", type=click.IntRange(64, 1 << 22), help="Tokens of one session.")
+@click.option("--slots", type=click.IntRange(1, 64), help="Sessions at the same time.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
+def plan(  # noqa: PLR0913, PLR0917 - one for each option
+    model: str | None,
+    machine: Path | None,
+    memory: str | None,
+    context: int | None,
+    slots: int | None,
+    as_json: bool,  # noqa: FBT001 - click passes it by name
+) -> None:
+    """Show what of MODEL and its draft would be where, and what memory remains.
+
+    On this computer, or on one that is described; the model need not be pulled.
+
+    Example: localspec models plan qwen2.5-coder-1.5b-instruct --memory 24GiB
+    """
+    if machine and memory:
+        raise ConfigError("--machine and --memory exclude each other.", fix="Give one of them.")
+    settings = configuration.load(paths.config_file())
+    changes = {"context": context, "slots": slots}
+    chosen = {name: value for name, value in changes.items() if value is not None}
+    settings = msgspec.structs.replace(
+        settings, engine=msgspec.structs.replace(settings.engine, **chosen)
+    )
+    there = _machine(machine, memory)
+    wish = wished(model or settings.models.default, settings, there.build)
+    best = placement.plans(wish, there.devices)[0]
+    if as_json:
+        report = {"devices": there.devices, "plan": best, "placement": best.sentence()}
+        click.echo(msgspec.json.encode(report).decode())
+    else:
+        for line in table(best, there.devices):
+            click.echo(printable(line))
+
+
+def _machine(described: Path | None, memory: str | None) -> Machine:
+    """The machine that is meant; this one where none is described."""
+    if described:
+        return Machine(devices.described(described), _ANY_BUILD)
+    if memory:
+        return Machine(devices.of_size(memory), _ANY_BUILD)
+    return native.ask(Machine, "planning")
+
+
+def wished(name: str, settings: Config, build: str) -> Wish:
+    """A model and its draft, from their headers, or from the catalog where they are not pulled.
+
+    `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
+    """
+    repacked = repacked_types(build)
+    path = Path(name).expanduser()
+    if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
+        return Wish(settings, outline(header.read(path), repacked))
+    chosen = settings.models.directory
+    registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
+    found = registry.find(name)
+    draft = registry.find(found.draft) if found.draft else None
+    outlines = [
+        outline(header.read(each.path), repacked) if each.path else _expected(each.name)
+        for each in (found, draft)
+        if each is not None
+    ]
+    return Wish(settings, *outlines)
+
+
+def together(target: Path, draft: Path | None, settings: Config) -> str:
+    """What a load of these files takes here at first, and when it has grown, for people."""
+    there = native.ask(Machine, "planning")
+    files = [target, draft] if draft else [target]
+    outlines = [outline(header.read(file), repacked_types(there.build)) for file in files]
+    wish = Wish(settings, *outlines)
+    best = placement.plans(wish, there.devices)[0]
+    first = ", ".join(f"{show_bytes(size)} on {name}" for name, size in wish.at_first(best).items())
+    grown = ", ".join(f"{show_bytes(size)} on {name}" for name, size in best.taken().items())
+    return f"{first}; with all {best.cells:,} tokens {grown}"
+
+
+def _expected(name: str) -> Outline:
+    """A model of the catalog that is not here, by the sizes that are known of it."""
+    sizes = entries.load()[name].sizes
+    if sizes is None:
+        raise UnknownModel(
+            f"The catalog knows the size of {name}, and not that of its layers.",
+            fix=f"Pull it first: localspec models pull {name}",
+        )
+    return from_sizes(name, sizes)
+
+
+def from_sizes(name: str, sizes: Sizes) -> Outline:
+    """An outline of even layers; on the CPU their copies count, as for a build that repacks."""
+    plain = (*(sizes.layers_bytes // sizes.layers,) * sizes.layers, sizes.output_bytes)
+    return Outline(
+        name=name,
+        input_bytes=sizes.input_bytes,
+        device_bytes=plain,
+        host_bytes=tuple(2 * size for size in plain),
+        plain_bytes=plain,
+        kv_values=(sizes.kv_values,) * sizes.layers,
+        heads=sizes.heads,
+        width=sizes.width,
+        feed_forward=sizes.feed_forward,
+        vocabulary=sizes.vocabulary,
+        context_length=sizes.context,
+    )
+
+
+def table(plan: Plan, there: list[Device]) -> list[str]:
+    """Device by device what each model takes when all cells are, and what remains."""
+    row = "{:10} {:8} {:>7} {:>10} {:>10} {:>10} {:>10}"
+    lines = [row.format("DEVICE", "MODEL", "BLOCKS", "WEIGHTS", "KV", "COMPUTE", "REMAINS")]
+    taken = plan.taken()
+    for device in there:
+        parts: list[Any] = [part for part in plan.parts if part.device == device.name]
+        for part in parts:
+            sizes = (part.weight_bytes, part.kv_bytes, part.compute_bytes)
+            shown = map(show_bytes, sizes)
+            lines.append(row.format(device.name, part.model, part.blocks, *shown, ""))
+        left = device.free_bytes - taken.get(device.name, 0)
+        remains = show_bytes(left) if left >= 0 else f"-{show_bytes(-left)}"
+        free = f"{show_bytes(device.free_bytes)} free"
+        lines.append(f"{device.name:10} {free:46} {'':2} {remains:>10}")
+    cells = f"{plan.cells} tokens of KV, taken as needed from {plan.start_cells} on"
+    lines += ["", plan.sentence(), cells]
+    if not plan.fits:
+        lines.append("This does not fit; a load would try it all the same.")
+    return lines

@@ -1,0 +1,297 @@
+"""Plans for many described machines: nothing is lost, nothing is too much, more is never less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec import paths
+from localspec.catalog import devices, entries, header, memory, placement
+from localspec.catalog.devices import Device
+from localspec.catalog.memory import Outline
+from localspec.catalog.plan import Plan, Wish
+from localspec.catalog.registry import Registry
+from localspec.cli.plan import from_sizes
+from localspec.config import Config, Engine, Placement
+from localspec.errors import ConfigError
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def outlined(layers: int, layer_mib: int, context: int = 32768) -> Outline:
+    """A model of even layers, some of whose matrices have a copy on the CPU."""
+    plain = (layer_mib * MIB,) * layers + (100 * MIB,)
+    return Outline(
+        name="model",
+        input_bytes=60 * MIB,
+        device_bytes=plain,
+        host_bytes=tuple(size * 7 // 4 for size in plain),
+        plain_bytes=plain,
+        kv_values=(512,) * layers,
+        heads=16,
+        width=2048,
+        feed_forward=6144,
+        vocabulary=150_000,
+        context_length=context,
+    )
+
+
+def machine(*gpu_mib: int, host_mib: int = 64 * 1024) -> list[Device]:
+    """GPUs with so much memory free, and the host's."""
+    gpus = [Device(f"CUDA{i}", "gpu", mib * MIB, mib * MIB) for i, mib in enumerate(gpu_mib)]
+    return [*gpus, Device("CPU", "cpu", host_mib * MIB, host_mib * MIB)]
+
+
+def wish(large: Outline | None = None, **engine: Any) -> Wish:
+    """A pair in the default configuration, changed by `engine`."""
+    return Wish(Config(engine=Engine(**engine)), large or outlined(28, 120), outlined(24, 14))
+
+
+def rank(plan: Plan) -> tuple[float, ...]:
+    """How good a plan is, in the order in which things are given up, the dearest last."""
+    on_gpu = plan.draft is not None and plan.draft.gpu_layers > 0
+    floor = min(plan.cells, 8192)
+    return (
+        plan.draft is not None,
+        floor,
+        plan.repack,
+        plan.slots,
+        on_gpu,
+        plan.target.gpu_layers,
+        plan.cells,
+    )
+
+
+machines = st.builds(
+    lambda gpus, host: machine(*gpus, host_mib=host),
+    st.lists(st.integers(0, 24 * 1024), max_size=3),
+    st.integers(4 * 1024, 128 * 1024),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(there=machines, layers=st.integers(1, 64), layer_mib=st.integers(1, 600))
+def test_no_plan_takes_more_than_is_free_and_none_loses_a_block(
+    there: list[Device], layers: int, layer_mib: int
+) -> None:
+    """Whatever the machine: within every device, all blocks placed once, no plan twice."""
+    wanted = wish(outlined(layers, layer_mib))
+    free = {device.name: device.free_bytes for device in there}
+    plans = placement.plans(wanted, there)
+    for plan in plans:
+        if plan.fits:
+            assert all(taken <= free[name] for name, taken in plan.taken().items())
+        for model, outline in (("target", wanted.target), ("draft", wanted.draft)):
+            blocks = [part.blocks for part in plan.parts if part.model == model]
+            assert outline is not None
+            assert sum(blocks) == (0 if model == "draft" and plan.draft is None else outline.blocks)
+        assert 0 < plan.context <= plan.cells
+        assert plan.start_cells <= plan.cells
+    assert len({msgspec.json.encode(plan) for plan in plans}) == len(plans)
+    on_cards = [len(plan.taken()) > 1 for plan in plans]
+    assert on_cards == sorted(on_cards, reverse=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(there=machines, more=st.lists(st.integers(0, 8 * 1024), min_size=4, max_size=4))
+def test_more_memory_never_gives_a_smaller_plan(there: list[Device], more: list[int]) -> None:
+    """Memory may be added to any devices at once."""
+    larger = [
+        msgspec.structs.replace(device, free_bytes=device.free_bytes + extra * MIB)
+        for device, extra in zip(there, more, strict=False)
+    ]
+    wanted = wish()
+    assert rank(placement.plans(wanted, larger)[0]) >= rank(placement.plans(wanted, there)[0])
+
+
+def test_a_large_card_holds_everything_and_the_longest_context() -> None:
+    """80 GB: both models, four sessions of what the target was trained for, on one of two cards."""
+    plan = placement.plans(wish(), machine(80 * 1024, 80 * 1024))[0]
+    assert plan.target.gpu_layers == 29
+    assert plan.draft is not None
+    assert plan.target.devices == plan.draft.devices
+    assert (plan.context, plan.cells) == (32768, 4 * 32768)
+
+
+def test_the_draft_comes_first_and_layers_go_to_the_host_one_by_one() -> None:
+    """A card that holds less and less keeps the draft while the target's layers leave it."""
+    layers = []
+    for mib in range(6000, 1600, -50):
+        plan = placement.plans(wish(), machine(mib))[0]
+        assert plan.draft is not None
+        assert plan.draft.gpu_layers == 25
+        layers.append(plan.target.gpu_layers)
+    assert layers == sorted(layers, reverse=True)
+    assert len(set(layers)) > 20
+
+
+def test_a_model_too_large_for_one_card_takes_two() -> None:
+    """Neither card is filled beyond its memory, and llama.cpp's own rule gives the same shares."""
+    plan = placement.plans(wish(outlined(60, 400)), machine(16 * 1024, 16 * 1024))[0]
+    assert len(plan.target.devices) == 2
+    shares = plan.target.shares
+    assert placement.divided(sum(shares), shares, 2) == shares
+
+
+def test_slots_go_before_repacked_copies_and_these_before_the_context() -> None:
+    """What is given up on a CPU as its memory gets smaller, in that order; the draft comes last."""
+    plans = [placement.plans(wish(), machine(host_mib=mib))[0] for mib in range(16000, 3000, -100)]
+    given_up = [
+        (plan.draft is None, -min(plan.cells, 8192), not plan.repack, -plan.slots) for plan in plans
+    ]
+    assert given_up == sorted(given_up)
+    assert {plan.repack for plan in plans} == {True, False}
+
+
+def test_what_nothing_can_hold_is_still_one_plan_that_says_so() -> None:
+    """The last attempt: one session, no draft, on the CPU."""
+    (plan,) = placement.plans(wish(outlined(80, 1000)), machine(1000, host_mib=8000))
+    assert not plan.fits
+    assert (plan.slots, plan.draft, plan.target.gpu_layers) == (1, None, 0)
+
+
+def test_strict_slots_have_equal_parts() -> None:
+    """Each slot's stream holds a whole context, so four hold four."""
+    plan = placement.plans(wish(exactness="strict"), machine(host_mib=16 * 1024))[0]
+    assert plan.context == min(32768, plan.cells // plan.slots)
+
+
+def test_a_context_that_was_chosen_is_kept_or_nothing_is() -> None:
+    """Layers leave the card rather than that a session gets less than was asked for."""
+    plan = placement.plans(wish(context=16384), machine(2500))[0]
+    assert plan.context == 16384
+    assert plan.cells >= 16384
+
+
+def test_named_devices_are_used_and_nothing_else() -> None:
+    """The draft apart from the target, and a model that is kept off the GPUs."""
+    apart = wish(
+        target=Placement(devices=("CUDA1",)),
+        draft=Placement(devices=("CUDA0",)),
+    )
+    plan = placement.plans(apart, machine(8000, 8000))[0]
+    assert plan.target.devices == ("CUDA1",)
+    assert plan.draft is not None
+    assert plan.draft.devices == ("CUDA0",)
+    kept_off = wish(draft=Placement(devices=("CPU",)), target=Placement(tensor_split=(1, 3)))
+    plan = placement.plans(kept_off, machine(8000, 8000))[0]
+    assert plan.draft is not None
+    assert plan.draft.gpu_layers == 0
+    assert plan.target.shares == (8, 21)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (Placement(devices=("CUDA7",)), "There is: CUDA0, CUDA1, CPU."),
+        (Placement(tensor_split=(1, 1, 1)), "3 shares for CUDA0, CUDA1"),
+        (Placement(main_gpu=2, split="none"), "among CUDA0, CUDA1"),
+        (Placement(devices=("CUDA1",), tensor_split=(1, 1)), "2 shares for CUDA1"),
+    ],
+)
+def test_a_placement_that_names_what_is_not_there_is_refused(chosen: Placement, said: str) -> None:
+    """Before anything is loaded, in a sentence that names what there is."""
+    with pytest.raises(ConfigError) as refused:
+        placement.plans(wish(target=chosen), machine(8000, 8000))
+    assert said in str(refused.value)
+
+
+def test_an_outline_counts_every_byte_of_a_file(tmp_path: Path) -> None:
+    """Blocks and input are the file's tensors; copies are those of the types that are repacked."""
+    found = header.read(tiny.build(tmp_path / "tiny.gguf", layers=3))
+    plain = memory.outline(found)
+    assert plain.input_bytes + sum(plain.device_bytes) == found.weight_bytes
+    assert plain.host_bytes == plain.plain_bytes == plain.device_bytes
+    assert (plain.blocks, plain.kv_values) == (4, (64, 64, 64))
+    copied = memory.outline(found, {"Q4_0"})
+    assert sum(copied.host_bytes) > 1.8 * sum(plain.host_bytes)
+    assert memory.outline(found, {"Q4_K"}) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "describes no [[device]]"),
+        ('[[device]]\nname = "CUDA0"', "does not say how much memory CUDA0 has"),
+        ('[[device]]\nmemory_gib = "many"', "is not a number"),
+        ("[[device]]\nmemory_gib = -3", "no size of memory"),
+        ("[[device]]\nmemory_gib = nan", "no size of memory"),
+        ('[[device]]\nkind = "tpu"\nmemory_gib = 3', '"gpu" or "cpu"'),
+        ('[[device]]\nname="A"\nmemory_gib=1\n[[device]]\nname="A"\nmemory_gib=1', "more than"),
+        ("[[device]", "cannot be read"),
+    ],
+)
+def test_a_machine_with_holes_is_refused_in_a_sentence(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    """Each names the file and what is missing."""
+    path = tmp_path / "machine.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        devices.described(path)
+    assert said in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_a_machine_is_described_by_its_devices(tmp_path: Path) -> None:
+    """Other keys are for other readers; the host comes last."""
+    path = tmp_path / "machine.toml"
+    path.write_text(
+        'name = "mine"\n[[device]]\nname = "CUDA0"\nmemory_gib = 24\nfree_gib = 20.5\nwatts = 300\n'
+        "[host]\nmemory_bytes = 1000\n"
+    )
+    card, host = devices.described(path)
+    assert (card.total_bytes, card.free_bytes) == (24 * GIB, int(20.5 * GIB))
+    assert (host.name, host.kind, host.total_bytes) == ("CPU", "cpu", 1000)
+    assert devices.of_size("24GiB")[0].total_bytes == card.total_bytes
+    assert devices.of_size("80 GB")[0].free_bytes == 80 * 10**9
+
+
+def test_the_catalog_repeats_what_headers_say() -> None:
+    """Of files that are here; what is planned before a pull is what is loaded after it."""
+    here = {model.name: model.path for model in Registry(paths.models_dir()).models()}
+    known = [(entry, here[name]) for name, entry in entries.load().items() if entry.sizes]
+    assert known
+    pulled = [(entry, path) for entry, path in known if path is not None]
+    for entry, path in pulled:
+        found, sizes = memory.outline(header.read(path)), entry.sizes
+        assert sizes is not None
+        assert sizes.layers == found.blocks - 1
+        assert sizes.layers_bytes == sum(found.device_bytes[:-1])
+        assert (sizes.input_bytes, sizes.output_bytes) == (
+            found.input_bytes,
+            found.device_bytes[-1],
+        )
+        assert (sizes.kv_values,) * sizes.layers == found.kv_values
+        assert (sizes.heads, sizes.width, sizes.feed_forward, sizes.vocabulary, sizes.context) == (
+            found.heads,
+            found.width,
+            found.feed_forward,
+            found.vocabulary,
+            found.context_length,
+        )
+    if not pulled:
+        pytest.skip("no model of the catalog with sizes is pulled")
+
+
+def test_estimates_are_those_of_a_real_card() -> None:
+    """The default pair's buffers at 4 x 8192 tokens, as llama.cpp gave them on an H100."""
+    sizes = {name: entry.sizes for name, entry in entries.load().items() if entry.sizes}
+    target, draft = (
+        from_sizes(name, sizes[name])
+        for name in ("qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct")
+    )
+    config = Config(engine=Engine(context=8192))
+    (plan, *_) = placement.plans(Wish(config, target, draft), devices.of_size("80GB"))
+    assert plan.cells == 4 * 8192
+    on_card = {part.model: part for part in plan.parts if part.device == "GPU0"}
+    for model, weights, kv in (("target", 980e6, 940e6), ("draft", 278e6, 403e6)):
+        assert on_card[model].weight_bytes == pytest.approx(weights, rel=0.01)
+        assert on_card[model].kv_bytes == pytest.approx(kv, rel=0.01)
+    assert on_card["target"].compute_bytes == pytest.approx(314e6, rel=0.05)

@@ -1,0 +1,142 @@
+"""A worker with too little memory: the next smaller plan, or a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tiny
+
+from localspec.config import Config, Engine, Placement
+from localspec.protocol import Load
+from localspec.worker import assemble
+from localspec_daemon.worker import Exit
+
+ROOMS_MIB = (400, 150, 140, 130, 115, 100, 90, 80)
+
+LOAD = """
+import json, resource, sys
+from pathlib import Path
+import numpy.random
+from localspec.config import Config, Engine, Placement
+from localspec.errors import OutOfMemory
+from localspec.protocol import Load
+from localspec.types import Row
+from localspec.worker import assemble, planning
+
+planning.present()  # native libraries are there before the limit is
+load = Load("tiny", sys.argv[1], None, Config(engine=Engine(target=Placement(threads=1))))
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = taken + int(sys.argv[2]) * 1024 * 1024
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    with assemble.load(load, lambda _stage, _done: None) as loaded:
+        loaded.engine.target.decode([Row(1, 0, 0, True)])
+        print(json.dumps(loaded.ready.placement))
+except (OutOfMemory, MemoryError) as error:
+    print(json.dumps(f"refused: {error}"))
+"""
+
+
+GROW = """
+import json, resource, sys, time
+from pathlib import Path
+import numpy as np
+from localspec.config import Placement
+from localspec.engine.context import Context
+from localspec.engine.model import Model
+from localspec.errors import NoRoom
+from localspec.types import Row
+
+model = Model.load(Path(sys.argv[1]), Placement(threads=1))
+context = Context.open(
+    model, Placement(threads=1), slots=2, context=16384, rows=64, cells=256, most_cells=16384
+)
+(before,) = context.decode([Row(7, at, 0, at == 59) for at in range(60)]).copy()
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = taken + 100 * 1024 * 1024
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+error, held = "", 60
+try:
+    while True:
+        context.decode([Row(7, held + at, 0) for at in range(64)])
+        held += 64
+except NoRoom as found:
+    error = found.message
+context.truncate(0, 59)
+(after,) = context.decode([Row(7, 59, 0, True)])
+said = {
+    "error": error, "held": held, "context": context.context, "most": context.shared_cells,
+    "same": bool(np.allclose(before, after, atol=0.05 * float(np.ptp(before)))),
+}
+print(json.dumps(said))
+"""
+
+
+def test_a_context_that_cannot_grow_keeps_what_it_has(tmp_path: Path) -> None:
+    """Memory that was planned is gone: a sentence, a smaller context, and the text remains."""
+    model = tiny.build(tmp_path / "tiny.gguf", layers=16, width=512)
+    child = subprocess.run(
+        [sys.executable, "-c", GROW, str(model)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+    )
+    assert child.returncode == 0, child.stderr
+    said = json.loads(child.stdout)
+    assert "there is memory for" in said["error"]
+    assert said["same"]
+    assert 256 <= said["held"] <= said["context"] == said["most"] < 16384
+
+
+def test_with_less_and_less_memory_plans_get_smaller_and_no_death_is_a_riddle(
+    tmp_path: Path,
+) -> None:
+    """With plenty the first plan holds, with less a smaller one.
+
+    Where not even a few bytes are left llama.cpp aborts. The last words tell the supervisor why.
+    """
+    model = tiny.build(tmp_path / "tiny.gguf", layers=16, width=512)
+    said = []
+    for room in ROOMS_MIB:
+        cache = tmp_path / str(room)  # what one learned must not help the next
+        child = subprocess.run(
+            [sys.executable, "-c", LOAD, str(model), str(room)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache), "GGML_NO_BACKTRACE": "1"},
+        )
+        words = tuple(child.stderr.splitlines()[-5:])
+        if child.returncode:
+            assert Exit(False, child.returncode, "", words).out_of_memory, child.stderr
+        else:
+            said.append(json.loads(child.stdout))
+    assert "larger plan failed" not in said[0]
+    assert any("larger plan failed" in placement for placement in said), said
+
+
+def load(model: Path, **engine: Any) -> Load:
+    """One model without a draft."""
+    settings = Engine(target=Placement(threads=1), **engine)
+    return Load("tiny", str(model), None, Config(engine=settings))
+
+
+def test_a_context_of_zero_is_what_the_model_was_trained_for(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """With memory for it; and there is KV only for what is needed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = tiny.build(tmp_path / "tiny.gguf")
+    with assemble.load(load(model), lambda _stage, _done: None) as loaded:
+        assert loaded.ready.context == 4096
+        assert loaded.ready.cells == 4 * 4096
+        assert loaded.kv()["kv_cells"] == 4096
+        assert "4 sessions of at most 4096 tokens" in loaded.ready.placement
+    with assemble.load(load(model, context=512), lambda _stage, _done: None) as loaded:
+        assert (loaded.ready.context, loaded.ready.cells) == (512, 2048)
