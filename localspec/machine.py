@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import tomllib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -22,8 +22,12 @@ Curve: TypeAlias = float | dict[int, float]
 """Milliseconds: the same for every row count, or by row count with straight lines between."""
 
 MAX_ROWS, MAX_MS = 1 << 16, 1e6
+_GIB, _MAX_BYTES = 1 << 30, 1 << 50
 
 _EXAMPLE = "A table is [target] and [draft], each with steady_ms = { 1 = 1.84, 8 = 3.73 }."
+
+
+_CARD = 'Add [[device]], name = "CUDA0", memory_gib = 24.'
 
 
 class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,14 +76,35 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.round_ms + (rows - 1) * self.row_ms
 
 
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A place for weights, by llama.cpp's name of it, and its memory: in bytes or in GiB.
+
+    Of kind "cpu" it is the host's own memory.
+    """
+
+    name: str
+    memory_bytes: int | None = None
+    memory_gib: float | None = None
+    kind: Literal["gpu", "cpu"] = "gpu"
+
+    @property
+    def total_bytes(self) -> int:
+        """Its memory."""
+        return self.memory_bytes or int((self.memory_gib or 0.0) * _GIB)
+
+
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One machine with one pair of models on it. `source` says where the figures are from."""
+    """One machine with one pair of models on it. `source` says where the figures are from.
+
+    `device` are its places for weights, for who plans with them.
+    """
 
     name: str
     source: str
     target: Forwards
     draft: Forwards
     host: Host = Host()
+    device: tuple[Card, ...] = ()
 
 
 class History:
@@ -101,11 +126,30 @@ class History:
 
 def read(path: Path) -> Machine:
     """The machine of a file. Raises ConfigError, as `parse` does, and where there is no file."""
+    return parse(_text(path), str(path))
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The machine table {path} cannot be read: {error}.") from error
-    return parse(text, str(path))
+
+
+def cards(path: Path) -> tuple[Card, ...]:
+    """The devices of a table, which need not tell anything else. Raises ConfigError."""
+    try:
+        table = tomllib.loads(_text(path))
+        found = msgspec.convert(table.get("device", ()), tuple[Card, ...])
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: a device is wrong: {error}.", fix=_CARD) from error
+    if not found:
+        raise ConfigError(f"{path} describes no [[device]].", fix=_CARD)
+    for hole in _card_holes(found):
+        raise ConfigError(f"{path} has a hole: {hole}.", fix=_CARD)
+    return found
 
 
 def parse(text: str, origin: str) -> Machine:
@@ -137,6 +181,20 @@ def _holes(machine: Machine) -> Iterator[str]:
             yield f"{role}.steady_ms says that a forward takes no time"
     for field in ("round_ms", "row_ms"):
         yield from _wrong(f"host.{field}", getattr(machine.host, field))
+    yield from _card_holes(machine.device)
+
+
+def _card_holes(found: Sequence[Card]) -> Iterator[str]:
+    for place, card in enumerate(found):
+        sizes = [size for size in (card.memory_bytes, card.memory_gib) if size is not None]
+        if len(sizes) != 1:
+            yield f"device {card.name} has no memory_bytes and no memory_gib, or both"
+        elif not 0 < sizes[0] * (1 if card.memory_gib is None else _GIB) <= _MAX_BYTES:
+            yield f"device {card.name} has {sizes[0]}, which is no size of memory"
+        if card.name in {other.name for other in found[:place]}:
+            yield f"device {card.name} is described more than once"
+    if sum(card.kind == "cpu" for card in found) > 1:
+        yield "there is more than one device of kind cpu"
 
 
 def _wrong(name: str, curve: Any) -> Iterator[str]:

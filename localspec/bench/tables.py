@@ -27,6 +27,12 @@ def find(name: str) -> tuple[Path, Machine]:
         RequestError: there is no such table.
         ConfigError: it is none, or has holes.
     """
+    path = file(name)
+    return path, machine.read(path)
+
+
+def file(name: str) -> Path:
+    """Where the table is that is meant. Raises RequestError."""
     path = _SHIPPED / f"{name}.toml" if name in names() else Path(name)
     if not path.is_file():
         raise RequestError(
@@ -34,7 +40,7 @@ def find(name: str) -> tuple[Path, Machine]:
             fix=f"Name a file, or one of these: {', '.join(names())}.",
             param="machine",
         )
-    return path.resolve(), machine.read(path)
+    return path.resolve()
 
 
 def config(table: Path, user: Config) -> Config:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from localspec import machine
 from localspec.errors import ConfigError
+from localspec.machine import Card
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -86,66 +87,24 @@ def size(text: str) -> int:
 
 def of_size(text: str, name: str = "GPU0") -> list[Device]:
     """A machine with one GPU of that much memory, as `--memory` describes it."""
-    return _machine([Device(name, "gpu", size(text), size(text))], None)
+    return _machine([Device(name, "gpu", size(text), size(text))])
 
 
 def described(path: Path) -> list[Device]:
-    """The devices in a machine's TOML: `[[device]]` with name, memory_gib or memory_bytes.
+    """The devices in a machine's table (`localspec/machine.py`), the host last.
 
-    A device may say `kind = "cpu"` and `free_gib` or `free_bytes`; `[host]` takes the same sizes.
-    Other keys are for other readers. Raises ConfigError.
+    Raises ConfigError.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
-    entries = table.get("device")
-    if not isinstance(entries, list) or not entries:
-        raise ConfigError(
-            f"{path} describes no [[device]].",
-            fix='Add one: [[device]], name = "CUDA0", memory_gib = 24; or use --memory 24GiB.',
-        )
-    found = [_device(entry, index, path) for index, entry in enumerate(entries)]
-    names = [device.name for device in found]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(f"{path} describes {', '.join(sorted(twice))} more than once.")
-    own = table.get("host")
-    return _machine(found, _device({"kind": "cpu", **own}, 0, path) if own else None)
+    return _machine([_device(card) for card in machine.cards(path)])
 
 
-def _device(entry: Any, index: int, path: Path) -> Device:
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{path}: a [[device]] is a table.")
-    kind = entry.get("kind", "cpu" if entry.get("name") == "CPU" else "gpu")
-    name = entry.get("name", "CPU" if kind == "cpu" else f"GPU{index}")
-    if kind not in ("gpu", "cpu") or not isinstance(name, str):
-        raise ConfigError(f'{path}: a device has a name, and a kind that is "gpu" or "cpu".')
-    total = _bytes(entry, "memory", path, name)
-    if total is None:
-        raise ConfigError(
-            f"{path} does not say how much memory {name} has.",
-            fix="Add memory_gib or memory_bytes.",
-        )
-    free = _bytes(entry, "free", path, name)
-    return Device("CPU" if kind == "cpu" else name, kind, total if free is None else free, total)
+def _device(card: Card) -> Device:
+    name = "CPU" if card.kind == "cpu" else card.name
+    return Device(name, card.kind, card.total_bytes, card.total_bytes)
 
 
-def _bytes(entry: dict[str, Any], what: str, path: Path, name: str) -> int | None:
-    for key, unit in ((f"{what}_bytes", 1), (f"{what}_gib", _GIB)):
-        value = entry.get(key)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(f"{path}: {key} of {name} is not a number.")
-        if not 0 <= value * unit <= _MAX_BYTES:  # NaN fails too
-            raise ConfigError(f"{path}: {key} = {value} of {name} is no size of memory.")
-        return int(value * unit)
-    return None
-
-
-def _machine(found: Sequence[Device], own: Device | None) -> list[Device]:
+def _machine(found: Sequence[Device]) -> list[Device]:
     """GPUs first, the host's memory last."""
     hosts = [device for device in found if device.kind == "cpu"]
-    last = hosts[0] if hosts else own
-    last = last or Device("CPU", "cpu", _DESCRIBED_HOST_BYTES, _DESCRIBED_HOST_BYTES)
-    return [*(device for device in found if device.kind == "gpu"), last]
+    hosts = hosts or [Device("CPU", "cpu", _DESCRIBED_HOST_BYTES, _DESCRIBED_HOST_BYTES)]
+    return [*(device for device in found if device.kind == "gpu"), *hosts]

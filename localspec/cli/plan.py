@@ -10,7 +10,7 @@ import msgspec
 
 from localspec import config as configuration
 from localspec import paths
-from localspec.bench import native
+from localspec.bench import native, tables
 from localspec.catalog import devices, entries, header, placement
 from localspec.catalog.devices import Device, Machine
 from localspec.catalog.entries import Sizes
@@ -27,14 +27,16 @@ _ANY_BUILD = "AVX2 = 1 | REPACK = 1"
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--machine", type=click.Path(path_type=Path), help="A TOML file with [[device]].")
+@click.option(
+    "--machine", metavar="FILE", help="A table with [[device]], or the shipped one of that name."
+)
 @click.option("--memory", metavar="SIZE", help="A machine with one GPU of SIZE, such as 24GiB.")
 @click.option("--context", type=click.IntRange(64, 1 << 22), help="Tokens of one session.")
 @click.option("--slots", type=click.IntRange(1, 64), help="Sessions at the same time.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 def plan(  # noqa: PLR0913, PLR0917 - one for each option
     model: str | None,
-    machine: Path | None,
+    machine: str | None,
     memory: str | None,
     context: int | None,
     slots: int | None,
@@ -65,10 +67,10 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
             click.echo(printable(line))
 
 
-def _machine(described: Path | None, memory: str | None) -> Machine:
+def _machine(described: str | None, memory: str | None) -> Machine:
     """The machine that is meant; this one where none is described."""
     if described:
-        return Machine(devices.described(described), _ANY_BUILD)
+        return Machine(devices.described(tables.file(described)), _ANY_BUILD)
     if memory:
         return Machine(devices.of_size(memory), _ANY_BUILD)
     return native.ask(Machine, "planning")

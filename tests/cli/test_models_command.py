@@ -257,7 +257,7 @@ def test_a_plan_is_shown_before_a_pull_and_for_any_machine(
     on_a_card = said("plan", "qwen2.5-coder-1.5b-instruct", "--memory", "80GB")
     assert on_a_card["plan"]["target"] == {"devices": ["GPU0"], "shares": [29]}
     machine = tmp_path / "machine.toml"
-    machine.write_text('[[device]]\nname = "CUDA0"\nmemory_gib = 2\nbandwidth = 1\n')
+    machine.write_text('[[device]]\nname = "CUDA0"\nmemory_gib = 2\n')
     run("import", files[1], "--name", "small")
     run("import", files[0], "--name", "big", "--draft", "small")
     page = run("plan", "big", "--machine", machine, "--slots", "2", "--context", "512").stdout
