@@ -46,7 +46,7 @@ PURE = (
     "localspec/control",
     *(
         f"localspec/engine/{name}.py"
-        for name in ("peaks", "sampling", "verify", "slots", "cells", "room")
+        for name in ("peaks", "sampling", "verify", "slots", "cells", "rows", "room")
     ),
 )
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}

@@ -65,7 +65,7 @@ class Outline:
         return min(rows, max(cells, 1)) * layers
 
     def logits_bytes(self, rows: int) -> int:
-        """Scratch of the output: llama.cpp reserves it as if every row wanted logits."""
+        """Scratch of the output for so many rows that may want logits."""
         return rows * 4 * (self.vocabulary + 2 * self.width)
 
 

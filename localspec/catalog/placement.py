@@ -15,7 +15,7 @@ import msgspec
 
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import CELL_STEP, rounded
-from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, taken
+from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, seats_bytes, taken
 from localspec.config import Config, Placement
 from localspec.errors import ConfigError
 
@@ -236,10 +236,13 @@ class _Search:
         wish, outline = self.wish, self.wish.target
         rows, placement = wish.rows(self.rung.slots), wish.config.engine.target
         seen = rounded(cells // self.rung.slots) if wish.strict else cells
-        scratch = outline.attention_bytes(rows, seen, flash=placement.flash_attention != "off")
-        output = max(0, outline.logits_bytes(rows) - scratch)
+        flash = placement.flash_attention != "off"
+        scratch = outline.attention_bytes(rows, seen, flash=flash)
+        output = max(0, outline.logits_bytes(wish.outputs(self.rung.slots)) - scratch)
+        seats = seats_bytes(outline, seen, flash=flash, last=False)
+        output += seats_bytes(outline, seen, flash=flash, last=True) - seats
         at, shares = outline.blocks - count, []
-        scratch += max(outline.plain_bytes[:at], default=0)
+        scratch += seats + max(outline.plain_bytes[:at], default=0)
         for free in room.values():
             left, first = free - scratch, at
             while at < outline.blocks:

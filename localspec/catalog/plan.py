@@ -22,7 +22,14 @@ DRAFT_ROWS = 256
 """Rows of one forward of the draft: as many as it reads of one text at a time."""
 
 _JUDGED_ROWS = 32
-"""Rows of one session whose logits are kept on the host."""
+"""Rows of one session that may want logits in one forward, or more if it drafts more."""
+
+_SEATS = 32
+"""On GPUs llama.cpp keeps scratch memory of its own for each row count up to here, where it is
+compiled with `engine/native/graphs.cmake`."""
+_SEAT_SHARE = 4 / 3
+"""What it keeps for the logits of these, as a share of their bytes: 420 MB in all for 152,000
+tokens of vocabulary, on an H100."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -65,6 +72,7 @@ class Layout(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What is loaded where, and how much of everything there is.
 
+    `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
     `cells` are the tokens that all sessions together may come to hold, `start_cells` those that
     there is KV for at first, `context` the most of one session. `parts` count what is taken when
     all `cells` are. `repack` allows llama.cpp its second copy of weights on the CPU. `fits` is
@@ -73,6 +81,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     slots: int
     context: int
+    rows: int
+    outputs: int
     cells: int
     start_cells: int
     repack: bool
@@ -134,12 +144,19 @@ class Wish:
         most = slots * (1 + self.config.speculation.max_draft)
         return max(self.config.engine.prefill_rows, most, LEAST_ROWS)
 
+    def outputs(self, slots: int) -> int:
+        """Most rows of one forward that want logits."""
+        judged = max(1 + self.config.speculation.max_draft, _JUDGED_ROWS)
+        return min(slots * judged, self.rows(slots))
+
     def plan(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> Plan:
         """The plan with that much KV."""
         shared = cells // rung.slots if self.strict else cells
         return Plan(
             slots=rung.slots,
             context=min(self.context, shared),
+            rows=self.rows(rung.slots),
+            outputs=self.outputs(rung.slots),
             cells=cells,
             start_cells=min(cells, rung.start_cells),
             repack=rung.repack,
@@ -160,7 +177,8 @@ class Wish:
         """What the target takes, by device."""
         placement = self.config.engine.target
         seen = rounded(cells // rung.slots) if self.strict else cells
-        how = _How(placement.kv_type, placement.flash_attention != "off", seen)
+        flash = placement.flash_attention != "off"
+        how = _How(placement.kv_type, flash, seen, self.outputs(rung.slots))
         return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
 
     def draft_parts(self, rung: Rung, layout: Layout | None, cells: int) -> list[Part]:
@@ -172,7 +190,7 @@ class Wish:
         alone = self.strict or not flash
         seen = rounded(cells // rung.slots) if alone else cells
         rows = min(DRAFT_ROWS, self.rows(rung.slots))
-        how = _How(placement.kv_type, flash, seen)
+        how = _How(placement.kv_type, flash, seen, min(rows, self.outputs(rung.slots)))
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
 
     def steps(self, layout: Layout) -> bool:
@@ -183,11 +201,12 @@ class Wish:
 
 
 class _How(NamedTuple):
-    """How a model attends; `seen` are the cells that a row looks at."""
+    """How a model attends; `seen` are the cells that a row looks at, `outputs` rows with logits."""
 
     kv_type: str
     flash: bool
     seen: int
+    outputs: int
 
 
 def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
@@ -206,24 +225,34 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     """
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
-    logits = max(scratch, outline.logits_bytes(rows))
+    logits = max(scratch, outline.logits_bytes(how.outputs))
     visiting = max(outline.plain_bytes[:first], default=0)
     parts = []
     for name, count in zip(layout.devices, layout.shares, strict=True):
         if count:
             end = at + count
             kv = outline.kv_bytes(cells, how.kv_type, at, end)
-            compute = visiting + (logits if end == outline.blocks else scratch)
+            last = end == outline.blocks
+            compute = visiting + (logits if last else scratch)
+            compute += seats_bytes(outline, how.seen, flash=how.flash, last=last)
             parts.append(Part(name, model, count, sum(outline.device_bytes[at:end]), kv, compute))
             at = end
     blocks = outline.host_bytes if rung.repack else outline.plain_bytes
     weights = outline.input_bytes + sum(blocks[:first])
     kv = outline.kv_bytes(cells, how.kv_type, 0, first)
     compute = 0 if first == 0 else scratch if first < outline.blocks else logits
-    compute += min(rows, rung.slots * _JUDGED_ROWS) * 4 * outline.vocabulary
+    compute += how.outputs * 4 * outline.vocabulary
     if cells > rung.start_cells:
         compute += outline.kv_bytes(cells, how.kv_type) // 2
     return [*parts, Part("CPU", model, first, weights, kv, compute)]
+
+
+def seats_bytes(outline: Outline, seen: int, *, flash: bool, last: bool) -> int:
+    """What a GPU keeps for the graphs of few rows; the `last` one computes the logits."""
+    row = outline.attention_bytes(1, seen, flash=flash)
+    if last:
+        row = max(row, int(_SEAT_SHARE * 4 * outline.vocabulary))
+    return row * _SEATS * (_SEATS + 1) // 2
 
 
 def taken(parts: Sequence[Part]) -> dict[str, int]:

@@ -14,10 +14,13 @@ import click
 import msgspec
 
 from localspec import paths
+from localspec.catalog.devices import Machine
+from localspec.catalog.header import Header
 from localspec.cli import findings
 from localspec.cli.findings import Finding, failed, fine, wrong
 from localspec.cli.render import printable
 from localspec.client import Client
+from localspec.config import Config
 from localspec.errors import EngineError, LocalSpecError
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ def _show(finding: Finding) -> None:
 
 def _examine() -> Iterator[Finding]:
     """All findings, the build's first: most of the time goes there."""
-    total_bytes = yield from _build()
+    sound = yield from _build()
     said, chosen = findings.settings()
     yield said
     directory = findings.models_directory(chosen)
@@ -70,8 +73,8 @@ def _examine() -> Iterator[Finding]:
     yield from findings.daemon()
     about_models, pair = findings.models(directory, chosen.models.default)
     yield from about_models
-    if total_bytes:
-        yield from findings.memory(chosen, pair, total_bytes)
+    if sound:
+        yield from _memory(chosen, pair)
     yield from findings.disk(places)
 
 
@@ -82,15 +85,15 @@ def _socket() -> Path:
         return paths.socket_path()
 
 
-def _build() -> Generator[Finding, None, int]:
-    """llama.cpp, its devices, and the proof on each; gives the bytes that all devices have."""
+def _build() -> Generator[Finding, None, bool]:
+    """llama.cpp, its devices, and the proof on each; gives whether they can be listed."""
     from localspec.bench import proof  # noqa: PLC0415  numpy, which no other command waits for
 
     try:
         build = proof.inspect()
     except EngineError as error:
         yield failed("build", error, _AGAIN)
-        return 0
+        return False
     yield fine("build", _features(build.llama))
     for device in build.devices:
         free, total = device.free_bytes / 1e9, device.total_bytes / 1e9
@@ -108,7 +111,19 @@ def _build() -> Generator[Finding, None, int]:
         yield wrong("proof", f"It cannot be tried: {error}.", f"df {tempfile.gettempdir()}")
     except LocalSpecError as error:
         yield failed("proof", error, _AGAIN)
-    return sum(device.total_bytes for device in build.devices if device.kind in ("cpu", "gpu"))
+    return True
+
+
+def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
+    """What the planner says, of the devices as it sees them."""
+    from localspec.bench import native  # noqa: PLC0415  as above
+
+    try:
+        there = native.ask(Machine, "planning")
+    except EngineError as error:
+        yield failed("memory", error, _AGAIN)
+    else:
+        yield from findings.memory(chosen, pair, there)
 
 
 def _features(llama: str) -> str:

@@ -19,9 +19,11 @@ import msgspec
 
 from localspec import config as configuration
 from localspec import paths
-from localspec.catalog import entries, header, pairing, verified
+from localspec.catalog import entries, header, pairing, placement, verified
+from localspec.catalog.devices import Machine
 from localspec.catalog.header import Header
-from localspec.catalog.memory import kv_bytes, show_bytes
+from localspec.catalog.memory import outline, repacked_types, show_bytes
+from localspec.catalog.plan import Wish
 from localspec.catalog.registry import Registry, Resolved
 from localspec.client import Client, Json
 from localspec.config import Config
@@ -282,24 +284,29 @@ def _others(registry: Registry, mine: set[Path | None]) -> Iterator[Finding]:
         yield fine("models", f"{sound} more, their headers are sound")
 
 
-def memory(chosen: Config, pair: list[Header], total_bytes: int) -> Iterator[Finding]:
-    """Whether weights and KV cache of the pair fit all devices together."""
-    if not pair:
+def memory(chosen: Config, pair: list[Header], there: Machine) -> Iterator[Finding]:
+    """What a load of the pair would be given if nothing else used these devices."""
+    if not pair or chosen.engine.remote:  # what remotes have is known when they are reached
         return
-    tokens = chosen.engine.context * chosen.engine.slots
-    kinds = (chosen.engine.target.kv_type, chosen.engine.draft.kv_type)
-    needed = sum(
-        one.weight_bytes + kv_bytes(one, tokens, kind)
-        for one, kind in zip(pair, kinds, strict=False)
-    )
-    said = (
-        f"{show_bytes(needed)} for weights and {tokens:,} tokens of KV cache; "
-        f"the devices have {show_bytes(total_bytes)}"
-    )
-    if needed > total_bytes:
-        yield wrong("memory", f"{said}.", "Lower engine.context or engine.slots in config.toml.")
+    empty = [
+        msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there.devices
+    ]
+    wish = Wish(chosen, *(outline(one, repacked_types(there.build)) for one in pair))
+    try:
+        best = placement.plans(wish, empty)[0]
+    except LocalSpecError as error:
+        yield failed("memory", error, "localspec config edit")
+        return
+    asked = min(chosen.engine.context, wish.context)
+    if not best.fits or (wish.draft and best.draft is None):
+        what = "draft" if best.fits else "model"
+        said = f"Not all of the pair fits: no memory is left for the {what}."
+        yield wrong("memory", said, "localspec models plan  # and choose a smaller model")
+    elif best.slots < chosen.engine.slots or best.context < asked:
+        said = f"There is less than was asked for: {best.sentence()}."
+        yield wrong("memory", said, "Lower engine.context or engine.slots in config.toml.")
     else:
-        yield fine("memory", said)
+        yield fine("memory", best.sentence())
 
 
 def disk(directories: list[Place]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.types import Row
+from localspec.types import Backend, Row, Sharing
 
 STEP = 256
 """llama.cpp allocates so many cells at a time."""
@@ -64,3 +64,14 @@ class Cells:
         """Cells as llama.cpp allocates them: each stream a multiple of its step."""
         unit = STEP * self._parts
         return -(-cells // unit) * unit
+
+
+def unasked(target: Backend) -> int:
+    """Tokens that a slot may hold only to measure or to probe something.
+
+    For these a cache grows as far as it would rather than forget, and no farther: memory that no
+    conversation has asked for is left to others.
+    """
+    if not isinstance(target, Sharing):
+        return target.context
+    return min(target.context, max(target.kv_cells, KEPT_CELLS) // target.n_slots)

@@ -38,6 +38,7 @@ class Context:
         self.n_vocab = model.n_vocab
         self.n_slots = len(cells.held)
         self.max_rows = int(params.n_ubatch)
+        self._outputs = int(params.n_outputs_max)
         self.on_full: Callable[[], bool] = lambda: False
         self._make()
         self._batch = native.llama_batch_init(self.max_rows, 0, 1)
@@ -51,6 +52,7 @@ class Context:
         slots: int,
         context: int,
         rows: int,
+        outputs: int | None = None,
         streams: bool = False,
         cells: int | None = None,
         most_cells: int | None = None,
@@ -63,6 +65,8 @@ class Context:
             slots: Concurrent sessions.
             context: Tokens of one session.
             rows: Most rows of one `decode`.
+            outputs: Most of these that want logits; by default all. llama.cpp keeps scratch memory
+                for the logits of so many.
             streams: One KV stream for each slot, for strict exactness.
             cells: Tokens of all slots together that there is KV for at first; by default for all.
             most_cells: Tokens of all slots together that there may be KV for; by default as many.
@@ -75,6 +79,7 @@ class Context:
         params = native.llama_context_default_params()
         params.n_batch = params.n_ubatch = rows
         params.n_seq_max = slots
+        params.n_outputs_max = max(slots, min(outputs or rows, rows))
         params.n_threads = params.n_threads_batch = placement.threads or physical_cores()
         params.flash_attn_type = _FLASH[placement.flash_attention]
         params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
@@ -197,6 +202,8 @@ class Context:
         """Write `rows` into the batch, checked; how many of them want logits."""
         if not 0 < len(rows) <= self.max_rows:
             raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
+        if sum(row.wants_logits for row in rows) > self._outputs:
+            raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
         batch, wanted = self._batch, 0
         batch.n_tokens = len(rows)
         token, pos, n_seq_id, seq_id, logits = (

@@ -17,6 +17,7 @@ import numpy as np
 
 from localspec.control import scheduler
 from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, Trial, shared, sizes, window
+from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row, Token
 
 BORDER = 256
@@ -66,7 +67,11 @@ class Shape:
 
 
 def strict(
-    target: Backend, *, can_roll_back: bool, patience: Callable[[], bool] = lambda: True
+    target: Backend,
+    *,
+    can_roll_back: bool,
+    patience: Callable[[], bool] = lambda: True,
+    cells: int = EVERYWHERE,
 ) -> Shape:
     """The cheapest class of forwards that agree bit for bit. Leaves every slot empty.
 
@@ -78,6 +83,7 @@ def strict(
         target: With empty slots and, in strict use, a KV stream for each.
         can_roll_back: Whether its memory can forget rejected tokens; nothing is probed where not.
         patience: Asked before each line that is farther than the near ones.
+        cells: Where they end in any case: a slot is not read farther.
     """
     if not can_roll_back:
         detail = "not probed, for this model's memory cannot forget rows; nothing is drafted"
@@ -89,7 +95,7 @@ def strict(
         for tried in candidates():
             found = _near(probe, tried)
             while found and (line := next_line(found, target.context)):
-                if line > failed and not patience():
+                if line + REACH > cells or (line > failed and not patience()):
                     return found
                 *_, reached = (None, *_line(probe, found, line, _far_slots(target)))
                 if reached is None:
@@ -205,16 +211,20 @@ def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Iterat
     first, *others = slots
     stands = [] if shape.alone else [Stand(slot, FIRST_LINE) for slot in others]
     probe.forget()
-    for _ in probe.read([Stand(first, line), *stands]):
-        yield None
-    for trial in itertools.chain(
+    trials = itertools.chain(
         window(shape, line, [first]),
         sizes(shape, line, [first]),
         shared(shape, [Stand(first, line), *stands]),
-    ):
-        if not probe.agree(trial, shape):
-            return
-        yield None
+    )
+    try:
+        for _ in probe.read([Stand(first, line), *stands]):
+            yield None
+        for trial in trials:
+            if not probe.agree(trial, shape):
+                return
+            yield None
+    except NoRoom:  # so far no text goes either
+        return
     whole = line >= _last_line(probe.target.context)
     yield _reaching(shape, EVERYWHERE if whole else line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.engine.cells import unasked
 from localspec.engine.session import Session
 from localspec.engine.slots import Slot, fitting, idle
 from localspec.errors import LocalSpecError, NoRoom
@@ -47,6 +48,11 @@ class Room:
         """Whether there are fewer cells than when it was last decided who fits."""
         return self._size != self._known
 
+    @property
+    def unasked(self) -> int:
+        """Tokens that an idle slot may hold to probe something."""
+        return unasked(self._target)
+
     def fitting(self) -> tuple[list[Session], int]:
         """The sessions that there are cells for, and how many draft nodes each of them may add."""
         sharing, self._known = self._sharing, self._size
@@ -81,7 +87,12 @@ class Room:
         return found
 
     def _forget(self) -> bool:
-        """Drop the text that no session uses for longest, or what a waiting session holds."""
+        """Drop the text that no session uses for longest, or what a waiting session holds.
+
+        Nothing while nobody works: what is only measured is worth no text.
+        """
+        if not any(slot.busy for slot in self._slots):
+            return False
         if remembering := idle(self._slots):
             slot = remembering[-1]
             self._slots[slot] = Slot(used=self._slots[slot].used)

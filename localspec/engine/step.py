@@ -20,21 +20,13 @@ from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.peaks import Peaks
 from localspec.engine.room import Room
+from localspec.engine.rows import rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import TARGET, Meter, Request, Session
 from localspec.engine.slots import Slot, choose, idle
 from localspec.engine.verify import VERIFIERS
 from localspec.errors import Busy, LocalSpecError, NoRoom
-from localspec.types import (
-    Backend,
-    Draft,
-    Drafter,
-    FinishReason,
-    Floats,
-    Row,
-    Token,
-    Verdict,
-)
+from localspec.types import Backend, Draft, Drafter, FinishReason, Floats, Row, Token, Verdict
 
 _log = logging.getLogger("localspec.engine")
 
@@ -113,6 +105,8 @@ class Engine:
         )
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
+        judged = n_slots * max(JUDGED_ROWS, 1 + limits.max_draft)
+        self._most_padded = min(self.max_rows, judged)
         self._slots = [Slot() for _ in range(n_slots)]
         self._room = Room(target, self._slots, self._sessions, shape.multiple)
 
@@ -142,6 +136,11 @@ class Engine:
     def context(self) -> int:
         """Tokens that one session may hold; padding rows may need the last few positions."""
         return self.target.context - self.shape.multiple + 1
+
+    @property
+    def unasked(self) -> int:
+        """Tokens that an idle slot may hold to probe something (`cells.unasked`)."""
+        return self._room.unasked
 
     def admit(self, request: Request) -> Session:
         """Give a request a slot, reusing the longest prefix that one already holds.
@@ -296,7 +295,7 @@ class Engine:
         rows = [
             row
             for session, share in zip(going, shares, strict=True)
-            for row in self._rows(session, share, drafts.get(session, _NONE))
+            for row in rows_of(session, share, drafts.get(session, _NONE))
         ]
         padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
         before = self.clock()
@@ -346,23 +345,10 @@ class Engine:
         """
         last = rows[-1]
         room = self.target.context - last.position - 1
-        more = min(self._drafting.policy.padded(len(rows)), self.max_rows) - len(rows)
+        more = min(self._drafting.policy.padded(len(rows)), self._most_padded) - len(rows)
         if more > room:
             return []
         return [replace(last, position=last.position + 1 + place) for place in range(more)]
-
-    def _rows(self, session: Session, share: Share, draft: Draft) -> list[Row]:
-        """The session's rows in order of position: tail, draft, padding."""
-        start = session.cached
-        tokens = session.tokens[start : start + share.tail]
-        tokens += draft.tokens[: share.nodes]
-        tokens += tokens[-1:] * share.padding
-        first_decided = share.tail - 1 if share.tail == session.tail else share.rows
-        last_decided = share.tail + share.nodes
-        return [
-            Row(token, start + index, session.slot, first_decided <= index < last_decided)
-            for index, token in enumerate(tokens)
-        ]
 
     # --- verify, commit, truncate -----------------------------------------------------------------
 

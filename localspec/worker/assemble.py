@@ -18,7 +18,7 @@ from localspec.engine import calibrate
 from localspec.engine.calibrate import Behind
 from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
-from localspec.errors import EngineError, OutOfMemory
+from localspec.errors import EngineError, NoRoom, OutOfMemory
 from localspec.protocol import Load, Ready
 from localspec.types import Drafter, Sharing
 from localspec.worker import planning, remotes
@@ -178,7 +178,7 @@ def _load(
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
             clock=place.clock,
         )
-        measuring = _measuring(profile.costs, engine, fresh=fresh)
+        measuring = _measured(profile.costs, engine, fresh=fresh)
         if command.machine:  # nothing may depend on when a first request comes
             for _ in measuring:
                 on_progress("probe", 1.0)
@@ -194,6 +194,16 @@ def _load(
             _prefill=IdlePrefill(engine),
             reach=Reach(engine, profile),
         )
+
+
+def _measured(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
+    """All that is not known yet, as far as there are cells for it."""
+    try:
+        yield from _measuring(costs, engine, fresh=fresh)
+    except NoRoom as error:
+        slot = engine.target.n_slots - 1
+        engine.target.truncate(slot, engine.kept(slot))
+        _log.warning("costs are not measured: %s", error)
 
 
 def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:

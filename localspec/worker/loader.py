@@ -16,6 +16,7 @@ from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
 from localspec.engine import calibrate, exactness
+from localspec.engine.cells import unasked
 from localspec.engine.exactness import Shape
 from localspec.engine.paper import Here, OnPaper, Place
 from localspec.engine.step import Engine
@@ -84,14 +85,9 @@ class Loader:
         placement = placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
         model = self._model("target", self.files[0], placement, lent)
-        rows = max(self._rows(), *POINTS)
+        rows = max(self.plan.rows, *POINTS)
         streams = self._config.engine.exactness == "strict"
         return self._context("target", model, placement, rows=rows, streams=streams)
-
-    def _rows(self) -> int:
-        """Rows that one step may take."""
-        most_drafted = self._config.speculation.max_draft
-        return max(self._config.engine.prefill_rows, self.plan.slots * (1 + most_drafted))
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
         """What this build's kernels allow; some seconds for a large model, kept in the profile.
@@ -104,7 +100,10 @@ class Loader:
         if self._config.engine.exactness == "strict":
             until = time.monotonic() + _PROBE_SECONDS
             shape = exactness.strict(
-                timed, can_roll_back=able, patience=lambda: time.monotonic() < until
+                timed,
+                can_roll_back=able,
+                patience=lambda: time.monotonic() < until,
+                cells=unasked(target),
             )
         else:
             shape = exactness.standard(timed, can_roll_back=able)
@@ -146,7 +145,7 @@ class Loader:
             return None, f"The draft does not share the target's vocabulary: {difference}."
         stepping = _stepping(placement, model)
         alone = stepping.flash_attention == "off" or self._config.engine.exactness == "strict"
-        rows = min(DRAFT_ROWS, self._rows())
+        rows = min(DRAFT_ROWS, self.plan.rows)
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
         if not context.can_roll_back():
             return None, "The draft's memory cannot forget rejected tokens."
@@ -192,6 +191,7 @@ class Loader:
             slots=self.plan.slots,
             context=self.plan.context,
             rows=rows,
+            outputs=self.plan.outputs,
             streams=streams,
             cells=self.plan.start_cells,
             most_cells=self.plan.cells,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.engine import exactness
+from localspec.engine.probe import REACH
 from localspec.engine.step import Engine
 from localspec.worker.profile import Profile
 
@@ -40,6 +41,8 @@ class Reach:
         last = target.n_slots - 1
         empty = [slot for slot in range(last) if not engine.remembers(slot)]
         while line := exactness.next_line(engine.shape, target.context):
+            if line + REACH > engine.unasked:  # until a text has made the cache grow
+                return
             reached = engine.shape.cells
             for found in exactness.farther(target, engine.shape, line, [last, *empty]):
                 if found is not None:

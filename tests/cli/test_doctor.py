@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from person import Person
 
 from localspec import paths
 from localspec.catalog import entries, header
+from localspec.catalog.devices import Device, Machine
 from localspec.cli import findings
 from localspec.cli.findings import Finding, Place
 from localspec.config import Config
@@ -179,13 +181,18 @@ def test_settings_with_a_mistake_are_told() -> None:
 
 
 def test_a_pair_that_is_too_large_is_told(tmp_path: Path) -> None:
-    """By headers alone: weights, and the cells of every slot."""
+    """By headers alone, as a load would plan it; what is taken now does not matter."""
     pair = [header.read(tiny.build(tmp_path / "big.gguf"))]
-    assert verdicts(list(findings.memory(Config(), pair, 10**12))) == [("memory", "ok")]
-    wrong = only_wrong(list(findings.memory(Config(), pair, 10**6)))
-    assert "engine.context" in wrong.fix
-    small = Config(engine=EngineSettings(slots=1, context=64))
-    assert verdicts(list(findings.memory(small, pair, 10**6))) == [("memory", "ok")]
+
+    def on(mebibytes: int, **engine: Any) -> list[Finding]:
+        host = Device("CPU", "cpu", 0, mebibytes << 20)
+        there = Machine([host], "AVX2 = 1 | REPACK = 1")
+        return list(findings.memory(Config(engine=EngineSettings(**engine)), pair, there))
+
+    assert verdicts(on(1 << 20)) == [("memory", "ok")]
+    assert "models plan" in only_wrong(on(1)).fix
+    assert "engine.context" in only_wrong(on(169, context=4096)).fix
+    assert verdicts(on(169, slots=1, context=64)) == [("memory", "ok")]
 
 
 def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> None:

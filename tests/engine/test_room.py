@@ -17,6 +17,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.drafters.model import ModelDrafter
+from localspec.engine.apart import apart
 from localspec.engine.cells import Cells
 from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
@@ -25,7 +26,7 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.session import Request, Session
 from localspec.engine.slots import fitting
 from localspec.engine.step import Engine, Limits
-from localspec.errors import NoRoom
+from localspec.errors import EngineError, NoRoom
 from localspec.types import Ask, Draft, Floats, Row, SamplingParams, SpeculationParams, Token
 
 
@@ -254,3 +255,40 @@ def test_sizes_are_whole_and_within_what_may_be(
     assert grown >= needed or grown == cells.most
     held = itertools.repeat(0)
     assert list(cells.held) == list(itertools.islice(held, slots))
+
+
+def test_more_logits_than_there_is_room_for_are_refused_before_llama_cpp_aborts(
+    model: Model,
+) -> None:
+    """A prefill may be longer: its rows want none. So it stays when the context is made anew."""
+    context = Context.open(
+        model,
+        Placement(threads=1),
+        slots=2,
+        context=1024,
+        rows=64,
+        outputs=8,
+        cells=256,
+        most_cells=1024,
+    )
+    for start in (0, 64, 128, 192, 256):
+        context.decode([Row(1, start + at, 0, at >= 56) for at in range(64)])
+    assert context.kv_cells > 256
+    with pytest.raises(EngineError, match="More than 8 of 9 rows"):
+        context.decode([Row(1, 320 + at, 0, wants_logits=True) for at in range(9)])
+    assert context.held[0] == 320
+    context.close()
+
+
+def test_slots_apart_change_nothing_where_one_of_them_finds_no_room(model: Model) -> None:
+    """The first slot's forward is taken back, so that the same rows may come again."""
+    context = opened(model, cells=256 * 3, most=256 * 3, streams=True)
+    read(context, 1, tokens(250))
+    alone = apart(context)
+    rows = [Row(1, 0, 0), *(Row(1, 250 + at, 1, at == 9) for at in range(10))]
+    for _ in range(2):
+        with pytest.raises(NoRoom):
+            alone.decode(rows)
+    assert (context.held[0], context.length(0)) == (0, 0)
+    assert alone.decode(rows[:1] + rows[1:3]).shape[0] == 0
+    context.close()

@@ -16,7 +16,7 @@ from localspec.protocol import Load
 from localspec.worker import assemble
 from localspec_daemon.worker import Exit
 
-ROOMS_MIB = (400, 150, 140, 130, 115, 100, 90, 80)
+ROOMS_MIB = (700, 560, 500, 490, 480, 470, 460, 440)
 
 LOAD = """
 import json, resource, sys
@@ -101,7 +101,7 @@ def test_with_less_and_less_memory_plans_get_smaller_and_no_death_is_a_riddle(
 
     Where not even a few bytes are left llama.cpp aborts. The last words tell the supervisor why.
     """
-    model = tiny.build(tmp_path / "tiny.gguf", layers=16, width=512)
+    model = tiny.build(tmp_path / "tiny.gguf", layers=8, width=2048)
     said = []
     for room in ROOMS_MIB:
         cache = tmp_path / str(room)  # what one learned must not help the next
