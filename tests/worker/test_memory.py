@@ -16,7 +16,7 @@ from localspec.protocol import Load
 from localspec.worker import assemble
 from localspec_daemon.worker import Exit
 
-ROOMS_MIB = (700, 560, 500, 490, 480, 470, 460, 440)
+ROOMS_MIB = (700, 560, 500, 485, 470, 440, 400, 360, 320, 280)
 
 LOAD = """
 import json, resource, sys
