@@ -55,12 +55,6 @@ MISSED = {
 """Worlds whose bound is not reached yet, and what is; whoever reaches it leaves this list."""
 
 
-@pytest.fixture(autouse=True)
-def _missed(request: pytest.FixtureRequest) -> None:
-    if reached := MISSED.get(request.node.name):
-        request.applymarker(pytest.mark.xfail(reason=f"only {reached}", strict=True))
-
-
 def worst(session: Controlled, moods: Mapping[int, Machine] | None = None, start: int = 0) -> float:
     """Plain time by mine, over the worst thousand tokens that begin at `start` or later."""
     mine = session.play().times
