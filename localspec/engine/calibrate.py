@@ -249,10 +249,10 @@ def _rehearse(
     """Read the text, then draft so many tokens after it, several times."""
     forwards = drafter.forwards if isinstance(drafter, Computing) else Forwards()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
-    depths = list(reversed(depths))
-    while depths:
+    left = list(reversed(depths))
+    while left:
         pending, changed = session.pending, forwards.changes
-        depth = 1 if pending > 1 else depths.pop()
+        depth = 1 if pending > 1 else left.pop()
         began = clock()
         (draft,) = drafter.propose([Ask(session, Draft(), depth, _always)])
         seconds = clock() - began

@@ -38,6 +38,23 @@ TEXTS = {
 }
 
 
+_BEST = "test_it_is_never_two_percent_under_the_best_fixed_policy"
+MISSED = {
+    f"{_BEST}[Q4_0-code]": "0.024",
+    f"{_BEST}[Q4_0-prose, then code]": "0.109",
+    f"{_BEST}[GPU-code]": "0.034",
+    f"{_BEST}[GPU-noise]": "0.088",
+    f"{_BEST}[H100 1.5B-code]": "0.035",
+    f"{_BEST}[H100 1.5B, graphs-code]": "0.030",
+    f"{_BEST}[H100 1.5B, graphs-edit]": "0.068",
+    f"{_BEST}[H100 7B-edit]": "0.071",
+    f"{_BEST}[H100 7B-noise]": "0.022",
+    f"{_BEST}[H100 32B-edit]": "0.068",
+    f"{_BEST}[H100 32B-noise]": "0.069",
+}
+"""Worlds whose bound is not reached yet, and the regret that is."""
+
+
 def plain(_text: Text, _position: int) -> tuple[Draft, None]:
     """Depth 0."""
     return Draft(), None

@@ -78,7 +78,7 @@ def test_where_changes_are_free_the_forward_before_does_not_matter(
     known = costs(curve, 0.0)
     prices = tariff(known, home, before, keen=keen)
     assert prices.seconds(rows) == pytest.approx(
-        prices.steady.seconds(rows), abs=3 * known.change_seconds
+        prices.steady.seconds(rows), abs=4 * known.change_seconds
     )
 
 
@@ -97,10 +97,15 @@ def test_steady_prices_are_those_of_the_cheapest_rows(
 def test_who_stays_where_the_forward_before_was_changes_nothing_now(
     known: Costs, before: int, keen: float, rows: int
 ) -> None:
-    """Going anywhere else costs a change more than it would from there."""
+    """Going anywhere else costs a change more than from there, home exactly one."""
     here, there = tariff(known, 1, before, keen=keen), tariff(known, 1, rows, keen=keen)
-    extra = here.changing(rows) - there.changing(rows)
-    assert extra == pytest.approx(0.0 if rows == before else known.change_seconds)
+    changes = (here.changing(rows) - there.changing(rows)) / known.change_seconds
+    if rows == before:
+        assert changes == 0
+    elif rows == 1:
+        assert changes == pytest.approx(1)
+    else:
+        assert 1 - 1e-9 <= changes <= 2
 
 
 @given(machines, st.integers(2, 40))
@@ -108,8 +113,10 @@ def test_the_way_back_is_dear_only_where_drafting_will_not_go_on(known: Costs, r
     """From plain decoding a single draft pays both ways; whoever goes on drafting pays once."""
     alone, on = (tariff(known, 1, 1, keen=keen) for keen in (0.0, 1.0))
     assert alone.changing(1) == on.changing(1) == 0
-    assert alone.changing(rows) == pytest.approx(2 * known.change_seconds)
-    assert on.changing(rows) <= known.change_seconds
+    way, change = on.changing(rows), known.change_seconds
+    assert change * (1 - 1e-9) <= way <= 2 * change
+    carried = 50 * max(0.0, known.target(rows) - known.target(1))
+    assert way + min(change, carried) <= alone.changing(rows) + 1e-12 <= 2 * way + 1e-9
 
 
 def test_a_dip_is_stepped_into() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import pytest
 from laws.house import CONTEXT, PROMPTS, SLOTS, House, finish, output
@@ -102,13 +103,13 @@ def test_however_the_draft_reads_the_answer_is_plains(
                 assert drafted.pending <= count * read
 
 
-VERIFY = ("coupled", "rejection")
+VERIFY: tuple[Literal["coupled", "rejection"], ...] = ("coupled", "rejection")
 
 
 @pytest.mark.parametrize("verify", VERIFY)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_rows_that_only_fill_a_forward_change_no_token(
-    house: House, chain: str, verify: str
+    house: House, chain: str, verify: Literal["coupled", "rejection"]
 ) -> None:
     """As many as chance has it, for one session and several; what they wrote is forgotten."""
     wish = SpeculationParams(mode="always", verify=verify)
@@ -117,7 +118,8 @@ def test_rows_that_only_fill_a_forward_change_no_token(
     for count in (1, 2, SLOTS):
         for depth in (0, 1, 5):
             told = []
-            for policy in (FixedDepth(depth, "model"), Padding(depth, "model", step=step)):
+            padding = Padding(depth, "model", step=step)
+            for policy in (FixedDepth(depth, "model"), padding):
                 drafters = house.drafters("lookup", "model") if depth else {}
                 engine = house.engine(drafters, policy)
                 sessions = finish(engine, requests[:count])
@@ -125,8 +127,8 @@ def test_rows_that_only_fill_a_forward_change_no_token(
                 for slot, tokens in engine.held():
                     assert house.memory.length(slot) == len(tokens)
             assert told[0] == told[1]
-            assert policy.added > 0
-            assert any(round_.rows > count * (1 + depth) for round_ in policy.rounds)
+            assert padding.added > 0
+            assert any(round_.rows > count * (1 + depth) for round_ in padding.rounds)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
