@@ -480,7 +480,7 @@ class Controller:
         kept = [len(tokens) for tokens in round_.committed]
         plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
         plain = plain and round_.rows == len(kept) * self._multiple
-        steady = plain and (round_.alike >= STEADY or self._tariff.free)
+        steady = plain and round_.alike >= STEADY  # whatever is believed of changes
         if steady:
             self.pace.measured(seconds, plain_rows)
         elif not plain:

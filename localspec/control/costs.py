@@ -34,6 +34,9 @@ measurements: stairs move slowly, and the level, which does not, is no part of i
 _PADDING_PAYS = 1.03
 """More rows have to be cheaper by this share: beliefs about neighbours differ by their noise."""
 
+_PADDING_COSTS = 1.03
+"""Rows are padded to one of `POINTS` where that costs less: few row counts are soon at home anywhere."""
+
 _FIRST_ROW_SECONDS = 0.03
 _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 """Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
@@ -134,7 +137,9 @@ class _Staircase:
         cheapest = len(self._table)
         self._plateaus = []
         for rows in range(len(self._table), 0, -1):
-            if self._table[rows - 1] < _PADDING_PAYS * self._table[cheapest - 1]:
+            others = rows not in POINTS and rows < POINTS[-1]
+            dearer = self._table[cheapest - 1] / self._table[rows - 1]
+            if dearer > (_PADDING_COSTS if others else 1 / _PADDING_PAYS):
                 cheapest = rows
             self._plateaus.append(cheapest)
         self._plateaus.reverse()

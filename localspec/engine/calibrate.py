@@ -96,6 +96,8 @@ class Behind(NamedTuple):
 def changes(target: Backend, place: Behind, clock: Callable[[], float]) -> list[float]:
     """Seconds that the first and the second forward of a row count take more than a third one."""
     extra: list[list[float]] = [[] for _ in range(STEADY)]
+    for rows in _CHANGING_ROWS * (STEADY + 1):  # whatever is made once and kept is no change
+        _forward(target, place, rows, clock)
     for _ in range(REPEATS):
         for rows in _CHANGING_ROWS:
             spans = [_forward(target, place, rows, clock).seconds for _ in range(STEADY + 2)]

@@ -11,7 +11,7 @@
 # and stops the build where a place is not as it was. LocalSpec works without it.
 
 function(localspec_edit file place edited)
-    set(path "${CMAKE_CURRENT_SOURCE_DIR}/src/${file}")
+    set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
     file(READ "${path}" text)
     string(FIND "${text}" "${place}" first)
     string(FIND "${text}" "${place}" last REVERSE)
@@ -23,7 +23,7 @@ function(localspec_edit file place edited)
 endfunction()
 
 function(localspec_graphs)
-    localspec_edit(llama-context.h [[
+    localspec_edit(src/llama-context.h [[
     ggml_backend_sched_ptr sched;
 ]] [[
     ggml_backend_sched_ptr sched;
@@ -39,7 +39,7 @@ function(localspec_graphs)
     void localspec_sit(uint32_t seat);
     void localspec_stand();
 ]])
-    localspec_edit(llama-context.cpp [[
+    localspec_edit(src/llama-context.cpp [[
 llm_graph_result * llama_context::process_ubatch(]] [[
 // LocalSpec: whether row counts have seats of their own
 static bool localspec_wanted(bool on_device) {
@@ -77,7 +77,7 @@ void llama_context::localspec_stand() {
 }
 
 llm_graph_result * llama_context::process_ubatch(]])
-    localspec_edit(llama-context.cpp [[
+    localspec_edit(src/llama-context.cpp [[
     auto * res = get_gf_res_prev();
     auto * gf  = res->get_gf();
 ]] [[
@@ -88,7 +88,7 @@ llm_graph_result * llama_context::process_ubatch(]])
     auto * gf  = res->get_gf();
 ]])
     # What reserves anew, changes the memory's layout or ends begins at the first seat.
-    localspec_edit(llama-context.cpp [[
+    localspec_edit(src/llama-context.cpp [[
     synchronize();
 
     const int64_t t_start_us = ggml_time_us();
@@ -104,7 +104,7 @@ llm_graph_result * llama_context::process_ubatch(]])
 
     const uint32_t n_seqs = cparams.n_seq_max;
 ]])
-    localspec_edit(llama-context.cpp [[
+    localspec_edit(src/llama-context.cpp [[
         // reset the previous graph results to make sure that they won't be reused
 ]] [[
         synchronize();
@@ -112,7 +112,7 @@ llm_graph_result * llama_context::process_ubatch(]])
 
         // reset the previous graph results to make sure that they won't be reused
 ]])
-    localspec_edit(llama-context.cpp [[
+    localspec_edit(src/llama-context.cpp [[
     // wait for any pending asynchronous copies into the output buffers before they are freed
     synchronize();
 ]] [[
@@ -123,7 +123,7 @@ llm_graph_result * llama_context::process_ubatch(]])
     }
 ]])
     # The name by which LocalSpec sees that a library has this.
-    localspec_edit(llama-context.cpp [[
+    localspec_edit(src/llama-context.cpp [[
 llm_graph_result * llama_context::get_gf_res_reserve() const {
 ]] [[
 extern "C" LLAMA_API int localspec_graphs(void);
@@ -134,11 +134,25 @@ int localspec_graphs(void) {
 
 llm_graph_result * llama_context::get_gf_res_reserve() const {
 ]])
+    # On a device attention covers 2048 cells at least: a graph is for one number of them, and with steps
+    # of 256 every answer would begin with graphs of its own. What is masked costs next to nothing there.
+    localspec_edit(src/llama-kv-cache.cpp [[
+    const uint32_t n_pad_cur = std::max(n_pad, 256u);
+]] [[
+    const bool host = layers.empty() || !layers[0].k->buffer || ggml_backend_buffer_is_host(layers[0].k->buffer);
+    const uint32_t n_pad_cur = std::max(n_pad, host ? 256u : 2048u);
+]])
+    # A captured graph is thrown away when it was not used for ten seconds: people read longer.
+    localspec_edit(ggml/src/ggml-cuda/common.cuh [[
+                if (time_now - it->second->last_used_time >= 10'000'000) {
+]] [[
+                if (time_now - it->second->last_used_time >= 600'000'000) {
+]])
 endfunction()
 
 # A directory may be configured again, and then perhaps without this: what was edited is put back first.
-foreach(file llama-context.h llama-context.cpp)
-    set(path "${CMAKE_CURRENT_SOURCE_DIR}/src/${file}")
+foreach(file src/llama-context.h src/llama-context.cpp src/llama-kv-cache.cpp ggml/src/ggml-cuda/common.cuh)
+    set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
     if(EXISTS "${path}.original")
         configure_file("${path}.original" "${path}" COPYONLY)
     else()
