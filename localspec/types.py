@@ -208,8 +208,8 @@ class Sharing(Backend, Protocol):
 
 
 READ_ROWS = 256
-"""Pending tokens that a drafter reads in one round: a long prompt is read over several rounds, because
-other sessions wait meanwhile."""
+"""Pending tokens that a drafter reads in one round: a long prompt is read over several rounds,
+because other sessions wait meanwhile."""
 
 
 def _no_guess(_nodes: Draft) -> Sequence[Token]:
@@ -228,7 +228,8 @@ class Ask:
     far as they are worth reading along with the last of these. A drafter that calls it does so once
     for each forward; where it agrees with a guess it has several nodes by one forward.
 
-    A drafter that has to read pending tokens reads at most `read` of them now, `stride` in a forward.
+    A drafter that has to read pending tokens reads at most `read` of them now, `stride` in a
+    forward.
     """
 
     session: DraftSession
@@ -296,8 +297,9 @@ class Glancing(Protocol):
 
 @dataclass(slots=True)
 class Forwards:
-    """What a drafter's forwards were: how many, how many of them with other rows than the one before,
-    and the rows of the latest.
+    """What a drafter's forwards were.
+
+    `count` of them, `changes` of which had other rows than the one before; the latest had `rows`.
     """
 
     count: int = 0

@@ -13,25 +13,36 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
-from localspec.control.acceptance import Acceptance, Local
-from localspec.control.costs import STEADY, Costs
-from localspec.control.guard import ALLOWANCE, STAKE_SHARE, Account, Pace
-from localspec.control.outlook import DEPTH, MIDDLE_EASE, Prospect, news, solve
-from localspec.control.round import Drafted, Glance, Judged, Memory, Neural, Plan, Round, View
+from localspec.control.acceptance import Acceptance
+from localspec.control.costs import Costs
+from localspec.control.guard import STAKE_SHARE
+from localspec.control.ledger import Ledger
+from localspec.control.option import NONE, Option, handovers
+from localspec.control.outlook import DEPTH, Prospect, news, solve
+from localspec.control.round import (
+    RECURRING_READS,
+    Drafted,
+    Glance,
+    Judged,
+    Memory,
+    Neural,
+    Plan,
+    Round,
+    View,
+)
 from localspec.control.tariff import Tariff
-from localspec.types import READ_ROWS, Draft, Signal, Token
+from localspec.types import READ_ROWS, Draft, Signal
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
 
 ADVANTAGE = 1.1
 """A draft must promise this much over plain decoding: the best of noisy promises is an optimist."""
-RECURRING_READS = 3
-"""Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _REPAID = 1.6
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
 _GUESS_LEAST = 0.25
@@ -40,7 +51,7 @@ a prompt tells."""
 _GLANCE_TOKENS, _GLANCE_PAYS = 8, 2.5
 """Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
 _GLANCE_WAITS = 3.0
-"""Reading that takes the time of fewer tokens is not worth waiting for those that a glance needs."""
+"""Reading that takes the time of fewer tokens is not worth waiting for those a glance needs."""
 _GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
@@ -51,31 +62,6 @@ _CHANGES_MATTER, _KEEN_GRAINS = 0.01, 8
 """Changes of rows that cost less than this share of a row are free."""
 _READ_LEAST = 16
 """Reading fewer tokens in a round than these is not worth a forward."""
-
-_NONE = Draft()
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One way to spend the round for one session.
-
-    `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
-    expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes at
-    most, after it has read at most `read` tokens, `stride` of them in a forward. `glance` is a source
-    that should look at the text before it reads it. `wish` would be its worth if changes of rows were
-    free.
-    """
-
-    base: Draft = _NONE
-    extend: Neural | None = None
-    worth: float = 0.0
-    gain: float = 0.0
-    nodes: int = 0
-    glance: Neural | None = None
-    budget: int = 0
-    read: int = READ_ROWS
-    stride: int = READ_ROWS
-    wish: float = 0.0
 
 
 class Controller:
@@ -90,8 +76,7 @@ class Controller:
     def __init__(self, costs: Costs, acceptance: Acceptance, *, multiple: int = 1) -> None:
         self.costs = costs
         self.acceptance = acceptance
-        self.pace = Pace()
-        self.account = Account()
+        self.ledger = Ledger(costs, acceptance, multiple)
         self._multiple = multiple
         self._tariff = Tariff(costs, multiple, multiple=multiple)
         self._prospects: dict[tuple[Any, ...], Prospect] = {}
@@ -112,8 +97,8 @@ class Controller:
         """
         rows = len(views) * self._multiple + other_rows
         self._tariff = tariff = self._opened(views, rows, before)
-        plain = self.pace.due or self.account.balance + ALLOWANCE <= 0.0
-        self._plain = plain and not other_rows and not any(view.always for view in views)
+        forced = any(view.always for view in views)
+        self._plain = self.ledger.plain_due and not other_rows and not forced
         if self._plain:
             return [_PLAIN] * len(views)
         rate = self._rate(views)
@@ -154,15 +139,6 @@ class Controller:
         pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
         return max(plain, pace)
 
-    def _plain_rows(self, views: Sequence[View]) -> float:
-        """What a plain round of these sessions takes, in forwards of one row and nothing else."""
-        looks = self._multiple * sum(view.cells for view in views)
-        seconds = self.costs.target(max(1, len(views) * self._multiple), looks)
-        return (seconds + self.costs.host_seconds) / self.costs.target(1)
-
-    def _row_seconds(self) -> float:
-        return self.pace.seconds(self.costs.target(1))
-
     def _left(self, view: View, memory: Memory) -> float:
         """Seconds that this session may still lose, by its own clock."""
         return memory.stake.left(view.elapsed_seconds)
@@ -171,10 +147,9 @@ class Controller:
         """Seconds that this session may lose by one draft."""
         if view.always:
             return math.inf
-        tokens = self.account.balance + ALLOWANCE
-        return min(self._left(view, memory), tokens / rate)
+        return min(self._left(view, memory), self.ledger.left / rate)
 
-    def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> _Option:
+    def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> Option:
         """The option of most worth.
 
         A neural one has to promise more than the best free chain and than plain decoding, after
@@ -188,8 +163,10 @@ class Controller:
         copies = (
             self._copy(chain, survival, rows, rate, view.cells, risk) for chain, survival in chains
         )
-        free = max(copies, key=_worth, default=_Option())
-        neural = max(self._neural(view, chains, rows, rate, risk), key=_worth, default=None)
+        free = max(copies, key=attrgetter("worth"), default=Option())
+        neural = max(
+            self._neural(view, chains, rows, rate, risk), key=attrgetter("worth"), default=None
+        )
         if neural is None or neural.extend is None:
             return free
         cost = neural.gain - neural.worth
@@ -227,7 +204,7 @@ class Controller:
         rate: float,
         cells: int,
         risk: float,
-    ) -> _Option:
+    ) -> Option:
         """A free chain cut where it is worth most; `base` is all of it that may be risked."""
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         free = self._tariff.steady
@@ -238,7 +215,7 @@ class Controller:
             price = self._tariff.price(rows, nodes, rate, cells)
             if max(price, steady) <= rate * risk:
                 best, most = max(best, (gain - price, gain, nodes)), nodes
-        return _Option(chain.head(most), None, *best, wish=wish)
+        return Option(chain.head(most), None, *best, wish=wish)
 
     def _neural(
         self,
@@ -247,18 +224,18 @@ class Controller:
         rows: int,
         rate: float,
         risk: float,
-    ) -> Iterator[_Option]:
+    ) -> Iterator[Option]:
         """Each neural source from the root, and after each free chain."""
         for source in view.neural:
-            ease = _ease(view)
+            ease = view.expected_ease
             if source.pending > RECURRING_READS and view.memory is not None:
                 ease = min(ease, view.memory.impression or 1.0)
             prospect = self._prospect(source.name, rows, rate, view.cells)
-            bases: list[tuple[Draft, list[float]]] = [(_NONE, [])]
+            bases: list[tuple[Draft, list[float]]] = [(NONE, [])]
             bases += [
                 (chain.head(nodes), survival[:nodes])
                 for chain, survival in chains
-                for nodes in _handovers(survival, ease)
+                for nodes in handovers(survival, ease)
                 if nodes < DEPTH
             ]
             for base, survival in bases:
@@ -270,7 +247,7 @@ class Controller:
                     change = self._tariff.price(rows, nodes, rate, view.cells)
                     change -= self._tariff.steady.price(rows, nodes, rate, view.cells)
                     worth -= rate * reading
-                    yield _Option(
+                    yield Option(
                         base,
                         source,
                         worth,
@@ -341,8 +318,8 @@ class Controller:
         backlog = max(0, source.pending - RECURRING_READS)
         return self.costs.draft(source.name, backlog + 1, 0, cells)
 
-    def _as_plan(self, view: View, option: _Option, rows: int, rate: float, *, alone: bool) -> Plan:
-        local = _local(view)
+    def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, alone: bool) -> Plan:
+        local = view.local
         if option.extend is None:
             source = option.glance
             glance = Glance(source.name, partial(self._heard, view)) if source else None
@@ -356,7 +333,7 @@ class Controller:
                 return True
             survival = list(based)
             alive = based[-1] if based else 1.0
-            ease = _ease(view)
+            ease = view.expected_ease
             for signal in signals:
                 chance = self.acceptance.estimate(signal, local)
                 alive *= chance
@@ -402,7 +379,7 @@ class Controller:
         What drafting cost is spent: it changes nothing any more.
         """
         survivals = [
-            _falling(self.acceptance.survival(draft.signals, _local(view)))
+            _falling(self.acceptance.survival(draft.signals, view.local))
             for view, draft in zip(views, drafts, strict=True)
         ]
         for view, draft in zip(views, drafts, strict=True):
@@ -443,133 +420,17 @@ class Controller:
 
     def observe(self, round_: Round) -> None:
         """Learn from one round; nothing in it may belong to a decode that also prefilled."""
-        looks = sum(
-            (self._multiple + self._tariff.extra_rows(len(judged.draft))) * view.cells
-            for view, judged in zip(round_.views, round_.judged, strict=True)
-        )
-        seconds = round_.target_seconds + round_.host_seconds
-        seconds += sum(drafted.seconds for drafted in round_.drafted)
-        self._book(round_, seconds)
-        self.costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
-        self.costs.measured_host(round_.host_seconds)
-        for drafted in round_.drafted:
-            self.costs.measured_draft(
-                drafted.name,
-                drafted.pending + drafted.guessed,
-                drafted.depth,
-                drafted.seconds,
-                drafted.cells,
-                drafted.changes,
-            )
-        memories = [view.memory for view in round_.views if view.memory is not None]
-        together = sum(memory.staked is not None for memory in memories)
-        for view, judged, committed in zip(
-            round_.views, round_.judged, round_.committed, strict=True
-        ):
-            if view.memory is not None:
-                view.memory.advance(len(committed), seconds / self.costs.target(1))
-            self._settle(round_, view, judged, together)
-            self._learn_acceptance(view, judged, committed)
+        self.ledger.observe(round_, self._tariff)
         self._rounds += 1
         if self._rounds % _KEPT_ROUNDS == 0:
             self._prospects.clear()
-
-    def _book(self, round_: Round, seconds: float) -> None:
-        """Gain or loss against plain decoding, as that was last measured."""
-        plain_rows = self._plain_rows(round_.views)
-        kept = [len(tokens) for tokens in round_.committed]
-        plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
-        plain = plain and round_.rows == len(kept) * self._multiple
-        steady = plain and round_.alike >= STEADY  # whatever is believed of changes
-        if steady:
-            self.pace.measured(seconds, plain_rows)
-        elif not plain:
-            self.pace.passed()
-        share = plain_rows / len(kept)
-        backlog = any(drafted.pending > RECURRING_READS for drafted in round_.drafted)
-        if not plain and not backlog:
-            expected = len(kept) + sum(
-                sum(self.acceptance.survival(judged.draft.signals, _local(view)))
-                for view, judged in zip(round_.views, round_.judged, strict=True)
-            )
-            self.account.book(expected, seconds / (share * self._row_seconds()))
-        self.account.earn(sum(kept))
-        plain_seconds = seconds if steady else plain_rows * self._row_seconds()
-        for view, tokens in zip(round_.views, kept, strict=True):
-            if view.memory is not None:
-                view.memory.stake.advance(seconds, tokens * plain_seconds)
-
-    def _settle(self, round_: Round, view: View, judged: Judged, together: int) -> None:
-        """What a session's neural draft proposed and really gave, for what it cost.
-
-        Sessions that drafted `together` share its forwards evenly. What the source had to catch up
-        with is no cost of this draft: it was weighed against the rest of the session before.
-        """
-        if view.memory is None:
-            return
-        proposed, view.memory.proposed = view.memory.proposed, _NONE
-        names = {neural.name for neural in view.neural}
-        drafted = [signal for signal in proposed.signals if signal.source in names]
-        if drafted:
-            local = view.memory.local
-            chances = [self.acceptance.estimate(signal, local) for signal in drafted]
-            self.acceptance.outlook(drafted[0].source).observe(chances, _ease(view))
-        seconds = sum(
-            self.costs.draft(
-                each.name,
-                min(each.pending, RECURRING_READS) + each.guessed,
-                each.depth,
-                each.cells,
-            )
-            for each in round_.drafted
-            if each.name in names
-        )
-        nodes = len(judged.draft)
-        tariff = self._tariff
-        rise = tariff.price(tariff.home, nodes, 1.0, view.cells)
-        view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
-
-    def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
-        """Every free chain against the text, then what only the verified draft shows."""
-        local = _local(view)
-        shown = 0
-        for chain in view.free:
-            for token, signal, truth in zip(chain.tokens, chain.signals, committed, strict=False):
-                self.acceptance.observe(signal, token == truth, local)
-                if token != truth:
-                    break
-            shown = max(shown, _common(chain, judged.draft))
-        for node in range(shown, min(judged.accepted + 1, len(judged.draft))):
-            self.acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
-
-
-def _worth(option: _Option) -> float:
-    return option.worth
-
-
-def _ease(view: View) -> float:
-    return MIDDLE_EASE if view.ease is None else view.ease
-
-
-def _local(view: View) -> Local | None:
-    return view.memory.local if view.memory is not None else None
 
 
 def _never(_signals: Sequence[Signal]) -> bool:
     return False
 
 
-_PLAIN = Plan(_NONE, None, 0, _never)
-
-
-def _handovers(survival: Sequence[float], ease: float) -> Iterator[int]:
-    """Where a chain may be handed over: at its end, and where it is less sure than the text."""
-    for nodes in range(1, len(survival)):
-        if survival[nodes] < ease * survival[nodes - 1]:
-            yield nodes
-            break
-    if survival:
-        yield len(survival)
+_PLAIN = Plan(NONE, None, 0, _never)
 
 
 def _falling(survival: Sequence[float]) -> list[float]:
@@ -578,17 +439,3 @@ def _falling(survival: Sequence[float]) -> list[float]:
     for alive in survival:
         falling.append(min(alive, falling[-1]) if falling else alive)
     return falling
-
-
-def _common(chain: Draft, draft: Draft) -> int:
-    """How many leading nodes the draft took over from the chain."""
-    count = 0
-    for mine, theirs in zip(
-        zip(chain.tokens, chain.signals, strict=True),
-        zip(draft.tokens, draft.signals, strict=True),
-        strict=False,
-    ):
-        if mine != theirs:
-            break
-        count += 1
-    return count

@@ -9,8 +9,11 @@ from typing import Any, Protocol
 from localspec.control.acceptance import Local
 from localspec.control.costs import STEADY
 from localspec.control.guard import Stake
+from localspec.control.outlook import MIDDLE_EASE
 from localspec.types import READ_ROWS, Draft, Signal, Token
 
+RECURRING_READS = 3
+"""Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _DOUBT, _DOUBT_TOKENS = 0.2, 6.0
 """What a draft has to promise beyond its cost before any was seen, as a share of it, and for how
 many tokens of cost that counts: the best of noisy promises is an optimist, and not every text is as
@@ -19,8 +22,8 @@ _DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.98
 """The last hundred drafts count; without new ones they are forgiven over fifty rounds, because a
 text may change in the middle."""
 _PACE_MEMORIES = (0.95, 0.7)
-"""The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in the
-text after it."""
+"""The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in
+the text after it."""
 _KEEN_MEMORY = 0.9
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
@@ -55,9 +58,8 @@ class Memory:
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
 
-    `keen` is the chance that a round would draft if changes of the row count were free, and `boon` the
-    seconds it would be worth then. `stake` is how
-    far the answer is behind plain decoding.
+    `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
+    the seconds it would be worth then. `stake` is how far the answer is behind plain decoding.
 
     `committed` counts the tokens seen. `impression` is how sure a source was at a glance, on
     average; it holds until the text is several times as long.
@@ -163,6 +165,16 @@ class View:
     cells: int = 0
     elapsed_seconds: float = 0.0
     key: Any = None
+
+    @property
+    def expected_ease(self) -> float:
+        """`ease`, or that of a middling text while it is not known."""
+        return MIDDLE_EASE if self.ease is None else self.ease
+
+    @property
+    def local(self) -> Local | None:
+        """How well this session's own text was guessed, where it is remembered."""
+        return self.memory.local if self.memory is not None else None
 
 
 @dataclass(frozen=True, slots=True)

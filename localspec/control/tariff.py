@@ -3,8 +3,8 @@
 A forward of another row count than the last one may cost more, and so will the way back. Without
 drafts a round has its `home` rows. Whoever is not there next time has then either to go back or to
 carry rows that nobody needs, unless there is a draft again, for which nobody has to leave home. How
-likely that is, and what it brings, is what the latest rounds tell. Where changes are free none of this
-matters.
+likely that is, and what it brings, is what the latest rounds tell. Where changes are free none of
+this matters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from localspec.control.costs import Costs
 
 _CAUTION = 1.6
-"""By what a change is taken to be dearer than it is: it is paid at once, and by much, for a promise."""
+"""By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
+promise."""
 _KEEN_LEAST = 1 / 64
 """The next draft is taken to be at most so many rounds away."""
 

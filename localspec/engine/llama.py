@@ -89,8 +89,8 @@ native.llama_backend_init()
 def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
-    ROWS is LocalSpec's own kernels for few rows (`native/rows.cpp`), where they were compiled in, and
-    GRAPHS a graph for each row count (`native/graphs.cmake`).
+    ROWS is LocalSpec's own kernels for few rows (`native/rows.cpp`), where they were compiled in,
+    and GRAPHS a graph for each row count (`native/graphs.cmake`).
     """
     info: bytes = native.llama_print_system_info()
     ours = " ROWS = 1 |" if has_rows_kernels() else ""

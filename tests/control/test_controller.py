@@ -262,7 +262,7 @@ def test_what_was_learned_in_easy_text_is_not_believed_of_hard_text() -> None:
         poor = chain([0.2, 0.2, 0.2], "neural")
         control.cut([hard], [poor])
         control.observe(lived(hard, poor, (2,), rows=4, seconds=0.03 * Q4_0[4]))
-    control.pace, control.account = Pace(), Account()  # it is not for lack of means
+    control.ledger.pace, control.ledger.account = Pace(), Account()  # it is not for lack of means
     hard_plan, easy_plan = control.plan([view(0.4)]) + control.plan([view(0.95)])
     assert hard_plan.extend is None
     assert easy_plan.extend == "neural"

@@ -1,0 +1,162 @@
+"""What a round teaches: it is booked against plain decoding, and all that it showed is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.costs import STEADY, Costs
+from localspec.control.guard import ALLOWANCE, Account, Pace
+from localspec.control.option import NONE
+from localspec.control.round import RECURRING_READS, Judged, Round, View
+from localspec.control.tariff import Tariff
+from localspec.types import Draft, Token
+
+
+class Ledger:
+    """Costs, chances and what bets have brought, after every round. Its controller's own.
+
+    Args:
+        costs: The machine's curves; learns from every round.
+        acceptance: What the sources are worth; learns from every round.
+        multiple: Every session's rows are padded to a multiple of this.
+    """
+
+    def __init__(self, costs: Costs, acceptance: Acceptance, multiple: int) -> None:
+        self.pace = Pace()
+        self.account = Account()
+        self._costs = costs
+        self._acceptance = acceptance
+        self._multiple = multiple
+
+    @property
+    def left(self) -> float:
+        """Tokens of plain decoding that bets may still lose."""
+        return self.account.balance + ALLOWANCE
+
+    @property
+    def plain_due(self) -> bool:
+        """Whether nobody may bet: plain decoding is to be measured, or too much was lost."""
+        return self.pace.due or self.left <= 0.0
+
+    def observe(self, round_: Round, tariff: Tariff) -> None:
+        """Learn from one round, which was decided by `tariff`."""
+        looks = sum(
+            (self._multiple + tariff.extra_rows(len(judged.draft))) * view.cells
+            for view, judged in zip(round_.views, round_.judged, strict=True)
+        )
+        seconds = round_.target_seconds + round_.host_seconds
+        seconds += sum(drafted.seconds for drafted in round_.drafted)
+        self._book(round_, seconds)
+        self._costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
+        self._costs.measured_host(round_.host_seconds)
+        for drafted in round_.drafted:
+            self._costs.measured_draft(
+                drafted.name,
+                drafted.pending + drafted.guessed,
+                drafted.depth,
+                drafted.seconds,
+                drafted.cells,
+                drafted.changes,
+            )
+        memories = [view.memory for view in round_.views if view.memory is not None]
+        together = sum(memory.staked is not None for memory in memories)
+        for view, judged, committed in zip(
+            round_.views, round_.judged, round_.committed, strict=True
+        ):
+            if view.memory is not None:
+                view.memory.advance(len(committed), seconds / self._costs.target(1))
+            self._settle(round_, view, judged, tariff, together)
+            self._learn_acceptance(view, judged, committed)
+
+    def _book(self, round_: Round, seconds: float) -> None:
+        """Gain or loss against plain decoding, as that was last measured."""
+        plain_rows = self._plain_rows(round_.views)
+        kept = [len(tokens) for tokens in round_.committed]
+        plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
+        plain = plain and round_.rows == len(kept) * self._multiple
+        steady = plain and round_.alike >= STEADY  # whatever is believed of changes
+        if steady:
+            self.pace.measured(seconds, plain_rows)
+        elif not plain:
+            self.pace.passed()
+        share = plain_rows / len(kept)
+        backlog = any(drafted.pending > RECURRING_READS for drafted in round_.drafted)
+        if not plain and not backlog:
+            expected = len(kept) + sum(
+                sum(self._acceptance.survival(judged.draft.signals, view.local))
+                for view, judged in zip(round_.views, round_.judged, strict=True)
+            )
+            self.account.book(expected, seconds / (share * self._row_seconds()))
+        self.account.earn(sum(kept))
+        plain_seconds = seconds if steady else plain_rows * self._row_seconds()
+        for view, tokens in zip(round_.views, kept, strict=True):
+            if view.memory is not None:
+                view.memory.stake.advance(seconds, tokens * plain_seconds)
+
+    def _settle(
+        self, round_: Round, view: View, judged: Judged, tariff: Tariff, together: int
+    ) -> None:
+        """What a session's neural draft proposed and really gave, for what it cost.
+
+        Sessions that drafted `together` share its forwards evenly. What the source had to catch up
+        with is no cost of this draft: it was weighed against the rest of the session before.
+        """
+        if view.memory is None:
+            return
+        proposed, view.memory.proposed = view.memory.proposed, NONE
+        names = {neural.name for neural in view.neural}
+        drafted = [signal for signal in proposed.signals if signal.source in names]
+        if drafted:
+            local = view.memory.local
+            chances = [self._acceptance.estimate(signal, local) for signal in drafted]
+            self._acceptance.outlook(drafted[0].source).observe(chances, view.expected_ease)
+        seconds = sum(
+            self._costs.draft(
+                each.name,
+                min(each.pending, RECURRING_READS) + each.guessed,
+                each.depth,
+                each.cells,
+            )
+            for each in round_.drafted
+            if each.name in names
+        )
+        nodes = len(judged.draft)
+        rise = tariff.price(tariff.home, nodes, 1.0, view.cells)
+        view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
+
+    def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
+        """Every free chain against the text, then what only the verified draft shows."""
+        local = view.local
+        shown = 0
+        for chain in view.free:
+            for token, signal, truth in zip(chain.tokens, chain.signals, committed, strict=False):
+                self._acceptance.observe(signal, token == truth, local)
+                if token != truth:
+                    break
+            shown = max(shown, _common(chain, judged.draft))
+        for node in range(shown, min(judged.accepted + 1, len(judged.draft))):
+            self._acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
+
+    def _plain_rows(self, views: Sequence[View]) -> float:
+        """What a plain round of these sessions takes, in forwards of one row and nothing else."""
+        looks = self._multiple * sum(view.cells for view in views)
+        seconds = self._costs.target(max(1, len(views) * self._multiple), looks)
+        return (seconds + self._costs.host_seconds) / self._costs.target(1)
+
+    def _row_seconds(self) -> float:
+        return self.pace.seconds(self._costs.target(1))
+
+
+def _common(chain: Draft, draft: Draft) -> int:
+    """How many leading nodes the draft took over from the chain."""
+    count = 0
+    for mine, theirs in zip(
+        zip(chain.tokens, chain.signals, strict=True),
+        zip(draft.tokens, draft.signals, strict=True),
+        strict=False,
+    ):
+        if mine != theirs:
+            break
+        count += 1
+    return count
