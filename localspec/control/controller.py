@@ -58,7 +58,7 @@ _KEPT_ROUNDS = 64
 _CELLS_GRAIN = 256
 """And for texts that differ in length by less than this."""
 
-_CHANGES_MATTER, _KEEN_GRAINS = 0.01, 8
+_CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
 """Changes of rows that cost less than this share of a row are free."""
 _READ_LEAST = 16
 """Reading fewer tokens in a round than these is not worth a forward."""
@@ -78,7 +78,7 @@ class Controller:
         self.acceptance = acceptance
         self.ledger = Ledger(costs, acceptance, multiple)
         self._multiple = multiple
-        self._tariff = Tariff(costs, multiple, multiple=multiple)
+        self._tariff = self._steady = Tariff(costs, multiple, multiple=multiple)
         self._prospects: dict[tuple[Any, ...], Prospect] = {}
         self._rounds = 0
         self._plain = False
@@ -97,6 +97,7 @@ class Controller:
         """
         rows = len(views) * self._multiple + other_rows
         self._tariff = tariff = self._opened(views, rows, before)
+        self._steady = tariff.steady
         forced = any(view.always for view in views)
         self._plain = self.ledger.plain_due and not other_rows and not forced
         if self._plain:
@@ -207,15 +208,19 @@ class Controller:
     ) -> Option:
         """A free chain cut where it is worth most; `base` is all of it that may be risked."""
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
-        free = self._tariff.steady
+        rises, steady = self._rises(rows, len(survival), cells)
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            steady = free.price(rows, nodes, rate, cells)
-            wish = max(wish, gain - steady)
-            price = self._tariff.price(rows, nodes, rate, cells)
-            if max(price, steady) <= rate * risk:
-                best, most = max(best, (gain - price, gain, nodes)), nodes
+            rise = rises[nodes]
+            wish = max(wish, gain - rate * steady[nodes])
+            if max(rise, steady[nodes]) <= risk:
+                best, most = max(best, (gain - rate * rise, gain, nodes)), nodes
         return Option(chain.head(most), None, *best, wish=wish)
+
+    def _rises(self, rows: int, nodes: int, cells: float) -> tuple[list[float], list[float]]:
+        """Seconds by nodes to verify, with changes of rows and as if these were free."""
+        rises = self._tariff.rises(rows, nodes, cells)
+        return rises, rises if self._tariff.free else self._steady.rises(rows, nodes, cells)
 
     def _neural(
         self,
@@ -245,7 +250,7 @@ class Controller:
                     worth, gain = prospect.ahead(ease, survival)
                     nodes = round(gain) + 1
                     change = self._tariff.price(rows, nodes, rate, view.cells)
-                    change -= self._tariff.steady.price(rows, nodes, rate, view.cells)
+                    change -= self._steady.price(rows, nodes, rate, view.cells)
                     worth -= rate * reading
                     yield Option(
                         base,
@@ -277,12 +282,9 @@ class Controller:
         """How many nodes may be drafted behind `nodes` others, if all of it may turn out wrong."""
         step = self.costs.draft(name, 1, 1, view.cells)
         most = min(view.budget, DEPTH) - nodes
+        rises, steady = self._rises(rows, nodes + max(most, 0), view.cells)
         for budget in range(most, 0, -1):
-            rise = max(
-                tariff.price(rows, nodes + budget, 1.0, view.cells)
-                for tariff in (self._tariff, self._tariff.steady)
-            )
-            if budget * step + rise <= risk:
+            if budget * step + max(rises[nodes + budget], steady[nodes + budget]) <= risk:
                 return view.budget - nodes if budget == most else budget
         return 0
 
@@ -308,7 +310,7 @@ class Controller:
         found = self._prospects.get(key)
         if found is None:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
-            prices = [tariff.price(rows, nodes, about, cells) for nodes in range(DEPTH + 1)]
+            prices = [about * rise for rise in tariff.rises(rows, DEPTH, cells)]
             step = about * self.costs.draft(name, 1, 1, cells)
             found = solve(self.acceptance.outlook(name), prices, step)
             self._prospects[key] = found

@@ -9,7 +9,7 @@ this matters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from localspec.control.costs import Costs
 
@@ -44,10 +44,12 @@ class Tariff:
     most: int = 128
     free: bool = False
 
+    _known: dict[int, tuple[float, int]] = field(default_factory=dict, compare=False, repr=False)
+
     @property
     def steady(self) -> Tariff:
         """As if changes were free."""
-        return replace(self, free=True)
+        return self if self.free else replace(self, free=True, _known={})
 
     def extra_rows(self, nodes: int) -> int:
         """Rows that a draft of `nodes` adds to a session's own, padding included."""
@@ -55,15 +57,30 @@ class Tariff:
 
     def padded(self, rows: int) -> int:
         """How many rows to decode where `rows` are needed: sometimes more are cheaper."""
-        if self.multiple > 1:
-            return rows  # whatever shares a forward belongs to its class
-        wider = {rows, self.costs.plateau(rows), self.home, self.before}
-        choices = [count for count in wider if rows <= count <= self.most] or [rows]
-        return min(choices, key=lambda count: (self._seconds(count), count))
+        return self._cheapest(rows)[1]
 
     def seconds(self, rows: int, looks: float = 0.0) -> float:
         """A decode in which `rows` are needed, and what it leaves to be paid later."""
-        return self._seconds(self.padded(rows)) + looks * self.costs.look_seconds
+        return self._cheapest(rows)[0] + looks * self.costs.look_seconds
+
+    def _cheapest(self, rows: int) -> tuple[float, int]:
+        """Seconds of the cheapest forward that holds `rows`, and its rows."""
+        found = self._known.get(rows)
+        if found is None:
+            found = self._known[rows] = min(
+                (self.costs.target(count) + self.changing(count), count)
+                for count in self._choices(rows)
+            )
+        return found
+
+    def _choices(self, rows: int) -> tuple[int, ...]:
+        if self.multiple > 1:
+            return (rows,)  # whatever shares a forward belongs to its class
+        wider = min(self.costs.plateau(rows), max(self.most, rows))
+        if self.free:
+            return (wider,)
+        homes = (count for count in (self.home, self.before) if rows <= count <= self.most)
+        return (rows, wider, *homes)
 
     def changing(self, rows: int) -> float:
         """The part of it that is there because row counts change."""
@@ -77,8 +94,11 @@ class Tariff:
         carried = max(0.0, self.costs.target(rows) - self.costs.target(self.home))
         return _CAUTION * (going + min(change, carried * (1 - keen) / keen - self.boon))
 
-    def _seconds(self, rows: int) -> float:
-        return self.costs.target(rows) + self.changing(rows)
+    def rises(self, rows: int, most: int, cells: float) -> list[float]:
+        """Seconds that verifying 0, 1 ... `most` nodes more takes, in a decode with `rows`."""
+        base, look = self.seconds(rows), cells * self.costs.look_seconds
+        extra = [self.extra_rows(nodes) for nodes in range(most + 1)]
+        return [self._cheapest(rows + more)[0] - base + more * look for more in extra]
 
     def price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
         """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
