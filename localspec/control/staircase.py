@@ -35,8 +35,8 @@ _PADDING_PAYS = 1.03
 """More rows have to be cheaper by this share: beliefs about neighbours differ by their noise."""
 
 _PADDING_COSTS = 1.03
-"""Rows are padded to one of `POINTS` where that costs less: few row counts are soon at home
-anywhere."""
+"""Rows between `POINTS` are padded where that costs at most this much more: of few row counts each
+is soon at home."""
 
 _FIRST_ROW_SECONDS = 0.03
 FIRST_LOOK = 5e-5

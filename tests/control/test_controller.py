@@ -23,6 +23,7 @@ from localspec.control.controller import (
 )
 from localspec.control.costs import POINTS, Costs
 from localspec.control.guard import Account, Pace
+from localspec.control.tariff import Tariff
 from localspec.types import Draft, Signal
 
 FLAT = {1: 1, 8: 1.01, 32: 1.05}
@@ -369,15 +370,16 @@ def test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force(
     """No other division of rows promises more, up to the advantage asked of any speculation."""
     control = _known(curve, multiple)
     views = [View(free=(draft,), budget=8) for draft in mine]
-    target = control.costs.target
-    rate = len(mine) / (target(len(mine) * multiple) + control.costs.host_seconds)
+    control.plan(views)
+    tariff = Tariff(control.costs, len(mine) * multiple, multiple=multiple)
+    rate = len(mine) / (control.costs.target(tariff.home) + control.costs.host_seconds)
 
     def worth(counts: Sequence[int]) -> float:
         gain, rows = 0.0, 0
         for draft, count in zip(mine, counts, strict=True):
             gain += sum(control.acceptance.survival(draft.signals[:count]))
             rows += -(-(1 + count) // multiple) * multiple
-        return gain - rate * target(rows)
+        return gain - rate * tariff.seconds(rows)
 
     every = itertools.product(*(range(len(draft) + 1) for draft in mine))
     best = max(map(worth, every))
@@ -391,7 +393,7 @@ _KNOWN: dict[tuple[int, int], Controller] = {}
 
 
 def _known(curve: dict[int, float], multiple: int) -> Controller:
-    """Controllers that `cut` does not change, built once."""
+    """Controllers that learn nothing in between, built once."""
     return _KNOWN.setdefault((id(curve), multiple), controller(curve, multiple=multiple))
 
 

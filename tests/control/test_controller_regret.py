@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from _pytest.mark import ParameterSet
 from control.simulator import (
     CODE,
     EDIT,
@@ -60,7 +61,16 @@ def plain(_text: Text, _position: int) -> tuple[Draft, None]:
     return Draft(), None
 
 
-@pytest.mark.parametrize(("machine", "text"), list(itertools.product(MACHINES, TEXTS)))
+def worlds() -> list[ParameterSet]:
+    """Every machine with every text; at once each with an edit and with one text of its own."""
+    own = set(zip(MACHINES, TEXTS, strict=True)) | {(machine, "edit") for machine in MACHINES}
+    return [
+        pytest.param(*world, marks=() if world in own else pytest.mark.slow)
+        for world in itertools.product(MACHINES, TEXTS)
+    ]
+
+
+@pytest.mark.parametrize(("machine", "text"), worlds())
 def test_it_is_never_two_percent_under_the_best_fixed_policy(
     machine: str, text: str, record_property: Callable[[str, object], None]
 ) -> None:

@@ -207,14 +207,18 @@ def test_what_a_drafters_changes_take_is_learned() -> None:
 
 @pytest.mark.parametrize("curve", [Q4_K, Q4_0, GPU, DIP, H100_7B])
 def test_a_plateau_is_where_more_rows_cost_least(curve: dict[int, float]) -> None:
-    """No row count further on is cheaper by more than noise; itself it is not dearer."""
+    """No row count further on is cheaper by more than noise.
+
+    Itself it is cheaper too; only what lies between the measured counts may be dearer by noise.
+    """
     costs = learned(Machine(curve, noise=0.0), random.Random(8))  # noqa: S311 — a simulation
     for rows in range(1, 120):
         plateau = costs.plateau(rows)
         assert plateau >= rows
         assert costs.plateau(plateau) == plateau
         if plateau != rows:
-            assert costs.target(plateau) < costs.target(rows)
+            noise = 1.03 if rows not in POINTS and rows < POINTS[-1] else 1.0
+            assert costs.target(plateau) < noise * costs.target(rows) * (1 + 1e-9)
         assert all(
             costs.target(plateau) < 1.03 * costs.target(more) for more in range(plateau, 128)
         )
