@@ -36,7 +36,7 @@ def test_show_marks_what_the_file_sets(file: Path) -> None:
     file.write_text("[engine]\nslots = 2\n[sampling.logit_bias]\n1 = 2.0\n")
     lines = config("show").stdout.splitlines()
     assert f"engine.slots = 2  # {file}" in lines
-    assert "engine.context = 8192" in lines
+    assert "engine.context = 0" in lines
     assert len([line for line in lines if str(file) in line]) == 2
     keys = [line.split(" = ")[0] for line in lines]
     assert len(keys) == len(set(keys))
