@@ -126,14 +126,13 @@ class Probe:
 
     def _decode(self, trial: Trial, multiple: int, *, wants: bool) -> list[bytes]:
         rows: list[Row] = []
+        real: list[bool] = []
         for slot, start, count in trial:
             tokens = self._tokens[start : start + count]
             tokens += tokens[-1:] * (-count % multiple)
-            rows += (
-                Row(token, start + index, slot, wants and index < count)
-                for index, token in enumerate(tokens)
-            )
-        logits = self.target.decode(rows)
+            rows += (Row(token, start + index, slot, wants) for index, token in enumerate(tokens))
+            real += [index < count for index in range(len(tokens))]
+        logits = itertools.compress(self.target.decode(rows), real)
         found = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in logits]
         for slot, start, count in trial:
             self.held[slot] = start + count

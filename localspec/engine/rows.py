@@ -7,18 +7,23 @@ from localspec.engine.session import Session
 from localspec.types import Draft, Row
 
 
-def rows_of(session: Session, share: Share, draft: Draft) -> list[Row]:
+def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list[Row]:
     """The session's rows in order of position: tail, draft, padding.
 
-    Those want logits that decide something: from the last of a whole tail to the last drafted one.
+    Those want logits that decide something, from the last of a whole tail to the last drafted one,
+    and with them as many as make a multiple: the last layer's bits go by how many rows have it.
     """
     start = session.cached
     tokens = session.tokens[start : start + share.tail]
     tokens += draft.tokens[: share.nodes]
     tokens += tokens[-1:] * share.padding
-    first_decided = share.tail - 1 if share.tail == session.tail else share.rows
-    last_decided = share.tail + share.nodes
+    wanted = first_wanted(share, multiple) if share.tail == session.tail else share.rows
     return [
-        Row(token, start + index, session.slot, first_decided <= index < last_decided)
+        Row(token, start + index, session.slot, index >= wanted)
         for index, token in enumerate(tokens)
     ]
+
+
+def first_wanted(share: Share, multiple: int) -> int:
+    """The first row with logits of a session whose whole tail is decoded."""
+    return (share.tail - 1) // multiple * multiple

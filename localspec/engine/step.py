@@ -20,7 +20,7 @@ from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.peaks import Peaks
 from localspec.engine.room import Room
-from localspec.engine.rows import rows_of
+from localspec.engine.rows import first_wanted, rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import TARGET, Meter, Request, Session
 from localspec.engine.slots import Slot, choose, idle
@@ -241,18 +241,17 @@ class Engine:
         end, most = (judged, self.max_rows) if start < judged else (len(tokens), JUDGED_ROWS)
         most = min(most, self.max_rows, self._chunk_rows())
         count = min(end - start, max(multiple, most - most % multiple), self.shape.room(start))
+        last, padding = start + count - 1, -count % multiple
         rows = [
-            Row(tokens[place], place, slot, wants_logits=place >= judged)
-            for place in range(start, start + count)
+            Row(tokens[min(place, last)], place, slot, wants_logits=start >= judged)
+            for place in range(start, start + count + padding)
         ]
-        padding = -count % multiple
-        rows += [Row(rows[-1].token, start + count + extra, slot) for extra in range(padding)]
         self.steps += 1
         self._forwards(len(rows))
         logits = self.target.decode(rows)
         if padding:
             self.target.truncate(slot, start + count)
-        return logits, count
+        return logits[:count], count
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -295,7 +294,7 @@ class Engine:
         rows = [
             row
             for session, share in zip(going, shares, strict=True)
-            for row in rows_of(session, share, drafts.get(session, _NONE))
+            for row in rows_of(session, share, drafts.get(session, _NONE), self.shape.multiple)
         ]
         padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
         before = self.clock()
@@ -368,8 +367,10 @@ class Engine:
                 session.cached += share.tail
             else:
                 draft = drafts.get(session, _NONE).head(share.nodes)
-                mine = [Peaks(one) for one in logits[row : row + 1 + share.nodes]]
-                row += 1 + share.nodes
+                wanted = first_wanted(share, self.shape.multiple)
+                first = row + share.tail - 1 - wanted
+                mine = [Peaks(one) for one in logits[first : first + 1 + share.nodes]]
+                row += share.rows - wanted
                 verify = VERIFIERS[session.request.speculation.verify]
                 verdict = verify(draft, mine, session.frontier(self._ends))
                 self._look(session, mine, verdict)

@@ -46,7 +46,8 @@ Quirk = Callable[[Seen], object]
 class Lawful:
     """A `Backend`. `decoded` counts rows, `forwards` forwards; `other_bits` what broke the law.
 
-    Rows that want logits are compared with all earlier ones behind the same tokens.
+    Rows that want logits are compared with all earlier ones behind the same tokens, unless they are
+    forgotten at once: padding, and drafts behind a wrong one, decide nothing.
     """
 
     quirk: Quirk
@@ -63,9 +64,11 @@ class Lawful:
 
     def __post_init__(self) -> None:
         self._cells: list[list[tuple[bytes, bytes, int]]] = [[] for _ in range(self.n_slots)]
+        self._latest: list[tuple[Seen, bytes, bytes]] = []
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """Logits of the rows that want them; every row must follow what its slot holds."""
+        self._compare(sorted({row.slot for row in rows}))
         self.forwards += 1
         self.decoded += len(rows)
         counts = Counter(row.slot for row in rows)
@@ -92,9 +95,7 @@ class Lawful:
             bits = _hash(bits, (row.token, self.quirk(seen)))
             cells.append((text, bits, row.token))
             if row.wants_logits:
-                self.compared += 1
-                if self._known.setdefault(text, bits) != bits:
-                    self.other_bits.append(seen)
+                self._latest.append((seen, text, bits))
                 noise = np.frombuffer(bits * 2, dtype=np.uint8)[:VOCABULARY]
                 found.append((_BASE[last, row.token] + _NOISE * noise).astype(np.float32))
         return np.array(found, dtype=np.float32).reshape(-1, VOCABULARY)
@@ -102,6 +103,19 @@ class Lawful:
     def truncate(self, slot: int, length: int) -> None:
         """Forget a slot's cells from `length` on."""
         del self._cells[slot][length:]
+        self._latest = [
+            each for each in self._latest if each[0].slot != slot or each[0].position < length
+        ]
+        self._compare([slot])
+
+    def _compare(self, slots: Sequence[int]) -> None:
+        """What the latest forward left of these slots, with what was there before."""
+        for seen, text, bits in self._latest:
+            if seen.slot in slots:
+                self.compared += 1
+                if self._known.setdefault(text, bits) != bits:
+                    self.other_bits.append(seen)
+        self._latest = [each for each in self._latest if each[0].slot not in slots]
 
 
 def _hash(before: bytes, what: object) -> bytes:
