@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from localspec import ranges
 from localspec.errors import ConfigError
+from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
 
 
@@ -215,60 +217,59 @@ def _is_table(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-_RANGES: dict[str, tuple[float, float]] = {
-    "server.max_loaded": (1, 16),
-    "server.max_queue": (1, 100_000),
-    "server.max_body_bytes": (1024, 1 << 30),
-    "server.drain_seconds": (0, 3600),
-    "engine.slots": (1, 64),
-    "engine.context": (0, 1 << 22),
-    "engine.prefill_rows": (16, 8192),
-    "engine.target.gpu_layers": (-1, 10_000),
-    "engine.target.main_gpu": (0, 63),
-    "engine.target.threads": (0, 1024),
-    "engine.draft.gpu_layers": (-1, 10_000),
-    "engine.draft.main_gpu": (0, 63),
-    "engine.draft.threads": (0, 1024),
-    "speculation.max_draft": (0, 64),
-    "sampling.temperature": (0, 100),
-    "sampling.top_k": (0, 1 << 31),
-    "sampling.top_p": (0, 1),
-    "sampling.min_p": (0, 1),
-    "sampling.repetition_penalty": (0.01, 100),
-    "sampling.frequency_penalty": (-2, 2),
-    "sampling.presence_penalty": (-2, 2),
-    "sampling.penalty_last_n": (0, 4096),
-    "sampling.seed": (0, (1 << 64) - 1),
+_RANGES = {
+    "server.max_loaded": Range(1, 16),
+    "server.max_queue": Range(1, 100_000),
+    "server.max_body_bytes": Range(1024, 1 << 30),
+    "server.drain_seconds": Range(0, 3600),
+    "engine.slots": Range(1, 64),
+    "engine.context": Range(0, 1 << 22),
+    "engine.prefill_rows": Range(16, 8192),
+    "engine.target.gpu_layers": Range(-1, 10_000),
+    "engine.target.main_gpu": Range(0, 63),
+    "engine.target.threads": Range(0, 1024),
+    "engine.draft.gpu_layers": Range(-1, 10_000),
+    "engine.draft.main_gpu": Range(0, 63),
+    "engine.draft.threads": Range(0, 1024),
+    "speculation.max_draft": ranges.MAX_DRAFT,
+    **{f"sampling.{name}": range_ for name, range_ in ranges.SAMPLING.items()},
 }
 
 
 _LEAST_CONTEXT = 64
 _MAX_DEVICES = 16
 _MAX_IDLE_SECONDS = 86_400
-_MAX_BIAS = 1000
 
 
 def _check(config: Config, origin: str) -> None:
-    for name, (low, high) in _RANGES.items():
+    for name, range_ in _RANGES.items():
         value: Any = config
         for part in name.split("."):
             value = getattr(value, part)
-        if not low <= value <= high:  # NaN fails too
-            raise _out_of_range(origin, name, value, f"Choose a value from {low} to {high}.")
+        if value not in range_:
+            raise _out_of_range(origin, name, value, f"Choose a value from {range_}.")
     if 0 < config.engine.context < _LEAST_CONTEXT:
         fix = f"Choose at least {_LEAST_CONTEXT}, or 0 for what fits."
         raise _out_of_range(origin, "engine.context", config.engine.context, fix)
     for model in ("target", "draft"):
         _check_split(getattr(config.engine, model).tensor_split, f"engine.{model}", origin)
-    for token, bias in config.sampling.logit_bias.items():
-        if token < 0 or not abs(bias) <= _MAX_BIAS:
-            fix = f"Token ids start at 0; choose a bias from -{_MAX_BIAS} to {_MAX_BIAS}."
-            raise _out_of_range(origin, "sampling.logit_bias", {token: bias}, fix)
+    _check_biases(config.sampling.logit_bias, origin)
     seconds(config.server.keep_alive)
     if config.server.tcp:
         tcp_address(config.server.tcp)
     _check_remote(config.engine.remote, origin)
     _check_upstream(config.upstream, origin)
+
+
+def _check_biases(biases: dict[int, float], origin: str) -> None:
+    name = "sampling.logit_bias"
+    if len(biases) > ranges.MAX_BIASES:
+        fix = f"Name at most {ranges.MAX_BIASES} tokens."
+        raise _out_of_range(origin, name, f"{len(biases)} tokens", fix)
+    for token, bias in biases.items():
+        if token not in ranges.TOKEN or bias not in ranges.BIAS:
+            fix = f"Token ids are {ranges.TOKEN}; choose a bias from {ranges.BIAS}."
+            raise _out_of_range(origin, name, {token: bias}, fix)
 
 
 def _check_remote(remote: tuple[str, ...], origin: str) -> None:

@@ -2,8 +2,8 @@
 
 localspec_daemon ─▶ catalog ─────────────────────────────┐
 cli ─▶ bench ─▶ client, catalog ─────────────────────────┤
-worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, machine,
-                                                             types, paths, toml, errors
+worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, ranges,
+                                                             machine, types, paths, toml, errors
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
-LEAVES = {"errors", "types", "toml", "machine", "config", "protocol", "frames", "paths"}
+LEAVES = {
+    "errors", "types", "toml", "ranges", "machine", "config", "protocol", "frames", "paths",
+}  # fmt: skip
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "types": {"errors"},
     "toml": set(),
+    "ranges": {"errors"},
     "machine": {"errors"},
-    "config": {"errors", "types"},
+    "config": {"errors", "types", "ranges"},
     "protocol": {"errors", "types", "machine", "config"},
     "frames": {"errors", "types", "machine", "config", "protocol"},
     "control": LEAVES,

@@ -23,8 +23,10 @@ from localspec.cli import measuring, render
 from localspec.client import Client
 from localspec.errors import RequestError
 from localspec.machine import Machine
+from localspec.ranges import SAMPLING
 
 _REPEATS = 3
+_TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
 
 
 @click.command()
@@ -33,7 +35,7 @@ _REPEATS = 3
 @click.option(
     "--repeats", type=click.IntRange(1), help="Of everything; by default 3, on paper 1.",
 )  # fmt: skip
-@click.option("-t", "--temperature", type=click.FloatRange(0, 100), default=0.0, show_default=True)
+@click.option("-t", "--temperature", type=_TEMPERATURE, default=0.0, show_default=True)
 @measuring.SEED
 @click.option(
     "--concurrency",

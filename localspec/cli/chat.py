@@ -15,11 +15,14 @@ from localspec.cli.answer import Answer, play
 from localspec.cli.transcript import MODES, Conversation
 from localspec.client import Client
 from localspec.errors import LocalSpecError, RequestError, TooLarge, UnknownModel
+from localspec.ranges import SAMPLING
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 """As much as the daemon takes in one request by default."""
 
 PULL = "localspec models pull"
+
+_TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
 
 
 @click.command(short_help="Talk to the model; starts the daemon when needed.")
@@ -41,7 +44,7 @@ PULL = "localspec models pull"
     metavar="FILE",
     help="Much of the answer will be as in FILE: it comes faster.",
 )
-@click.option("-t", "--temperature", type=click.FloatRange(0, 100), help="0 is greedy.")
+@click.option("-t", "--temperature", type=_TEMPERATURE, help="0 is greedy.")
 @click.option("--seed", type=int, help="Fixes every draw.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Cut the answer there.")
 @click.option(

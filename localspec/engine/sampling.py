@@ -134,29 +134,28 @@ class Sampler:
         peaks = adjusted if isinstance(adjusted, Peaks) else Peaks(adjusted)
         _require_finite(float(peaks.maxima.max()))
         tokens, scores, whole = self._support(peaks)
-        best = scores.max()
-        mass = np.exp(scores - best)
+        mass = np.exp(scores)
         if params.top_p < 1.0:  # then they are sorted: keep those before which there is less
             keep = 1 + int(np.searchsorted(mass.cumsum(), params.top_p * whole))
             tokens, scores, mass = tokens[:keep], scores[:keep], mass[:keep]
         allowed = mass >= params.min_p if params.min_p > 0.0 else mass > 0.0
         if not allowed.all():
             tokens, scores, mass = tokens[allowed], scores[allowed], mass[allowed]
-        return Law(tokens, scores - (best + np.log(mass.sum())))
+        return Law(tokens, scores - np.log(mass.sum()))
 
     def _support(self, peaks: Peaks) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
         """Tokens after top_k, their scores after temperature, and the mass of all of them.
 
-        Masses are relative to the best token's. Best first where top_p has to cut; then no more
-        tokens than it can need.
+        Scores and masses are relative to the best token's. Best first where top_p has to cut; then
+        no more tokens than it can need.
         """
         params, logits = self.params, peaks.logits
         if 0 < params.top_k < logits.size:
             tokens = peaks.top_k(params.top_k)
-            scores = logits[tokens].astype(np.float64) / params.temperature
-            return tokens, scores, float(np.exp(scores - scores[0]).sum())
-        scores = logits.astype(np.float64) / params.temperature
-        mass = np.exp(scores - scores.max())
+            scores = _scores(logits[tokens], params.temperature)
+            return tokens, scores, float(np.exp(scores).sum())
+        scores = _scores(logits, params.temperature)
+        mass = np.exp(scores)
         whole = float(mass.sum())
         tokens = np.arange(logits.size, dtype=np.int32)
         for count in (256, 4096, logits.size) if params.top_p < 1.0 else ():
@@ -190,6 +189,19 @@ class Sampler:
                 else value * params.repetition_penalty
             )
             logits[token] = value - count * params.frequency_penalty - params.presence_penalty
+
+
+def _scores(logits: Floats, temperature: float) -> NDArray[np.float64]:
+    """How far each logit is below the largest, divided by temperature.
+
+    The difference comes first: no temperature overflows the best one's, and what overflows below it
+    has no chance.
+    """
+    scores = logits.astype(np.float64)
+    scores -= scores.max()
+    with np.errstate(over="ignore"):
+        scores /= temperature
+    return scores
 
 
 def _require_finite(score: float) -> None:

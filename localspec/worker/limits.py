@@ -5,31 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from localspec import ranges
 from localspec.errors import RequestError, TooLarge
 from localspec.protocol import Generate
+from localspec.ranges import Range
 from localspec.types import SamplingParams, SpeculationParams
 
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 MAX_WORD_CHARS = 200_000
 """Characters in a row without a change between blank and not: see `process.STACK_BYTES`."""
 
-MAX_STOPS = 32
-MAX_STOP_CHARS = 1024
-MAX_BIASES = 4096
-
-_SAMPLING: dict[str, tuple[float, float]] = {
-    "temperature": (0, 100),
-    "top_k": (0, 1 << 31),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (0.01, 100),
-    "frequency_penalty": (-2, 2),
-    "presence_penalty": (-2, 2),
-    "penalty_last_n": (0, 4096),
-    "seed": (0, (1 << 64) - 1),
-}
-_MAX_BIAS = 1000
-_MAX_DRAFT = 64
 _LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1}}}|\s{{{MAX_WORD_CHARS + 1}}}")
 
 
@@ -41,11 +26,11 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
     if request.messages is not None and not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
     if request.max_tokens is not None:
-        _in_range("max_tokens", request.max_tokens, 1, 1 << 31)
+        _in_range("max_tokens", request.max_tokens, ranges.MAX_TOKENS)
     for token in request.prompt_tokens or ():
         if not 0 <= token < n_vocab:
             raise _no_such_token("prompt", token, n_vocab)
-    _check_stops(request.stop)
+    ranges.check_stops(request.stop)
     _check_sampling(request.sampling, n_vocab)
     _check_speculation(request.speculation, drafters)
     if request.ignore_eos and (request.response_format or {}).get("type", "text") != "text":
@@ -72,36 +57,24 @@ def check_text(text: str, param: str = "prompt") -> None:
         )
 
 
-def _check_stops(stops: list[str]) -> None:
-    if len(stops) > MAX_STOPS:
-        raise RequestError(
-            f"{len(stops)} stop strings are too many.",
-            fix=f"Send at most {MAX_STOPS}.",
-            param="stop",
-        )
-    if not all(0 < len(stop) <= MAX_STOP_CHARS for stop in stops):
-        raise RequestError(
-            f"A stop string must have 1 to {MAX_STOP_CHARS} characters.", param="stop"
-        )
-
-
 def _check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
-    for name, (low, high) in _SAMPLING.items():
-        _in_range(name, getattr(sampling, name), low, high)
-    if len(sampling.logit_bias) > MAX_BIASES:
+    for name, range_ in ranges.SAMPLING.items():
+        _in_range(name, getattr(sampling, name), range_)
+    count = len(sampling.logit_bias)
+    if count > ranges.MAX_BIASES:
         raise RequestError(
-            f"logit_bias names {len(sampling.logit_bias)} tokens; {MAX_BIASES} are the most.",
+            f"logit_bias names {count} tokens; {ranges.MAX_BIASES} are the most.",
             param="logit_bias",
         )
     for token, bias in sampling.logit_bias.items():
         if not 0 <= token < n_vocab:
             raise _no_such_token("logit_bias", token, n_vocab)
-        _in_range("logit_bias", bias, -_MAX_BIAS, _MAX_BIAS)
+        _in_range("logit_bias", bias, ranges.BIAS)
 
 
 def _check_speculation(speculation: SpeculationParams, drafters: Collection[str]) -> None:
     if speculation.max_draft is not None:
-        _in_range("speculation.max_draft", speculation.max_draft, 0, _MAX_DRAFT)
+        _in_range("speculation.max_draft", speculation.max_draft, ranges.MAX_DRAFT)
     for name in speculation.drafters or ():
         if name not in drafters:
             known = ", ".join(sorted(drafters)) or "none"
@@ -112,11 +85,11 @@ def _check_speculation(speculation: SpeculationParams, drafters: Collection[str]
             )
 
 
-def _in_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # NaN fails too
+def _in_range(name: str, value: float, range_: Range) -> None:
+    if value not in range_:
         raise RequestError(
             f"{name} = {value} is out of range.",
-            fix=f"Choose a value from {low} to {high}.",
+            fix=f"Choose a value from {range_}.",
             param=name,
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from localspec import ranges
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Message
 from localspec.types import SamplingParams, SpeculationParams
@@ -35,7 +36,7 @@ def check(**changes: Any) -> None:
         {},
         {"prompt": None, "messages": [Message("user", "")]},
         {"prompt": None, "prompt_tokens": [0, VOCABULARY - 1]},
-        {"max_tokens": 1, "stop": ["x" * limits.MAX_STOP_CHARS] * limits.MAX_STOPS},
+        {"max_tokens": 1, "stop": ["x" * ranges.MAX_STOP_BYTES] * ranges.MAX_STOPS},
         {"speculation": SpeculationParams(drafters=["model"], max_draft=0)},
         {"response_format": {"type": "json_object"}},
         {"ignore_eos": True, "response_format": {"type": "text"}},
@@ -59,8 +60,8 @@ def test_requests_at_the_edge_of_what_is_allowed_pass(changes: dict[str, Any]) -
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"stop": [""]}, "stop"),
-        ({"stop": ["x" * (limits.MAX_STOP_CHARS + 1)]}, "stop"),
-        ({"stop": ["x"] * (limits.MAX_STOPS + 1)}, "stop"),
+        ({"stop": ["é" * (ranges.MAX_STOP_BYTES // 2 + 1)]}, "stop"),
+        ({"stop": ["x"] * (ranges.MAX_STOPS + 1)}, "stop"),
         ({"speculation": SpeculationParams(drafters=["oracle"])}, "speculation.drafters"),
         ({"speculation": SpeculationParams(max_draft=65)}, "speculation.max_draft"),
         ({"speculation": SpeculationParams(max_draft=-1)}, "speculation.max_draft"),
@@ -89,7 +90,7 @@ def test_a_request_out_of_bounds_is_refused_with_its_field(
         ("logit_bias", {-1: 1.0}),
         ("logit_bias", {0: math.nan}),
         ("logit_bias", {0: 1e6}),
-        ("logit_bias", dict.fromkeys(range(limits.MAX_BIASES + 1), 1.0)),
+        ("logit_bias", dict.fromkeys(range(ranges.MAX_BIASES + 1), 1.0)),
     ],
 )
 def test_every_number_of_the_sampler_has_a_range(name: str, value: Any) -> None:

@@ -13,10 +13,9 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Generate, Message
+from localspec.ranges import check_stops
 from localspec.types import PREDICTION, SamplingParams, SourceCount, SpeculationParams
 from localspec_daemon.dialects.openai_types import (
-    MAX_STOP_BYTES,
-    MAX_STOPS,
     ChatMessage,
     ChatRequest,
     CompletionRequest,
@@ -241,13 +240,7 @@ def _given(source: msgspec.Struct, target: type[msgspec.Struct]) -> Json:
 
 def _stops(stop: str | list[str] | None) -> list[str]:
     stops = [stop] if isinstance(stop, str) else stop or []
-    if len(stops) > MAX_STOPS:
-        raise RequestError(f"stop has {len(stops)} strings; {MAX_STOPS} may be.", param="stop")
-    for text in stops:
-        if not 0 < len(text.encode()) <= MAX_STOP_BYTES:
-            raise RequestError(
-                f"A stop string must have 1 to {MAX_STOP_BYTES} bytes.", param="stop"
-            )
+    check_stops(stops)
     return stops
 
 

@@ -1,7 +1,7 @@
 """The bodies of OpenAI's endpoints, with llama.cpp's extras: types, ranges, nothing else.
 
-Unknown fields are ignored, because clients send many; null means absent. Numbers are ranged here,
-so that none reaches the engine unchecked.
+Unknown fields are ignored, because clients send many; null means absent. Numbers have the ranges
+of `localspec.ranges`, so that none reaches the engine unchecked.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-MAX_STOPS = 16
-MAX_STOP_BYTES = 1024
+from localspec import ranges
+from localspec.ranges import SAMPLING
 
-TokenId: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
-Penalty: TypeAlias = Annotated[float, Meta(ge=-2, le=2)]
-Repetition: TypeAlias = Annotated[float, Meta(ge=0.01, le=100)]
-Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+TokenId: TypeAlias = Annotated[int, ranges.TOKEN.meta]
+Bias: TypeAlias = Annotated[float, ranges.BIAS.meta]
+Repetition: TypeAlias = Annotated[float, SAMPLING["repetition_penalty"].meta]
+Count: TypeAlias = Annotated[int, ranges.MAX_TOKENS.meta]
 
 
 class Part(msgspec.Struct):
@@ -49,8 +48,8 @@ class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
     """LocalSpec's own object; a typing error in it is worth an answer."""
 
     mode: Literal["auto", "off", "always"] | None = None
-    drafters: Annotated[list[str], Meta(max_length=16)] | None = None
-    max_draft: Annotated[int, Meta(ge=0, le=64)] | None = None
+    drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
+    max_draft: Annotated[int, ranges.MAX_DRAFT.meta] | None = None
     verify: Literal["coupled", "rejection"] | None = None
 
 
@@ -78,16 +77,16 @@ class Request(msgspec.Struct):
     return_origins: bool | None = None
     max_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    top_p: Share | None = None
-    min_p: Share | None = None
+    temperature: Annotated[float, SAMPLING["temperature"].meta] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=SAMPLING["top_k"].high)] | None = None
+    top_p: Annotated[float, SAMPLING["top_p"].meta] | None = None
+    min_p: Annotated[float, SAMPLING["min_p"].meta] | None = None
     repetition_penalty: Repetition | None = None
     repeat_penalty: Repetition | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    penalty_last_n: Annotated[int, Meta(ge=0, le=4096)] | None = None
-    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    frequency_penalty: Annotated[float, SAMPLING["frequency_penalty"].meta] | None = None
+    presence_penalty: Annotated[float, SAMPLING["presence_penalty"].meta] | None = None
+    penalty_last_n: Annotated[int, SAMPLING["penalty_last_n"].meta] | None = None
+    logit_bias: dict[TokenId, Bias] | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
