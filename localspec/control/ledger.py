@@ -8,7 +8,7 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.costs import STEADY, Costs
 from localspec.control.guard import ALLOWANCE, Account, Pace
 from localspec.control.option import NONE
-from localspec.control.round import RECURRING_READS, Judged, Round, View
+from localspec.control.round import RECURRING_READS, Drafted, Judged, Round, View
 from localspec.control.tariff import Tariff
 from localspec.types import Draft, Token
 
@@ -81,13 +81,13 @@ class Ledger:
         elif not plain:
             self.pace.passed()
         share = plain_rows / len(kept)
-        backlog = any(drafted.pending > RECURRING_READS for drafted in round_.drafted)
-        if not plain and not backlog:
+        if not plain:
             expected = len(kept) + sum(
                 sum(self._acceptance.survival(judged.draft.signals, view.local))
                 for view, judged in zip(round_.views, round_.judged, strict=True)
             )
-            self.account.book(expected, seconds / (share * self._row_seconds()))
+            spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
+            self.account.book(expected, spent / (share * self._row_seconds()))
         self.account.earn(sum(kept))
         plain_seconds = seconds if steady else plain_rows * self._row_seconds()
         for view, tokens in zip(round_.views, kept, strict=True):
@@ -115,7 +115,7 @@ class Ledger:
             self._costs.draft(
                 each.name,
                 min(each.pending, RECURRING_READS) + each.guessed,
-                each.depth,
+                max(each.depth, 1),  # who was asked and has nothing to say took a forward too
                 each.cells,
             )
             for each in round_.drafted
@@ -143,6 +143,12 @@ class Ledger:
         looks = self._multiple * sum(view.cells for view in views)
         seconds = self._costs.target(max(1, len(views) * self._multiple), looks)
         return (seconds + self._costs.host_seconds) / self._costs.target(1)
+
+    def _backlog_seconds(self, drafted: Drafted) -> float:
+        """What the source had to catch up with: weighed before against the rest of the session."""
+        backlog = max(0, drafted.pending - RECURRING_READS)
+        reading = self._costs.draft(drafted.name, backlog + 1, 0, drafted.cells)
+        return min(drafted.seconds, reading) if backlog else 0.0
 
     def _row_seconds(self) -> float:
         return self.pace.seconds(self._costs.target(1))
