@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from localspec.catalog.plan import Plan
@@ -59,12 +58,7 @@ class Loaded:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.profile.save()
         self._parts.close()
 
