@@ -99,11 +99,16 @@ class Client:
         """A client of the socket, by default the user's own, or of a loopback TCP port."""
         self.socket_path = None if tcp else socket_path or paths.socket_path()
         self.tcp = tcp
+        self.config_error: ConfigError | None = None
         self._token = token
 
     @classmethod
     def from_environment(cls) -> Client:
-        """The daemon meant by LOCALSPEC_HOST, else by the configuration. Raises ConfigError."""
+        """The daemon meant by LOCALSPEC_HOST, else by the configuration.
+
+        A configuration with a mistake does not hide the daemon, which goes on with its last good
+        one: so does this, and `config_error` says why. Raises ConfigError for LOCALSPEC_HOST.
+        """
         host = os.environ.get("LOCALSPEC_HOST", "")
         if host.startswith("unix://"):
             return cls(Path(host.removeprefix("unix://")))
@@ -113,8 +118,11 @@ class Client:
             return cls()
         from localspec import config  # noqa: PLC0415  the import costs more than a whole call
 
-        chosen = config.load(paths.config_file()).server.socket
-        return cls(Path(chosen).expanduser() if chosen else None)
+        settings, error = config.in_force(paths.config_file())
+        chosen = settings.server.socket
+        found = cls(Path(chosen).expanduser() if chosen else None)
+        found.config_error = error
+        return found
 
     def __str__(self) -> str:
         return str(self.socket_path) if self.socket_path else "{}:{}".format(*self.tcp or ("", 0))

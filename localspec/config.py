@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import hashlib
 import ipaddress
 import math
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -13,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from localspec import ranges
+from localspec import paths, ranges
 from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
@@ -165,15 +168,60 @@ def host_and_port(text: str) -> tuple[str, int] | None:
     return found[1], int(found[2])
 
 
-def load(path: Path) -> Config:
-    """The configuration in `path`; the defaults when there is no such file. Raises ConfigError."""
+def load(path: Path, *, keep: bool = False) -> Config:
+    """The configuration in `path`; the defaults when there is no such file.
+
+    Raises ConfigError, also for a file that others may write: it says which servers prompts go to.
+    With `keep` its text is kept as the last good one, for `in_force`.
+    """
+    text = _read(path)
+    config = Config() if text is None else parse(text, str(path))
+    if keep:
+        with contextlib.suppress(OSError):  # a full disk costs the copy, not the daemon
+            paths.write_atomically(_kept(path), (text or "").encode())
+    return config
+
+
+def in_force(path: Path) -> tuple[Config, ConfigError | None]:
+    """The configuration, or the last good one of it, which a daemon goes on with, and why."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return load(path), None
+    except ConfigError as error:
+        try:
+            return load(_kept(path)), error
+        except ConfigError:
+            return Config(), error
+
+
+def _kept(path: Path) -> Path:
+    """Where the last good text of that file is: a daemon wrote it when it took it."""
+    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+    return paths.state_dir() / "config" / f"{name}.toml"
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            _refuse_foreign(path, file.fileno())
+            return file.read()
     except FileNotFoundError:
-        return Config()
+        return None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
-    return parse(text, str(path))
+
+
+def _refuse_foreign(path: Path, handle: int) -> None:
+    who = paths.strangers(os.fstat(handle))
+    if who == "owner":
+        raise ConfigError(
+            f"{path} belongs to another user, who could send your prompts to a server of theirs.",
+            fix=f"Make it yours: cp {path} {path}.mine && mv {path}.mine {path}",
+        )
+    if who:
+        raise ConfigError(
+            f"{path} may be written by others, who could send your prompts to a server of theirs.",
+            fix=f"chmod go-w {path}",
+        )
 
 
 def parse(text: str, origin: str = "config.toml") -> Config:

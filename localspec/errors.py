@@ -35,7 +35,25 @@ A message says what happened and why; `fix` is the command or the change that he
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import ClassVar
+
+_COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the direction in which text is shown."""
+
+
+def escaped(text: str) -> str:
+    r"""`text` on one line that commands no terminal and forges no line of a log.
+
+    What files say about themselves (names, tokenizers, templates) is somebody else's text: control
+    characters and those that turn the direction of writing are shown as `\x1b`, newlines as `\n`.
+    """
+    return _visible(text).replace("\n", "\\n")
+
+
+def _visible(text: str) -> str:
+    return _COMMANDS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 class LocalSpecError(Exception):
@@ -46,6 +64,8 @@ class LocalSpecError(Exception):
         fix: The command or change that helps; may be empty.
         param: The request field or configuration key at fault, if one is.
         details: Extra JSON fields for the API's error object (n_ctx and the like).
+
+    Both texts are for terminals and logs: control characters other than newlines are escaped.
     """
 
     status: ClassVar[int] = 500
@@ -61,9 +81,8 @@ class LocalSpecError(Exception):
         param: str | None = None,
         details: dict[str, int | str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message, self.fix = _visible(message), _visible(fix)
+        super().__init__(self.message)
         self.param = param
         self.details = details or {}
 
@@ -177,6 +196,27 @@ class NoRoom(EngineError):
 
 class RollbackUnsupported(EngineError):
     code = "rollback_unsupported"
+
+
+def of_system(error: OSError, where: object = None) -> LocalSpecError:
+    """What the system refused, as a sentence: a read-only home, a full disk, a link in the way.
+
+    `where` is the path it happened at, when the error does not say.
+    """
+    place = where or error.filename or "A file"
+    said = f"{place} cannot be used: {error.strerror or error}."
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return DiskFull(f"There is no room for {place}: {error.strerror}.", fix="df -h ~")
+        case errno.EROFS:
+            fix = "Set HOME, or the directory's XDG_*_HOME, to a place that can be written."
+            return Forbidden(said, fix=fix)
+        case errno.EACCES | errno.EPERM:
+            return Forbidden(said, fix=f"ls -ld {place}")
+        case errno.ELOOP:
+            reason = f"{place} is a symbolic link, which could lead anywhere."
+            return Forbidden(reason, fix=f"rm {place}  # or put there what it leads to")
+    return LocalSpecError(said, fix=f"ls -ld {place}")
 
 
 def by_code(code: str) -> type[LocalSpecError]:

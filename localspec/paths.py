@@ -11,10 +11,14 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import stat
 import sysconfig
 import threading
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 
@@ -59,6 +63,28 @@ def shipped(name: str) -> Path:
     if checkout.is_file():
         return checkout
     return Path(sysconfig.get_path("data")) / "share" / APP / name
+
+
+def strangers(found: os.stat_result) -> Literal["", "owner", "writers"]:
+    """Who besides this user and root can change a file: its owner, others who may write, nobody.
+
+    The group that holds this user alone, which many systems make for each, is nobody else. Devices
+    such as /dev/null are nobody's to change.
+    """
+    if not stat.S_ISREG(found.st_mode):
+        return ""
+    if found.st_uid not in {os.getuid(), 0}:
+        return "owner"
+    by_group = found.st_mode & stat.S_IWGRP and not _only_ours(found.st_gid)
+    return "writers" if by_group or found.st_mode & stat.S_IWOTH else ""
+
+
+def _only_ours(gid: int) -> bool:
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and not set(group.gr_mem) - {user.pw_name}
 
 
 def make_private(directory: Path) -> Path:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import ipaddress
+import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.config import Config, host_and_port, load, parse, seconds, tcp_address
+from localspec.config import Config, host_and_port, in_force, load, parse, seconds, tcp_address
 from localspec.errors import ConfigError
 from localspec.paths import shipped
 
@@ -300,3 +303,47 @@ def test_an_address_must_be_written_out(text: str) -> None:
     """A name could resolve to anything, and a port alone would mean every interface elsewhere."""
     with pytest.raises(ConfigError, match="loopback"):
         tcp_address(text)
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    """It says which servers prompts go to; the group of this user alone is nobody else."""
+    file = tmp_path / "config.toml"
+    file.write_text("[server]\nmax_queue = 3\n")
+    for mode in (0o600, 0o644, 0o444):
+        file.chmod(mode)
+        assert load(file).server.max_queue == 3
+    file.chmod(0o666)
+    with pytest.raises(ConfigError, match="written by others") as caught:
+        load(file)
+    assert caught.value.fix == f"chmod go-w {file}"
+    file.chmod(0o664)
+    os.chown(file, -1, _group_of_others()) if os.getuid() == 0 else pytest.skip("needs root")
+    with pytest.raises(ConfigError, match="written by others"):
+        load(file)
+    os.chown(file, 12345, -1)
+    with pytest.raises(ConfigError, match="another user"):
+        load(file)
+    assert load(Path("/dev/null")) == Config()
+
+
+def _group_of_others() -> int:
+    """A group that is not named after this user."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    return next(group.gr_gid for group in grp.getgrall() if group.gr_name != user)
+
+
+def test_the_last_good_configuration_is_in_force_while_the_file_has_a_mistake(
+    tmp_path: Path,
+) -> None:
+    """What a daemon took once is what commands go on with; where none ever ran, the defaults."""
+    file = tmp_path / "config.toml"
+    file.write_text("[server]\nmax_queue = 3\n")
+    load(file, keep=True)
+    file.write_text("contxt = 256\n")
+    config, error = in_force(file)
+    assert config.server.max_queue == 3
+    assert error is not None
+    assert "contxt" in error.message
+    other = tmp_path / "other.toml"
+    other.write_text("contxt = 256\n")
+    assert in_force(other)[0] == Config()

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "toml": set(),
     "ranges": {"errors"},
     "machine": {"errors"},
-    "config": {"errors", "types", "ranges"},
+    "config": {"errors", "types", "ranges", "paths"},
     "protocol": {"errors", "types", "machine", "config"},
     "frames": {"errors", "types", "machine", "config", "protocol"},
     "control": LEAVES,

@@ -8,15 +8,33 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from localspec import paths
-from localspec.errors import LocalSpecError
+from localspec.errors import LocalSpecError, escaped, of_system
 from localspec_daemon.server import Options, Server
 
 _JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
 
 
-class _JournalFormatter(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
+    """One record is one line, whatever text of a file or a request is in it; nothing can forge one.
+
+    Lines of a traceback begin with a bar.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        """The line, with what could end it or command a terminal escaped."""
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  as above
+        """The traceback, marked as such."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  | {escaped(line)}" for line in lines)
+
+
+class _JournalFormatter(OneLineFormatter):
     """Lines for systemd's journal: its own priorities, and no time, which it knows itself."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -34,9 +52,15 @@ def main() -> int:
     try:
         asyncio.run(_serve(options))
     except LocalSpecError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - a message for the person who started us
-        return error.exit_code
+        return _complain(error)
+    except OSError as error:
+        return _complain(of_system(error))
     return 0
+
+
+def _complain(error: LocalSpecError) -> int:
+    print(error, file=sys.stderr)  # noqa: T201 - a message for the person who started us
+    return error.exit_code
 
 
 async def _serve(options: Options) -> None:
@@ -51,7 +75,7 @@ def _log_to_stderr() -> None:
     if "JOURNAL_STREAM" in os.environ:
         handler.setFormatter(_JournalFormatter("%(name)s %(message)s"))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.getLogger().addHandler(handler)
     logging.getLogger().setLevel(logging.WARNING)
 

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from localspec import paths
-from localspec.errors import AlreadyRunning, ConfigError, Forbidden
+from localspec.errors import AlreadyRunning, ConfigError, Forbidden, of_system
+from localspec_daemon.holder import holder
 
 MAX_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 PROBE_SECONDS = 2.0
@@ -84,15 +85,17 @@ def unix(path: Path) -> Iterator[Door]:
             fix="Set server.socket to a shorter path.",
             param="server.socket",
         )
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _check_directory(path.parent)
+    with _explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_directory(path.parent)
     with _lock(path.with_name(path.name + ".lock")):
         _remove_stale(path)
         door = Door(socket.AF_UNIX, socket.SOCK_STREAM)
         with door:
             mask = os.umask(0o177)
             try:
-                door.bind(str(path))
+                with _explained(path):
+                    door.bind(str(path))
             finally:
                 os.umask(mask)
             born = path.lstat()
@@ -115,8 +118,11 @@ def tcp(address: tuple[str, int]) -> Door:
         door.bind((host, port))
     except OSError as error:
         door.close()
+        who = holder(port)
         raise AlreadyRunning(
-            f"{host}:{port} cannot be used: {error.strerror}.", fix="Choose another server.tcp."
+            f"server.tcp = {host}:{port} cannot be used: {error.strerror}"
+            + (f", by {who}." if who else "."),
+            fix='Choose another server.tcp in the configuration, such as "127.0.0.1:0".',
         ) from error
     return door
 
@@ -124,22 +130,43 @@ def tcp(address: tuple[str, int]) -> Door:
 def token(path: Path) -> bytes:
     """The SHA-256 of the secret that TCP callers must know; made at the first start.
 
-    Only its hash stays in memory. Raises Forbidden when others could have read the file.
+    Only its hash stays in memory. It appears whole or not at all, so that a full disk at the first
+    start leaves nothing that a later one would trip over; an empty one of ours is made anew.
+    Raises Forbidden when others could have read the file, or when it is a link.
     """
-    paths.make_private(path.parent)
+    with _explained(path):
+        paths.make_private(path.parent)
+        secret = _read_token(path)
+        if not secret:
+            paths.write_atomically(path, secrets.token_urlsafe(32).encode() + b"\n")
+            secret = _read_token(path)
+    return hashlib.sha256(secret).digest()
+
+
+def _read_token(path: Path) -> bytes:
+    """The secret; b"" if there is none yet. Raises Forbidden, OSError."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_urlsafe(32).encode() + b"\n")
-    except FileExistsError:
-        pass  # an earlier start made it
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return b""
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(file.fileno())
-        secret = file.read().strip()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077 or not secret:
-        raise Forbidden(f"{path} is not private or empty.", fix=f"Delete it: rm {path}")
-    return hashlib.sha256(secret).digest()
+        if (
+            not stat.S_ISREG(status.st_mode)
+            or status.st_uid != os.getuid()
+            or status.st_mode & 0o077
+        ):
+            raise Forbidden(f"{path} is not a private file.", fix=f"Delete it: rm {path}")
+        return file.read().strip()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What the system refuses about `path`, as a sentence of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise of_system(error, path) from error
 
 
 def _check_directory(directory: Path) -> None:
@@ -154,7 +181,8 @@ def _check_directory(directory: Path) -> None:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with _explained(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

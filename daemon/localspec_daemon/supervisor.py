@@ -62,7 +62,7 @@ class Supervisor:
         """Read the configuration. Raises ConfigError: a daemon does not start on a bad one."""
         self.config_path = config_path
         self.socket = self.tcp = ""
-        self.config = settings.load(config_path)
+        self.config = settings.load(config_path, keep=True)
         self.config_error: str | None = None
         self.started_with = self.config
         self.draining = False
@@ -237,7 +237,7 @@ class Supervisor:
 
     async def _reconfigure(self) -> None:
         try:
-            config = await asyncio.to_thread(settings.load, self.config_path)
+            config = await asyncio.to_thread(settings.load, self.config_path, keep=True)
         except ConfigError as error:
             self.config_error = str(error)
             _log.error("config_kept reason=%s", error)

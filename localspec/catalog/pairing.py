@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from localspec.catalog.header import Header
 from localspec.catalog.reader import Array
-from localspec.errors import BadPair
+from localspec.errors import BadPair, escaped
 
 _UNUSED = 5  # llama.cpp's token type for a text that no tokenizer produces
 _PADDING = re.compile(rb"(\[PAD-?\d+\]|<\|?(pad|unused|dummy|reserved)[^<>]*\|?>|)")
@@ -58,7 +58,7 @@ def check(target: Header, draft: Header) -> Pairing:
 def _tokenizer(target: Header, draft: Header) -> str:
     if target.tokenizer == draft.tokenizer:
         return ""
-    return f'The tokenizers differ: "{target.tokenizer}" and "{draft.tokenizer}".'
+    return f'The tokenizers differ: "{escaped(target.tokenizer)}" and "{escaped(draft.tokenizer)}".'
 
 
 def _texts(target: Header, draft: Header, shared: int) -> str:

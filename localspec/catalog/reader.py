@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from localspec.catalog.ggml_types import BY_ID, GgmlType
-from localspec.errors import BadGGUF
+from localspec.errors import BadGGUF, escaped
 
 MAX_HEADER_BYTES = 256 * 1024 * 1024
 MAX_KEYS = 65_536
@@ -95,7 +95,7 @@ class Incomplete(Exception):
 
 def refuse(reason: str, fix: str = "") -> NoReturn:
     """Raise BadGGUF: the file cannot be used, `reason` is a full sentence."""
-    raise BadGGUF(reason, fix=fix)
+    raise BadGGUF(escaped(reason), fix=fix)
 
 
 def parse(data: bytes, file_bytes: int) -> Parsed:

@@ -12,9 +12,9 @@ from typing import BinaryIO
 import click
 
 from localspec import paths
-from localspec.cli import launch
+from localspec.cli import chosen, launch
 from localspec.client import Client
-from localspec.errors import ConfigError, LocalSpecError, NotRunning
+from localspec.errors import LocalSpecError, NotRunning
 
 FOLLOW_SECONDS = 0.2
 ON_MACOS = sys.platform == "darwin"
@@ -29,7 +29,7 @@ def serve() -> None:
 
     Example: localspec serve
     """
-    command = launch.command(Client.from_environment())
+    command = launch.command(chosen.client())
     os.execv(command[0], command)  # noqa: S606  our own interpreter, no shell
 
 
@@ -41,7 +41,7 @@ def start() -> None:
 
     Example: localspec start
     """
-    _start(Client.from_environment())
+    _start(chosen.client())
 
 
 @click.command()
@@ -52,16 +52,21 @@ def stop() -> None:
 
     Example: localspec stop
     """
-    _stop(Client.from_environment())
+    _stop(chosen.client())
 
 
 @click.command()
 def restart() -> None:
     """Stop the daemon and start it again.
 
+    A configuration with a mistake is refused before anything is stopped.
+
     Example: localspec restart
     """
-    client = Client.from_environment()
+    from localspec import config  # noqa: PLC0415  the import costs more than most commands
+
+    config.load(paths.config_file())
+    client = chosen.client()
     _stop(client)
     _start(client)
 
@@ -82,10 +87,8 @@ def _stop(client: Client) -> None:
 def _drain_seconds() -> float:
     from localspec import config  # noqa: PLC0415  the import costs more than most commands
 
-    try:
-        return config.load(paths.config_file()).server.drain_seconds
-    except ConfigError:  # a daemon must be stoppable whatever its file has become
-        return config.Config().server.drain_seconds
+    settings, _ = config.in_force(paths.config_file())
+    return settings.server.drain_seconds
 
 
 @click.command()
@@ -133,7 +136,7 @@ def reload() -> None:
     """
     from localspec import config  # noqa: PLC0415  the import costs more than most commands
 
-    pid = launch.local_pid(Client.from_environment())
+    pid = launch.local_pid(chosen.client())
     config.load(paths.config_file())
     with launch.Watch(pid) as watch:
         watch.signal(signal.SIGHUP)
@@ -146,4 +149,4 @@ def socket() -> None:
 
     Example: curl --unix-socket "$(localspec socket)" http://localhost/v1/models
     """
-    click.echo(Client.from_environment())
+    click.echo(chosen.client())

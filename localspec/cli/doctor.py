@@ -18,10 +18,9 @@ from localspec.catalog.devices import Machine
 from localspec.catalog.header import Header
 from localspec.cli import findings
 from localspec.cli.findings import Finding, failed, fine, wrong
-from localspec.cli.render import printable
 from localspec.client import Client
 from localspec.config import Config
-from localspec.errors import EngineError, LocalSpecError
+from localspec.errors import EngineError, LocalSpecError, escaped
 
 if TYPE_CHECKING:
     from localspec.bench.proof import Build
@@ -54,12 +53,12 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
 
 
 def _show(finding: Finding) -> None:
-    said = printable(finding.said)
+    said = escaped(finding.said)
     if finding.verdict == "ok":
         click.echo(f"ok     {finding.what:12} {said}")
     else:
         click.echo(click.style(f"WRONG  {finding.what:12} {said}", fg="red"))
-        click.echo(printable(f"{'':19} {finding.fix}"))
+        click.echo(escaped(f"{'':19} {finding.fix}"))
 
 
 def _examine() -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from localspec import paths
+from localspec.cli import chosen
 from localspec.client import Client
 from localspec.errors import DaemonError, LocalSpecError, NotRunning, RequestError
 
@@ -38,7 +39,7 @@ def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
 
     `tell` hears of a start, because that takes a moment.
     """
-    client = Client.from_environment()
+    client = chosen.client()
     try:
         client.status()
     except NotRunning:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from localspec.errors import LocalSpecError
+from localspec.errors import LocalSpecError, of_system
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("localspec.cli.chat:chat", "Talk to the model; starts the daemon when needed."),
@@ -98,11 +98,14 @@ class Edge(click.Group):
         """Run the command; this is the one place that turns errors into exit codes."""
         try:
             return super().invoke(ctx)
-        except LocalSpecError as error:
+        except BrokenPipeError:
+            raise  # whoever read our output has left; click knows what to do
+        except (LocalSpecError, OSError) as error:
             if os.environ.get("LOCALSPEC_DEBUG"):
                 raise
-            complain(error)
-            ctx.exit(error.exit_code)
+            known = of_system(error) if isinstance(error, OSError) else error
+            complain(known)
+            ctx.exit(known.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
@@ -110,11 +113,10 @@ class Edge(click.Group):
 
 def complain(error: LocalSpecError) -> None:
     """Say on stderr what happened, why, and what helps."""
-    from localspec.cli.render import printable  # noqa: PLC0415  only needed when things go wrong
+    from localspec.cli.render import sentences  # noqa: PLC0415  only needed when things go wrong
 
-    click.echo(f"error: {printable(error.message)}", err=True)
-    if error.fix:
-        click.echo(f"  {printable(error.fix)}", err=True)
+    for line in sentences(error):
+        click.echo(line, err=True)
 
 
 def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001  click's signature

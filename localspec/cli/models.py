@@ -8,15 +8,15 @@ from typing import Any
 import click
 import msgspec
 
-from localspec import config as configuration
-from localspec import paths
 from localspec.catalog import describe, entries, header, pairing, prepare, shelf
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
+from localspec.cli import chosen
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
+from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 
@@ -39,7 +39,7 @@ def list_models(*, as_json: bool) -> None:
 
     Example: localspec models list
     """
-    registry = Registry(_directory())
+    registry = Registry(chosen.models_directory())
     rows, skipped = registry.models(), registry.skipped()
     if as_json:
         _emit({"models": [_row(model) for model in rows], "skipped": skipped})
@@ -50,9 +50,9 @@ def list_models(*, as_json: bool) -> None:
         size = show_bytes(model.size_bytes) if model.installed else "-"
         state = ("linked" if model.linked else "here") if model.installed else "catalog"
         draft = model.draft or ("(is a draft)" if model.role == "draft" else "-")
-        click.echo(printable(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}"))
+        click.echo(escaped(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}"))
     for file in skipped:
-        click.echo(printable(f"skipped {file.file}: {file.reason}"), err=True)
+        click.echo(escaped(f"skipped {file.file}: {file.reason}"), err=True)
 
 
 @models.command()
@@ -65,7 +65,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
 
     Example: localspec models show qwen2.5-coder-1.5b-instruct --context 16384
     """
-    configured = configuration.load(paths.config_file())
+    configured = chosen.settings()
     settings = configured.engine
     path, draft_path = _files(model)
     context = context or settings.context or header.read(path).context_length
@@ -82,7 +82,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
     lines = _lines(said, draft)
     lines.append(("memory together", together(path, draft_path, configured)))
     for label, value in lines:
-        click.echo(printable(f"{label:16}{value}"))
+        click.echo(escaped(f"{label:16}{value}"))
 
 
 @models.command()
@@ -97,8 +97,8 @@ def pull(model: str | None, *, keep_source: bool, as_json: bool) -> None:
 
     Example: localspec models pull
     """
-    settings = configuration.load(paths.config_file())
-    directory = _directory()
+    settings = chosen.settings()
+    directory = chosen.models_directory()
     name = Registry(directory).find(model or settings.models.default).name
     entry = entries.load().get(name)
     with shown(as_json=as_json) as report:
@@ -127,7 +127,9 @@ def import_file(
     Example: localspec models import ~/Downloads/My-Model.Q4_K_M.gguf --name my-model
     """
     with shown(as_json=as_json) as report:
-        model = shelf.add(file, _directory(), report, name=name, draft=draft, link=link)
+        model = shelf.add(
+            file, chosen.models_directory(), report, name=name, draft=draft, link=link
+        )
     if as_json:
         _emit({"stage": "ready", **_row(model)})
     else:
@@ -142,7 +144,7 @@ def rm(model: str, *, as_json: bool) -> None:
 
     Example: localspec models rm smollm2-135m-instruct
     """
-    directory = _directory()
+    directory = chosen.models_directory()
     name = Registry(directory).find(model).name
     freed = shelf.remove(name, directory)
     if as_json:
@@ -180,18 +182,15 @@ def quantize(model: str, kind: str, *, as_json: bool) -> None:
 
     Example: localspec models quantize qwen2.5-coder-1.5b-instruct
     """
-    threads = configuration.load(paths.config_file()).engine.target.threads
+    threads = chosen.settings().engine.target.threads
     with shown(as_json=as_json) as report:
-        result = prepare.quantize_model(model, _directory(), report, kind=kind, threads=threads)
+        result = prepare.quantize_model(
+            model, chosen.models_directory(), report, kind=kind, threads=threads
+        )
     if as_json:
         _emit({"stage": "ready", "model": result.path.stem, **msgspec.to_builtins(result)})
     else:
         click.echo(f"{result.path.stem}: {result}")
-
-
-def _directory() -> Path:
-    chosen = configuration.load(paths.config_file()).models.directory
-    return Path(chosen).expanduser() if chosen else paths.models_dir()
 
 
 def _files(model: str) -> tuple[Path, Path | None]:
@@ -199,7 +198,7 @@ def _files(model: str) -> tuple[Path, Path | None]:
     path = Path(model).expanduser()
     if ("/" in model or model.lower().endswith(".gguf")) and path.exists():
         return path, None
-    found = Registry(_directory()).resolve(model)
+    found = Registry(chosen.models_directory()).resolve(model)
     return found.target_path, found.draft_path
 
 

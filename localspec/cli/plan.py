@@ -8,7 +8,6 @@ from typing import Any
 import click
 import msgspec
 
-from localspec import config as configuration
 from localspec import paths
 from localspec.bench import native, tables
 from localspec.catalog import devices, entries, header, placement
@@ -17,9 +16,9 @@ from localspec.catalog.entries import Sizes
 from localspec.catalog.memory import Outline, outline, repacked_types, show_bytes
 from localspec.catalog.plan import Plan, Wish
 from localspec.catalog.registry import Registry
-from localspec.cli.render import printable
+from localspec.cli import chosen as configured
 from localspec.config import Config
-from localspec.errors import ConfigError, UnknownModel
+from localspec.errors import ConfigError, UnknownModel, escaped
 
 _ANY_BUILD = "AVX2 = 1 | REPACK = 1"
 """What a machine that is only described is taken to have."""
@@ -50,7 +49,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if machine and memory:
         raise ConfigError("--machine and --memory exclude each other.", fix="Give one of them.")
-    settings = configuration.load(paths.config_file())
+    settings = configured.settings()
     changes = {"context": context, "slots": slots}
     chosen = {name: value for name, value in changes.items() if value is not None}
     settings = msgspec.structs.replace(
@@ -64,7 +63,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
         click.echo(msgspec.json.encode(report).decode())
     else:
         for line in table(best, there.devices):
-            click.echo(printable(line))
+            click.echo(escaped(line))
 
 
 def _machine(described: str | None, memory: str | None) -> Machine:

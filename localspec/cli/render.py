@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TextIO
 import click
 
 from localspec.client import End, Piece
+from localspec.errors import LocalSpecError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -30,6 +31,12 @@ _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) n
 def printable(text: str) -> str:
     """`text` without control characters: a model must not be able to command the terminal."""
     return text.translate(_CONTROL)
+
+
+def sentences(error: LocalSpecError) -> list[str]:
+    """The lines of an error; all but the first are set in, so that a message forges none."""
+    first, *others = f"error: {error.message}".split("\n")
+    return [first, *(f"  {line.strip()}" for line in [*others, *error.fix.split("\n")] if line)]
 
 
 class Sink(Protocol):

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from localspec.cli.render import printable
-from localspec.client import Client, Json
-from localspec.errors import NotRunning
+from localspec.cli import chosen
+from localspec.client import Json
+from localspec.errors import NotRunning, escaped
 
 LABEL_WIDTH = len("speculation")
 
@@ -25,7 +25,7 @@ def status(*, as_json: bool) -> None:
 
     Example: localspec status --json | jq .models
     """
-    client = Client.from_environment()
+    client = chosen.client()
     try:
         report = client.status()
     except NotRunning:
@@ -45,15 +45,13 @@ def show(report: Json) -> None:
     console = Console(markup=False, highlight=False)
     console.print(_head(report), soft_wrap=True)
     for name, value in _daemon_rows(report):
-        console.print(
-            printable(f"{name}: {value}"), style="red" if name == "config error" else None
-        )
+        console.print(escaped(f"{name}: {value}"), style="red" if name == "config error" else None)
     for model in report.get("models", []):
-        console.print(printable(f"\n{model['name']}{_title(model)}"), style="bold")
+        console.print(f"\n{escaped(model['name'] + _title(model))}", style="bold")
         for name, value in _model_rows(model):
-            console.print(printable(f"  {name:<{LABEL_WIDTH}}  {value}"), soft_wrap=True)
+            console.print(escaped(f"  {name:<{LABEL_WIDTH}}  {value}"), soft_wrap=True)
     for name, value in _upstream_rows(report):
-        console.print(printable(f"\n{name}: {value}"), soft_wrap=True)
+        console.print(f"\n{escaped(f'{name}: {value}')}", soft_wrap=True)
 
 
 def _head(report: Json) -> str:

@@ -10,7 +10,8 @@ import msgspec
 
 from localspec.bench import advice, readiness, report
 from localspec.catalog import header
-from localspec.cli import measuring, render
+from localspec.cli import measuring
+from localspec.errors import escaped
 
 
 @click.command()
@@ -35,7 +36,7 @@ def tune(*, model: str | None, as_json: bool, no_spawn: bool) -> None:
 
 
 def _tell_learned(learned: advice.Learned) -> None:
-    click.echo(render.printable(learned.model))
+    click.echo(escaped(learned.model))
     rows = [
         [
             str(stair.rows),
@@ -65,7 +66,7 @@ def _tell_learned(learned: advice.Learned) -> None:
     if learned.tokens_per_second:
         click.echo(f"speed lately: {learned.tokens_per_second:.1f} tok/s")
     for sentence in learned.advice:
-        click.echo(render.printable(f"* {sentence}"))
+        click.echo(escaped(f"* {sentence}"))
     if not learned.advice:
         click.echo("Nothing to change.")
 

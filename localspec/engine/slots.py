@@ -1,4 +1,4 @@
-"""Prefix reuse: which free slot already holds the longest part of a prompt. Pure."""
+"""Prefix reuse: which free slot a prompt goes to, and how much it reads there. Pure."""
 
 from __future__ import annotations
 
@@ -31,16 +31,22 @@ def choose(slots: Sequence[Slot], client: str, prompt: Sequence[Token]) -> tuple
 
     The last token of the prompt is always decoded again, because its logits are needed. Only the
     client's own tokens are reused: a hit shows in the time to the first token, and one client must
-    not learn another's prompts by it. Without a hit the least recently used slot is taken.
+    not learn another's prompts by it.
+
+    A slot is taken for what it shares when that is most of what it would lose. Otherwise another
+    text that only begins alike, such as one with the same system prompt, would cost a conversation
+    all that was read of it: then an empty slot is taken, or the one unused for longest.
     """
     best: tuple[int, int] | None = None
-    rank = (-1, 0)
+    rank = (-1, False, 0)
     for index, slot in enumerate(slots):
         if slot.busy:
             continue
         shared = common_prefix(slot.tokens, prompt[:-1]) if slot.client == client else 0
-        if (shared, -slot.used) > rank or best is None:
-            best, rank = (index, shared), (shared, -slot.used)
+        lost = len(slot.tokens) - shared
+        worth = shared if 2 * shared > lost else 0
+        if (worth, not slot.tokens, -slot.used) > rank or best is None:
+            best, rank = (index, shared), (worth, not slot.tokens, -slot.used)
     return best
 
 

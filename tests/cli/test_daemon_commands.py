@@ -217,3 +217,45 @@ def test_no_log_names_the_other_place_to_look() -> None:
     result = localspec("logs")
     assert result.exit_code == 1
     assert SERVICE_LOG in result.stderr
+
+
+def test_a_typo_in_the_configuration_does_not_disable_the_commands(
+    home: Path,
+) -> None:
+    """They warn in a line and find the daemon where the last good file put it; restart refuses."""
+    file = home / "config" / "localspec" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[server]\nsocket = "{home}/s/ls.sock"\ndrain_seconds = 1.0\n')
+    moved = Client.from_environment()
+    try:
+        assert localspec("start").exit_code == 0
+        file.write_text("contxt = 256\n")
+        for command in (["status"], ["socket"], ["models", "list"], ["start"]):
+            done = localspec(*command)
+            assert done.exit_code == 0, done.stderr
+            assert done.stderr.count("unknown key contxt") == 1
+            assert "\n" not in done.stderr.strip()
+        assert localspec("socket").stdout == f"{home}/s/ls.sock\n"
+        assert localspec("restart").exit_code == 78
+        assert moved.status()["pid"]
+        assert localspec("stop").stdout.startswith("stopped")
+    finally:
+        launch.stop(moved, drain_seconds=1.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+@pytest.mark.parametrize(
+    ("place", "command"),
+    [("STATE", ("start",)), ("STATE", ("chat", "hi")), ("CONFIG", ("service", "install"))],
+)
+def test_a_home_that_cannot_be_written_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, place: str, command: tuple[str, ...]
+) -> None:
+    """No traceback, and the place is named."""
+    monkeypatch.setenv(f"XDG_{place}_HOME", "/proc/home")  # which root cannot write either
+    done = localspec(*command)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
+    first, *_ = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert "/proc/home" in first

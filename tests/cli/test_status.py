@@ -105,7 +105,7 @@ def test_no_models_names_the_directory(peer: Peer) -> None:
 def test_names_cannot_command_the_terminal(peer: Peer) -> None:
     """File names are whatever somebody called a file; brackets are no markup either."""
     text = shown(peer, models=[{"name": "[red]\x1b[2Jx", "state": "unloaded"}])
-    assert "[red][2Jx" in text
+    assert r"[red]\x1b[2Jx" in text
 
 
 def test_json_is_what_the_daemon_sent(peer: Peer) -> None:

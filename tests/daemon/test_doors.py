@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import socket
 import stat
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from scarcity import full_disk
 
-from localspec.errors import AlreadyRunning, ConfigError, Forbidden
+from localspec.errors import AlreadyRunning, ConfigError, DiskFull, Forbidden, LocalSpecError
 from localspec_daemon import listen
+from localspec_daemon.__main__ import OneLineFormatter
 
 
 def test_the_socket_is_private_before_it_listens_whatever_the_umask(tmp_path: Path) -> None:
@@ -155,13 +160,67 @@ def test_the_token_is_made_once_private_and_not_kept(tmp_path: Path) -> None:
     assert len(path.read_text().strip()) >= 43
     assert path.read_bytes().strip() != first
     path.chmod(0o644)
-    with pytest.raises(Forbidden, match="not private"):
+    with pytest.raises(Forbidden, match="not a private file"):
         listen.token(path)
 
 
+def test_a_full_disk_at_the_first_start_leaves_no_token_that_refuses_the_next(
+    tmp_path: Path,
+) -> None:
+    """A sentence then, and a token once there is room; so does one that an older version left."""
+    path = tmp_path / "state" / "token"
+    with full_disk(), pytest.raises(DiskFull, match="no room"):
+        listen.token(path)
+    assert not list(path.parent.iterdir())
+    path.touch(mode=0o600)
+    assert listen.token(path) == hashlib.sha256(path.read_bytes().strip()).digest()
+    assert len(path.read_text()) > 40
+
+
+def test_a_link_at_lock_or_token_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """Whoever can put a link there would have us open, or fill, another file."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "precious").write_text("mine")
+    for name in ("token", "s.lock"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(Forbidden, match="token is a symbolic link"):
+        listen.token(tmp_path / "token")
+    with pytest.raises(Forbidden, match="lock is a symbolic link"), listen.unix(tmp_path / "s"):
+        pass
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    """From whatever place: the directory, the lock, the token."""
+    (tmp_path / "home").write_text("a file, where a directory should be")
+    with (
+        pytest.raises(LocalSpecError, match="cannot be used"),
+        listen.unix(tmp_path / "home/run/s"),
+    ):
+        pass
+    with pytest.raises(LocalSpecError, match="cannot be used"):
+        listen.token(tmp_path / "home" / "token")
+
+
+def test_a_record_is_one_line_whatever_is_in_it() -> None:
+    """A model's name or tokenizer cannot forge a line of the log, nor command who reads it."""
+    said = logging.LogRecord(
+        "a", logging.INFO, "", 0, "pre = %s", ("x\n2026 ERROR forged\x1b[2J",), None
+    )
+    line = OneLineFormatter("%(levelname)s %(message)s").format(said)
+    assert line == "INFO pre = x\\n2026 ERROR forged\\x1b[2J"
+    try:
+        int("one\n2026 ERROR forged")
+    except ValueError:
+        said.exc_info = sys.exc_info()
+    first, *trace = OneLineFormatter("%(message)s").format(said).split("\n")
+    assert first.startswith("pre = ")
+    assert all(line.startswith("  | ") for line in trace)
+
+
 def test_a_taken_port_says_so() -> None:
-    """The second daemon on a port does not start."""
+    """The second daemon on a port does not start, and names who holds it."""
     with listen.tcp(("127.0.0.1", 0)) as door:
         door.listen()
-        with pytest.raises(AlreadyRunning, match="cannot be used"):
+        with pytest.raises(AlreadyRunning, match=rf"cannot be used: .*{os.getpid()}"):
             listen.tcp(door.getsockname())

@@ -41,7 +41,33 @@ def test_the_best_free_slot_is_chosen(slots: list[Slot], prompt: list[int]) -> N
     assert shared < len(prompt)
     assert shared == 0 or slots[index].client == "a"
     assert slots[index].tokens[:shared] == prompt[:shared]
-    best = max(
-        (common_prefix(slot.tokens, prompt[:-1]) for slot in free if slot.client == "a"), default=0
-    )
-    assert shared == best
+    taken = slots[index]
+    if 2 * shared > len(taken.tokens) - shared:
+        return
+    worthy = [slot for slot in free if slot.client == "a" and worth(slot, prompt)]
+    assert not worthy
+    assert not taken.tokens or all(slot.tokens for slot in free)
+    assert taken.used == min(slot.used for slot in free if bool(slot.tokens) == bool(taken.tokens))
+
+
+def worth(slot: Slot, prompt: list[int]) -> bool:
+    """Whether what the slot shares with the prompt is most of what it would lose."""
+    shared = common_prefix(slot.tokens, prompt[:-1])
+    return 2 * shared > len(slot.tokens) - shared
+
+
+def test_a_stranger_with_the_same_system_prompt_does_not_cost_a_conversation_its_text() -> None:
+    """24 shared tokens of 260 are no reason to lose the others, whether slots are empty or not."""
+    system = list(range(24))
+    talk = system + [1] * 236
+    slots = [Slot("me", talk, used=9), Slot("me", [7] * 50, used=5), Slot()]
+    assert choose(slots, "me", [*system, 2, 2]) == (2, 0)
+    slots[2] = Slot("me", [8] * 50, used=6)
+    assert choose(slots, "me", [*system, 2, 2]) == (1, 0)
+    assert choose(slots, "me", [*talk, 3]) == (0, 260)
+
+
+def test_a_question_asked_anew_goes_back_to_its_conversation() -> None:
+    """What is given up, an answer that was taken back, is less than what is read already."""
+    slots = [Slot("me", [1] * 90 + [2] * 60, used=9), Slot()]
+    assert choose(slots, "me", [*[1] * 90, 3]) == (0, 90)

@@ -1,0 +1,54 @@
+"""The settings and the daemon that a command means, also while config.toml has a mistake.
+
+A command that only needs the socket or the models directory goes on with the last good
+configuration, as the daemon does, and says so in a line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localspec import paths
+from localspec.client import Client
+from localspec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from localspec.config import Config
+
+_TOLD = "localspec.cli.chosen"
+
+
+def client() -> Client:
+    """The daemon meant by LOCALSPEC_HOST, else by the configuration. Raises ConfigError."""
+    found = Client.from_environment()
+    _tell(found.config_error)
+    return found
+
+
+def settings() -> Config:
+    """The configuration in force."""
+    from localspec import config  # noqa: PLC0415  the import costs more than most commands
+
+    found, error = config.in_force(paths.config_file())
+    _tell(error)
+    return found
+
+
+def models_directory() -> Path:
+    """Where models are."""
+    chosen = settings().models.directory
+    return Path(chosen).expanduser() if chosen else paths.models_dir()
+
+
+def _tell(error: ConfigError | None) -> None:
+    """One line for one command, however often it asks."""
+    context = click.get_current_context(silent=True)
+    if error is None or context is None or context.meta.get(_TOLD):
+        return
+    context.meta[_TOLD] = True
+    click.echo(
+        f"warning: {error.message} {error.fix} The last good configuration is in force.", err=True
+    )
