@@ -285,7 +285,7 @@ def _failure(error: LocalSpecError, status_: int | None = None) -> web.Response:
 
 def _refusal(error: web.HTTPException) -> RequestError:
     """What aiohttp itself refused: no such path, no such method."""
-    return RequestError(f"{error.reason}.", fix="The paths are in the documentation of the API.")
+    return RequestError(f"{error.reason}.", fix="docs/api.md has every path.")
 
 
 def _bug() -> LocalSpecError:

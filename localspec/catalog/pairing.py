@@ -17,6 +17,8 @@ from localspec.errors import BadPair, escaped
 
 _UNUSED = 5  # llama.cpp's token type for a text that no tokenizer produces
 _PADDING = re.compile(rb"(\[PAD-?\d+\]|<\|?(pad|unused|dummy|reserved)[^<>]*\|?>|)")
+_USEFUL_SHARE = 0.7
+"""A token costs about the bytes that are read for it, and not every drafted one is accepted."""
 # What llama.cpp assumes where a file does not say.
 _DEFAULT_BOS = {"llama": 1, "gpt2": 11, "bert": 101}
 _DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1}
@@ -53,6 +55,17 @@ def check(target: Header, draft: Header) -> Pairing:
         or _special(target, draft, "eos", _DEFAULT_EOS)
     )
     return Pairing(not difference, difference, shared)
+
+
+def doubt(target: Header, draft: Header) -> str:
+    """Why a pair that can speculate will hardly gain by it; "" where it may."""
+    if draft.weight_bytes <= _USEFUL_SHARE * target.weight_bytes:
+        return ""
+    share = draft.weight_bytes / target.weight_bytes
+    return (
+        f"the draft has {share:.2f} of the target's bytes, and a draft is worth its time below "
+        f"about {_USEFUL_SHARE:g}; the daemon will seldom use it."
+    )
 
 
 def _tokenizer(target: Header, draft: Header) -> str:

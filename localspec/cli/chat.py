@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from localspec.cli import footer, launch, render
+from localspec.cli import footer, launch, names, render
 from localspec.cli.answer import Answer, play
 from localspec.cli.transcript import MODES, Conversation
 from localspec.client import Client
@@ -27,7 +27,12 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 
 @click.command(short_help="Talk to the model; starts the daemon when needed.")
 @click.argument("prompt", required=False)
-@click.option("-m", "--model", help="Which model answers; by default models.default.")
+@click.option(
+    "-m",
+    "--model",
+    shell_complete=names.of_models,
+    help="Which model answers; by default models.default.",
+)
 @click.option("-s", "--system", default="", help="System prompt.")
 @click.option(
     "-f",

@@ -17,7 +17,7 @@ from typing import Any, Self
 from localspec import paths
 from localspec.cli import chosen
 from localspec.client import Client
-from localspec.errors import DaemonError, LocalSpecError, NotRunning, RequestError
+from localspec.errors import ConfigError, DaemonError, LocalSpecError, NotRunning, RequestError
 
 START_SECONDS = 30.0
 POLL_SECONDS = 0.02
@@ -207,5 +207,5 @@ def _died(exit_code: int, log: Path, start_bytes: int) -> DaemonError:
     said = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
     return DaemonError(
         f"The daemon ended with exit code {exit_code} while starting:\n{said}",
-        fix="localspec config check",
+        fix="localspec config check" if exit_code == ConfigError.exit_code else "localspec doctor",
     )

@@ -13,6 +13,7 @@ import click
 from localspec.bench import measure, report, suite
 from localspec.bench.suite import Prompt
 from localspec.cli import launch, render
+from localspec.cli.names import of_models
 from localspec.client import Client
 
 PIPED_COLUMNS = 160
@@ -49,7 +50,7 @@ WHICH_PROMPTS = options(
         "--tokens", type=click.IntRange(2), default=128, show_default=True, help="Per answer."
     ),
 )
-MODEL = click.option("-m", "--model", help="By default models.default.")
+MODEL = click.option("-m", "--model", shell_complete=of_models, help="By default models.default.")
 SEED = click.option("--seed", type=int, default=0, show_default=True, help="Fixes every draw.")
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 NO_SPAWN = click.option(

@@ -8,11 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from localspec.catalog import describe, entries, header, pairing, prepare, shelf
+from localspec.catalog import describe, entries, header, pairing, prepare, shelf, soundness
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen
+from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
@@ -41,8 +42,10 @@ def list_models(*, as_json: bool) -> None:
     """
     registry = Registry(chosen.models_directory())
     rows, skipped = registry.models(), registry.skipped()
+    broken = soundness.broken([model.path for model in rows if model.path])
     if as_json:
-        _emit({"models": [_row(model) for model in rows], "skipped": skipped})
+        found = [_row(model) | {"broken": _why(model, broken) or None} for model in rows]
+        _emit({"models": found, "skipped": skipped})
         return
     width = max(len(model.name) for model in rows)
     click.echo(f"{'NAME':{width}}  {'SIZE':>9}  {'STATE':9}  DRAFT")
@@ -50,13 +53,15 @@ def list_models(*, as_json: bool) -> None:
         size = show_bytes(model.size_bytes) if model.installed else "-"
         state = ("linked" if model.linked else "here") if model.installed else "catalog"
         draft = model.draft or ("(is a draft)" if model.role == "draft" else "-")
+        if reason := _why(model, broken):
+            state, draft = "broken:", reason
         click.echo(escaped(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}"))
     for file in skipped:
         click.echo(escaped(f"skipped {file.file}: {file.reason}"), err=True)
 
 
 @models.command()
-@click.argument("model")
+@click.argument("model", shell_complete=of_models)
 @click.option("--context", type=click.IntRange(1, 1 << 22), help="Tokens to plan memory for.")
 @click.option("--template", is_flag=True, help="Print the chat template and nothing else.")
 @_JSON
@@ -86,7 +91,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
 
 
 @models.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=of_models)
 @click.option("--keep-source", is_flag=True, help="Keep the file that a draft is made from.")
 @_JSON
 def pull(model: str | None, *, keep_source: bool, as_json: bool) -> None:
@@ -137,7 +142,7 @@ def import_file(
 
 
 @models.command()
-@click.argument("model")
+@click.argument("model", shell_complete=of_models)
 @_JSON
 def rm(model: str, *, as_json: bool) -> None:
     """Remove MODEL from this machine and say how much of the disk came back.
@@ -154,8 +159,8 @@ def rm(model: str, *, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("target")
-@click.argument("draft")
+@click.argument("target", shell_complete=of_models)
+@click.argument("draft", shell_complete=of_models)
 @_JSON
 @click.pass_context
 def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> None:
@@ -163,10 +168,13 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
 
     Example: localspec models check qwen2.5-coder-1.5b-instruct qwen2.5-coder-0.5b-instruct
     """
-    verdict = pairing.check(header.read(_files(target)[0]), header.read(_files(draft)[0]))
+    ours, theirs = header.read(_files(target)[0]), header.read(_files(draft)[0])
+    verdict = pairing.check(ours, theirs)
     if not as_json:
         verdict.demand()
         click.echo(f"ok: they share {verdict.shared_tokens} tokens and can speculate together")
+        if doubt := pairing.doubt(ours, theirs):
+            click.echo(f"warning: {doubt}", err=True)
         return
     _emit(verdict)
     if not verdict.can_speculate:
@@ -174,7 +182,7 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
 
 
 @models.command()
-@click.argument("model")
+@click.argument("model", shell_complete=of_models)
 @click.option("--kind", type=click.Choice(list(KINDS)), default="q4_0", show_default=True)
 @_JSON
 def quantize(model: str, kind: str, *, as_json: bool) -> None:
@@ -200,6 +208,11 @@ def _files(model: str) -> tuple[Path, Path | None]:
         return path, None
     found = Registry(chosen.models_directory()).resolve(model)
     return found.target_path, found.draft_path
+
+
+def _why(model: Model, broken: dict[Path, str]) -> str:
+    """Why its file cannot be used; "" where it can, or is not here."""
+    return broken.get(model.path, "") if model.path else ""
 
 
 def _row(model: Model) -> dict[str, Any]:

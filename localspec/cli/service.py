@@ -14,6 +14,8 @@ from pathlib import Path
 import click
 
 from localspec import paths
+from localspec.cli import chosen as configured
+from localspec.cli import launch
 from localspec.errors import LocalSpecError
 
 PLACEHOLDER = "@PYTHON@"
@@ -84,6 +86,7 @@ def install(*, only_print: bool) -> None:
         return
     paths.write_atomically(chosen.target, text.encode(), mode=0o644)
     click.echo(f"written: {chosen.target}")
+    _make_way()
     for command in chosen.install:
         _run(command)
 
@@ -113,6 +116,16 @@ def status() -> None:
     Example: localspec service status
     """
     _run(host().status)
+
+
+def _make_way() -> None:
+    """End a daemon that was started by hand: it owns the socket that the service needs."""
+    client = configured.client()
+    if client.socket_path is None:
+        return
+    pid = launch.stop(client, drain_seconds=configured.settings().server.drain_seconds)
+    if pid:
+        click.echo(f"stopped: pid {pid}; the service takes over")
 
 
 def unit_text(chosen: Host, python: str = sys.executable) -> str:

@@ -288,3 +288,53 @@ def test_a_plan_for_what_is_not_there_is_refused_in_a_sentence(
     config.write_text("")
     smol = run("plan", "smollm2-135m-instruct", "--memory", "24GiB")
     assert "Pull it first: localspec models pull smollm2-135m-instruct" in smol.stderr
+
+
+def test_a_truncated_file_is_broken_and_says_why(
+    models_dir: Path, files: tuple[Path, Path]
+) -> None:
+    """Not "here"; its header is read again once the file is another."""
+    whole = files[0].read_bytes()
+    (models_dir / "half.gguf").write_bytes(whole[: len(whole) // 2])
+    for _ in range(2):  # the second time from what is remembered
+        line = next(line for line in run("list").stdout.splitlines() if line.startswith("half"))
+        assert "broken:" in line
+        assert "here" not in line
+    (row,) = [row for row in said("list")["models"] if row["name"] == "half"]
+    assert row["broken"]
+    (models_dir / "half.gguf").write_bytes(whole)
+    assert "broken" not in run("list").stdout
+
+
+def test_a_draft_that_is_larger_than_its_target_is_doubted(files: tuple[Path, Path]) -> None:
+    """They fit, and it would not pay; the other way round nothing is said."""
+    assert "warning: " not in run("check", *files).stderr
+    done = run("check", *reversed(files))
+    assert done.stdout.startswith("ok: ")
+    assert "warning: the draft has " in done.stderr
+
+
+def test_tab_completes_the_models_that_are_here(models_dir: Path, files: tuple[Path, Path]) -> None:
+    """After -m, and where a command wants a model; the catalog's others cannot be talked to."""
+    (models_dir / "small.gguf").symlink_to(files[1])
+    for words in ("localspec chat -m ", "localspec tune -m ", "localspec models show "):
+        done = CliRunner().invoke(
+            cli,
+            prog_name="localspec",
+            env={
+                "_LOCALSPEC_COMPLETE": "bash_complete",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(len(words.split())),
+            },
+        )
+        assert done.stdout == "plain,small\n", words
+
+
+def test_names_of_files_command_no_terminal(models_dir: Path, files: tuple[Path, Path]) -> None:
+    """Neither a file's name nor what it says it is called, and no line is forged by one."""
+    evil = models_dir / "e\x1b[2Jvil.gguf"
+    evil.write_bytes(files[0].read_bytes().replace(b"tiny-0", b"\x1b[2J\nx"))
+    for page in (run("list").stdout, run("show", str(evil)).stdout):
+        assert "\x1b" not in page
+        assert r"\x1b[2" in page
+        assert not any(line.startswith("x") for line in page.splitlines())

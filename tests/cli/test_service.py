@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from localspec.cli import launch
 from localspec.cli.main import cli
 from localspec.cli.service import host, unit_text
+from localspec.client import Client
+from localspec.errors import NotRunning
 
 
 @pytest.fixture
@@ -78,3 +81,17 @@ def test_a_path_with_every_special_character_stays_one_path() -> None:
     """Percent signs, quotes and backslashes mean something to systemd."""
     text = unit_text(host(), 'a b%c"d\\e')
     assert r'ExecStart="a b%%c\"d\\e" -P -m localspec_daemon' in text
+
+
+def test_install_takes_over_from_a_daemon_that_was_started_by_hand(calls: Path) -> None:
+    """It owns the socket that the service needs, so it ends before the platform starts ours."""
+    client = Client.from_environment()
+    pid = launch.start(client)["pid"]
+    try:
+        result = service("install")
+        assert f"stopped: pid {pid}; the service takes over" in result.stdout
+        with pytest.raises(NotRunning):
+            client.status()
+        assert calls.exists()
+    finally:
+        launch.stop(client, drain_seconds=1.0)

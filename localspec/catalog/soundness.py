@@ -1,0 +1,61 @@
+"""Whether the files of a list can be models: a header is read once, and again when it changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from localspec import paths
+from localspec.catalog import header
+from localspec.errors import BadGGUF
+
+
+class _Seen(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was when its header was read; `reason` is "" where it was sound."""
+
+    size_bytes: int
+    modified_ns: int
+    inode: int
+    reason: str
+
+
+def broken(files: Sequence[Path]) -> dict[Path, str]:
+    """Which of these cannot be used, and why. Reads no weights; remembers in the cache."""
+    known = _known()
+    found = {str(file): _look(file, known.get(str(file))) for file in files}
+    if found.items() - known.items():
+        kept = {name: seen for name, seen in known.items() if Path(name).exists()}
+        with contextlib.suppress(OSError):  # then the headers are read again the next time
+            paths.write_atomically(_file(), msgspec.json.encode(kept | found))
+    return {Path(name): seen.reason for name, seen in found.items() if seen.reason}
+
+
+def _look(file: Path, seen: _Seen | None) -> _Seen:
+    try:
+        now = file.stat()
+    except OSError as error:
+        return _Seen(0, 0, 0, f"It cannot be read: {error.strerror}.")
+    if seen and (seen.size_bytes, seen.modified_ns, seen.inode) == (
+        now.st_size, now.st_mtime_ns, now.st_ino,
+    ):  # fmt: skip
+        return seen
+    reason = ""
+    try:
+        header.read(file)
+    except BadGGUF as error:
+        reason = error.message.partition("cannot be used. ")[2] or error.message
+    return _Seen(now.st_size, now.st_mtime_ns, now.st_ino, reason)
+
+
+def _known() -> dict[str, _Seen]:
+    try:
+        return msgspec.json.decode(_file().read_bytes(), type=dict[str, _Seen])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _file() -> Path:
+    return paths.cache_dir() / "headers.json"
