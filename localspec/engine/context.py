@@ -149,7 +149,11 @@ class Context:
             self._cells.now,
             [slot for slot, length in enumerate(self._cells.held) if length],
         )
-        saved = {slot: self._saved(slot) for slot in held}
+        try:
+            saved = {slot: self._saved(slot) for slot in held}
+        except MemoryError:  # not even for the copies
+            self._cells.most = before
+            return False
         native.llama_free(self._handle)
         self._handle, self._cells.now = None, size
         try:
