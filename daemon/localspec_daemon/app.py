@@ -125,9 +125,13 @@ async def load(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
-    """POST /v1/models/unload: give the memory back once the open requests are finished."""
+    """POST /v1/models/unload: give the memory back once the open requests are finished.
+
+    A loading ends at once, and the requests that wait for it are told.
+    """
     found = await _named(request)
     request.app[SUPERVISOR].pool.retire(found)
+    found.give_up()
     return _json({"model": found.name, "status": "unloading"})
 
 

@@ -17,6 +17,7 @@ from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, W
 from localspec.protocol import Delta, Generate, Load, Progress, Replay
 from localspec_daemon.bell import Bell
 from localspec_daemon.policy import CrashHistory
+from localspec_daemon.pulse import pulse
 from localspec_daemon.worker import Exit, StreamEvent, Worker
 
 _log = logging.getLogger("localspec.model")
@@ -55,9 +56,6 @@ class Model:
         load: Load,
         files: tuple[FileIdentity, ...],
         surroundings: Surroundings,
-        *,
-        safe_kernels: bool = False,
-        smaller: int = 0,
     ) -> None:
         self.load = load
         self.files = files
@@ -66,9 +64,11 @@ class Model:
         self.error: LocalSpecError | None = None
         self.progress: Progress | None = None
         self.worker: Worker | None = None
+        self._starting: Worker | None = None
+        self._given_up = False
         self.resident = False
-        self.safe_kernels = safe_kernels
-        self.smaller = smaller
+        self.safe_kernels = False
+        self.smaller = 0
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
         self._turns = asyncio.Semaphore(load.config.engine.slots)
@@ -132,6 +132,8 @@ class Model:
         """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
         if self.worker:
             return
+        if self._given_up:
+            raise self._unloaded()
         task = self.start_loading()
         seen = None
         while not task.done():
@@ -140,7 +142,7 @@ class Model:
                 seen = self.progress
                 yield seen
         if task.cancelled():
-            raise Loading(f"{self.name} was unloaded while it was loading.", fix="Send it again.")
+            raise self._unloaded()
         task.result()
 
     def start_loading(self) -> asyncio.Task[None]:
@@ -157,20 +159,33 @@ class Model:
         From this call on no request reaches the old worker; a new one loads again. Wait for the
         task behind a shield: it must end even when nobody waits any more.
         """
+        self.safe_kernels, self.smaller = False, 0  # another day may be a better one
         worker, self.worker = self.worker, None
         loading, self._loading = self._loading, None
         if worker or loading or not self._leaving:
             self._leaving = asyncio.create_task(self._leave(worker, loading, self._leaving))
         return self._leaving
 
+    def give_up(self) -> None:
+        """End a loading that somebody does not want any more, and who waits for it with an error.
+
+        A model that is ready finishes what it has. For one that is retired: nobody can come back.
+        """
+        if self._loading:
+            self._given_up = True
+            self.unload()
+
     def watch(self, now: float) -> None:
         """Time has passed: kill a worker that no longer makes progress."""
-        worker = self.worker
+        worker = self.worker or self._starting
         if worker:
-            worker.watchdog.tick(now)
+            worker.watchdog.tick(now, pulse(worker.pid))
             if reason := worker.watchdog.verdict():
                 _log.error("hung model=%s pid=%d reason=%r", self.name, worker.pid, reason)
                 worker.kill(reason)
+
+    def _unloaded(self) -> Loading:
+        return Loading(f"{self.name} was unloaded while it was loading.", fix="Send it again.")
 
     @contextmanager
     def _admitted(self, max_queue: int) -> Iterator[None]:
@@ -255,7 +270,7 @@ class Model:
             self.smaller += 1
             _log.warning("smaller model=%s plans=%d", self.name, self.smaller)
             return True
-        if exit_.out_of_memory or self.safe_kernels:
+        if exit_.out_of_memory or self.safe_kernels or not exit_.by_fault:
             return False
         # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
         self.safe_kernels = True
@@ -275,12 +290,9 @@ class Model:
         )
         worker = await Worker.spawn(load, self._command)
         worker.on_progress = self._progressed
+        self._starting = worker
         try:
-            while not worker.loaded.done():
-                await asyncio.wait({worker.loaded}, timeout=1)
-                worker.watchdog.tick(self._now())
-                if reason := worker.watchdog.verdict():
-                    worker.kill(reason)
+            await asyncio.wait({worker.loaded})
             if worker.ready:
                 return worker, None
             exit_ = await worker.quit()
@@ -288,6 +300,8 @@ class Model:
             worker.kill("being unloaded")
             await asyncio.shield(worker.exited)
             raise
+        finally:
+            self._starting = None
         if isinstance(worker.loaded.exception(), WorkerCrashed):
             self._crashed(exit_, lived_seconds=0)
         return worker, exit_

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.protocol import Heartbeat
+from localspec_daemon.pulse import Pulse
 
 CRASH_WINDOW_SECONDS = 60.0
 MAX_CRASHES_IN_WINDOW = 3
@@ -14,6 +15,9 @@ MAX_RESTART_DELAY_SECONDS = 60.0
 PATIENCE_SECONDS = 30.0
 LOADING_PATIENCE_SECONDS = 600.0
 """Between two signs of life of a loading worker: a slow disk sends none for minutes."""
+STILL_PATIENCE_SECONDS = 60.0
+"""For a loading worker in which nothing moves at all, as far as the system tells: no disk and no
+device keeps a process waiting so long for its next byte."""
 UNMEASURED_PATIENCE_SECONDS = 300.0
 """Before the first costs are known: on a slow machine one prefill chunk takes minutes."""
 SLOW_STEPS = 20
@@ -67,15 +71,17 @@ class Watchdog:
     ready: bool = False
     silent_seconds: float = 0.0
     stuck_seconds: float = 0.0
+    still_seconds: float = 0.0
     step_seconds: float = 0.0
     prefill_seconds: float | None = None
     steps: int = 0
     busy: bool = False
     ticked_at: float | None = None
+    pulse: Pulse | None = None
 
     def loading(self, *, ready: bool = False) -> None:
         """Loading has come further, or to its end."""
-        self.silent_seconds, self.ready = 0.0, ready
+        self.silent_seconds, self.still_seconds, self.ready = 0.0, 0.0, ready
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat has come."""
@@ -90,13 +96,16 @@ class Watchdog:
             rows, cost_ms = max(beat.cost_ms_by_rows.items())
             self.prefill_seconds = cost_ms / 1000 / max(rows, 1) * self.prefill_rows
 
-    def tick(self, now: float) -> None:
-        """Time has passed. Called about once a second."""
+    def tick(self, now: float, pulse: Pulse | None = None) -> None:
+        """Time has passed, and the process has done what `pulse` says. Called once a second."""
         elapsed = 0.0 if self.ticked_at is None else min(now - self.ticked_at, MAX_TICK_SECONDS)
         self.ticked_at = now
         self.silent_seconds += elapsed
         if self.busy:
             self.stuck_seconds += elapsed
+        moved = self.ready or pulse is None or pulse != self.pulse
+        self.still_seconds = 0.0 if moved else self.still_seconds + elapsed
+        self.pulse = pulse
 
     @property
     def patience_seconds(self) -> float:
@@ -116,6 +125,8 @@ class Watchdog:
 
     def verdict(self) -> str | None:
         """Why the worker has to be killed, or None while it may live."""
+        if self.still_seconds > STILL_PATIENCE_SECONDS:
+            return f"standing still for {self.still_seconds:.0f} s"
         if self.silent_seconds > self.patience_seconds:
             return f"no sign of life for {self.silent_seconds:.0f} s"
         if self.stuck_seconds > self.patience_seconds:

@@ -28,7 +28,6 @@ class Pool:
         self.config = config
         self.models: dict[str, Model] = {}
         self.changed = Bell()
-        self._safe_kernels: set[str] = set()
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
@@ -41,12 +40,7 @@ class Pool:
             self.retire(model)
             model = None
         if not model:
-            model = self.models[load.model] = Model(
-                load,
-                files,
-                self._surroundings,
-                safe_kernels=load.target_path in self._safe_kernels,
-            )
+            model = self.models[load.model] = Model(load, files, self._surroundings)
         return model
 
     def retire(self, model: Model) -> None:
@@ -56,8 +50,6 @@ class Pool:
         if model not in self._retired:
             _log.info("retire model=%s requests=%d", model.name, model.requests)
             self._retired.add(model)
-            if model.safe_kernels:
-                self._safe_kernels.add(model.load.target_path)
             task = asyncio.create_task(self._see_off(model))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)

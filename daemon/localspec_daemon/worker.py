@@ -58,6 +58,7 @@ StreamEvent: TypeAlias = Started | Delta | Finished | Replayed
 
 _NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
 """What llama.cpp writes before it aborts for want of memory."""
+_FAULTS = {signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,11 @@ class Exit:
     def by_signal(self) -> bool:
         """True when the native code died of a signal that we did not send."""
         return self.returncode < 0 and not self.killed_for
+
+    @property
+    def by_fault(self) -> bool:
+        """True when it died of what its own code did, not of what somebody sent it."""
+        return self.by_signal and -self.returncode in _FAULTS
 
     @property
     def lost_remote(self) -> bool:

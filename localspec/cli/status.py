@@ -129,7 +129,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         detail = model.get("exactness_detail")
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")
     if model.get("safe_kernels"):
-        yield "kernels", "safe ones, because a load with the fast ones crashed"
+        yield "kernels", "safe ones until it is unloaded, because a load with the fast ones crashed"
     if model.get("tokens_per_second"):
         yield "speed", f"{model['tokens_per_second']:.1f} tok/s"
     if model.get("cost_ms_by_rows"):

@@ -7,6 +7,7 @@ How it loads is decided by the model's name, what it answers by the first word o
 | refused... | says Refused and leaves |
 | mortal... | dies of SIGILL, unless it was told to use safe kernels |
 | doomed... | always dies of SIGILL |
+| stopped... | dies of SIGUSR1, which is nobody's fault |
 | gated... | reports 42 %, then waits until somebody opens the FIFO beside the model |
 | anything else | is ready at once |
 
@@ -102,6 +103,8 @@ class Peer:
             os.kill(os.getpid(), signal.SIGILL)
         if load.model.startswith("hungry") and load.smaller < 2:
             os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does it
+        if load.model.startswith("stopped"):
+            os.kill(os.getpid(), signal.SIGUSR1)
         if load.model.startswith("gated"):
             self.send(Progress("target", 0.42))
             self.wait_at(load.target_path + ".fifo")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -13,12 +17,14 @@ from localspec_daemon.policy import (
     CRASH_WINDOW_SECONDS,
     LOADING_PATIENCE_SECONDS,
     PATIENCE_SECONDS,
+    STILL_PATIENCE_SECONDS,
     UNMEASURED_PATIENCE_SECONDS,
     CrashHistory,
     Resident,
     Watchdog,
     first_to_leave,
 )
+from localspec_daemon.pulse import pulse
 
 
 def beat(steps: int, active: int = 0, cost_ms_by_rows: dict[int, float] | None = None) -> Heartbeat:
@@ -127,6 +133,38 @@ def test_a_loading_worker_has_more_patience_which_each_progress_renews() -> None
     for now in range(1, int(LOADING_PATIENCE_SECONDS) + 2):
         watchdog.tick(LOADING_PATIENCE_SECONDS + now)
     assert watchdog.verdict() is not None
+
+
+def test_a_loading_worker_in_which_nothing_moves_is_condemned_sooner() -> None:
+    """Stopped or wedged: its pulse stays. One that computes or reads has the long patience."""
+    still, busy, untold, done = (Watchdog(prefill_rows=512) for _ in range(4))
+    done.loading(ready=True)
+    for now in range(int(STILL_PATIENCE_SECONDS) + 2):
+        for watchdog in (still, busy, untold, done):
+            assert watchdog.verdict() is None
+        still.tick(float(now), (5, 7))
+        busy.tick(float(now), (5, now))
+        untold.tick(float(now))
+        done.heard(beat(steps=now))
+        done.tick(float(now), (5, 7))
+    assert still.verdict() == "standing still for 61 s"
+    assert {busy.verdict(), untold.verdict(), done.verdict()} == {None}
+    still.loading()
+    assert still.verdict() is None
+
+
+def test_a_pulse_stands_still_while_a_process_is_stopped() -> None:
+    """And moves while it computes, sooner or later."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        first = pulse(process.pid)
+        assert first is not None
+        while pulse(process.pid) == first:
+            os.sched_yield()
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        assert pulse(process.pid) == pulse(process.pid)
+        process.kill()
+    assert pulse(process.pid) is None
 
 
 def test_the_patience_grows_with_what_steps_cost_here() -> None:

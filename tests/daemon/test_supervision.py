@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
-from localspec_daemon.policy import PATIENCE_SECONDS
+from localspec_daemon.policy import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
 
 
 def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
@@ -153,12 +154,96 @@ def test_a_refused_model_says_why(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
+def test_a_signal_that_is_no_fault_blames_no_kernels(house: Any, daemon: Any) -> None:
+    """Somebody sent it: the load fails, and the next one is as fast as the first."""
+    house.add("stopped")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("say hello", model="stopped")
+            assert (status, answer["error"]["code"]) == (502, "worker_crashed")
+            assert "SIGUSR1" in answer["error"]["message"]
+            assert not it.model("stopped").safe_kernels
+
+    asyncio.run(scene())
+
+
+def test_safe_kernels_are_forgotten_with_the_worker(house: Any, daemon: Any) -> None:
+    """Unloaded because it was idle: the fast ones get another try."""
+    house.add("mortal")
+
+    async def scene() -> None:
+        async with daemon(house, tick_seconds=3600) as it:
+            await it.ask("say hello", model="mortal")
+            model = it.model("mortal")
+            assert model.safe_kernels
+            it.server.supervisor.pool.tick(asyncio.get_running_loop().time() + 601)
+            assert not model.safe_kernels
+            await it.until(lambda: not model.resident)
+
+    asyncio.run(scene())
+
+
+def _gated(house: Any) -> Path:
+    """The default model waits while it loads, until this FIFO is opened."""
+    house.add("gated")
+    house.configure(models={"default": "gated"}, engine={"slots": 1})
+    fifo = Path(house.models / "gated.gguf.fifo")
+    os.mkfifo(fifo)
+    return fifo
+
+
+def test_a_stopped_load_is_noticed(house: Any, daemon: Any) -> None:
+    """SIGSTOP while it loads: killed when nothing has moved for a minute, and who waits is told."""
+    _gated(house)
+
+    async def scene() -> None:
+        async with daemon(house, tick_seconds=3600) as it, it.streaming("say hello") as stream:
+            await stream.next(": loading target 42%")
+            (pid,) = _workers()
+            os.kill(pid, signal.SIGSTOP)
+            now = asyncio.get_running_loop().time()
+            for second in range(int(STILL_PATIENCE_SECONDS) + 2):
+                it.server.supervisor.pool.tick(now + second)
+            assert "killed after standing still for 6" in (await stream.rest())[-1]
+            assert not it.model("gated").safe_kernels
+
+    asyncio.run(scene())
+
+
+def _workers() -> list[int]:
+    """Process ids of this process's children."""
+    return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
+
+
+def test_unloading_ends_a_load(house: Any, daemon: Any) -> None:
+    """Also a stopped one: who waits for it, or for a turn, is told, and the process is gone."""
+    fifo = _gated(house)
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("say hello") as stream:
+                await stream.next(": loading target 42%")
+                model = it.model("gated")
+                queued = asyncio.create_task(it.ask("say hello"))
+                await it.until(lambda: model.requests == 2)
+                (pid,) = _workers()
+                os.kill(pid, signal.SIGSTOP)
+                assert (await it.post("/v1/models/unload", {}))[0] == 200
+                assert "was unloaded while it was loading" in (await stream.rest())[-1]
+            assert (await queued)[1]["error"]["code"] == "loading"
+            await it.until(lambda: not model.resident)
+            assert _workers() == []
+            again = asyncio.create_task(it.ask("say hello"))
+            await asyncio.to_thread(fifo.write_bytes, b"")
+            assert (await again)[0] == 200
+
+    asyncio.run(scene())
+
+
 def test_loading_is_visible_to_who_waits_and_to_who_asks(house: Any, daemon: Any) -> None:
     """Comments in the stream, a stage in the status, 503 from health; then the answer."""
-    house.add("gated")
-    house.configure(models={"default": "gated"})
-    fifo = house.models / "gated.gguf.fifo"
-    os.mkfifo(fifo)
+    fifo = _gated(house)
 
     async def scene() -> None:
         async with daemon(house) as it:
