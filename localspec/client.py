@@ -159,7 +159,7 @@ class Client:
 
         It takes about as long as the answer took. `prediction` and `params` are as for `chat`.
         """
-        body = {"text": text, **_chat_body(messages, prediction, params)}
+        body = {"text": text, "aliases": False, **_chat_body(messages, prediction, params)}
         return self._whole("POST", "/v1/replay", body)
 
     def _get(self, path: str) -> Json:
@@ -176,7 +176,8 @@ class Client:
         return answer
 
     def _stream(self, path: str, body: Json, text_of: Callable[[Json], str]) -> Iterator[Event]:
-        body = {"stream": True, "stream_options": {"include_usage": True}, **body}
+        options = {"stream_options": {"include_usage": True}, "return_progress": True}
+        body = {"stream": True, "aliases": False, **options, **body}
         with self._exchange("POST", path, body) as response:
             yield from _events(_lines(response), text_of)
 

@@ -36,10 +36,15 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which model answers when a request names none, and where the files are."""
+    """Which model answers when a request names none, and where the files are.
+
+    `aliases` say which model a name means that nobody here has: "" is the default one, and a line
+    may be a pattern, in which * is any text.
+    """
 
     default: str = "qwen2.5-coder-1.5b-instruct"
     directory: str = ""
+    aliases: dict[str, str] = {"*": ""}
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -53,6 +53,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     `client` is the principal that the supervisor established, never a field of the request; it keys
     the prefix cache and the length statistics. `endpoint` is "chat" or "completion".
     `prediction` is the text that the client expects as the answer, empty where it expects none.
+    `prefill` is how the answer to `messages` begins: it is read, and not said again. `max_tokens`
+    0 reads the prompt and says nothing. `logprobs` asks for each token's, with so many
+    alternatives. `tools`, `tool_choice` and the like are as OpenAI's chat has them, whatever
+    dialect asked; `suffix` is what follows a `prompt` whose middle is asked for. `session` is
+    what the client calls the conversation.
     """
 
     id: str
@@ -70,6 +75,14 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     prediction: str = ""
     response_format: dict[str, Any] | None = None
     template_kwargs: dict[str, Any] = {}
+    prefill: str = ""
+    logprobs: int | None = None
+    tools: list[dict[str, Any]] = []
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    reasoning_effort: str | None = None
+    suffix: str | None = None
+    session: str = ""
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay"):
@@ -169,19 +182,38 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     cached_tokens: int
 
 
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """A token that might have come, the bytes it writes, and the log of its probability."""
+
+    token: int
+    piece: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """What the target thought of one token of the answer, before any sampler touched its logits.
+
+    `top` are the likeliest tokens at its place, best first, whether it is among them or not.
+    """
+
+    chosen: Alternative
+    top: list[Alternative] = []
+
+
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
     """New text: whole characters, and nothing that may yet become a stop string.
 
     `tokens` are those whose last character goes out with it; the text may be empty when they write
     none. `origins` are (characters, source) in order and add up to the text. A source is a
     drafter's name, "prediction" for what was copied from one, "target" for what the target decoded
-    itself, or "prompt" for an echo.
+    itself, or "prompt" for an echo. `logprobs` are those of `tokens`, for a request that asked.
     """
 
     id: str
     text: str
     tokens: list[int]
     origins: list[tuple[int, str]] = []
+    logprobs: list[TokenLogprob] = []
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -54,7 +54,7 @@ TOKEN = Range(0, 2**31 - 1)
 
 BIAS = Range(-1000, 1000)
 MAX_BIASES = 4096
-MAX_TOKENS = Range(1, 2**31 - 1)
+MAX_TOKENS = Range(0, 2**31 - 1)
 MAX_DRAFT = Range(0, 64)
 MAX_DRAFTERS = 16
 """Names that a request may list."""

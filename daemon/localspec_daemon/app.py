@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from localspec.catalog.registry import Model as Entry
-from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
-from localspec.protocol import Delta, Finished, Progress, Replayed
-from localspec_daemon import forward, metrics
-from localspec_daemon.dialects import openai, own, relay
+from localspec.protocol import Replayed
+from localspec_daemon import metrics
+from localspec_daemon.dialects import openai, own
+from localspec_daemon.dialects.bodies import decode
+from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.relay import Route
 from localspec_daemon.model import Model
-from localspec_daemon.sse import EventStream
+from localspec_daemon.serve import SUPERVISOR, bug, spoken
 from localspec_daemon.supervisor import Supervisor
-from localspec_daemon.wall import CLIENT, body, wall
+from localspec_daemon.wall import body, caller, wall
+from localspec_daemon.wire import json_response
 
-_log = logging.getLogger("localspec.app")
-
-SUPERVISOR: web.AppKey[Supervisor] = web.AppKey("supervisor", Supervisor)
-RETRY_SECONDS = {429: "1", 503: "2"}
-
-Reader: TypeAlias = Callable[[bytes, Config, str], openai.Asked]
-Pump: TypeAlias = Callable[[EventStream], Awaitable[None]]
+DIALECTS = {
+    "/v1/chat/completions": openai.CHAT,
+    "/v1/completions": openai.COMPLETION,
+}
 
 
 class NamedModel(msgspec.Struct):
@@ -45,9 +41,8 @@ def create_app(supervisor: Supervisor, token_hash: bytes | None = None) -> web.A
     app[SUPERVISOR] = supervisor
     app.add_routes(
         [
-            web.post("/v1/chat/completions", chat),
-            web.post("/v1/completions", completion),
-            web.post("/v1/replay", replay),
+            *(web.post(path, spoken(dialect)) for path, dialect in DIALECTS.items()),
+            web.post("/v1/replay", replayed),
             web.get("/v1/models", models),
             web.get("/models", models),
             web.post("/v1/models/load", load),
@@ -74,29 +69,19 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
     except ConnectionError:
         raise  # the client has gone: nobody to answer
     except Exception:  # noqa: BLE001 - a bug must not take the connection's other requests along
-        return _failure(_bug())
+        return _failure(bug())
 
 
-async def chat(request: web.Request) -> web.StreamResponse:
-    """POST /v1/chat/completions."""
-    return await _generate(request, openai.chat, "chat/completions")
-
-
-async def completion(request: web.Request) -> web.StreamResponse:
-    """POST /v1/completions."""
-    return await _generate(request, openai.completion, "completions")
-
-
-async def replay(request: web.Request) -> web.Response:
+async def replayed(request: web.Request) -> web.Response:
     """POST /v1/replay: what target and drafters think of a text that is there already."""
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    name, asked = own.replay(data, supervisor.config, request[CLIENT])
-    found = await supervisor.model(name)
-    async with supervisor.request(), aclosing(supervisor.generate(found, asked)) as events:
+    asked, replay = own.replay(data, supervisor.config, caller(request))
+    found = await supervisor.model(asked.model, aliases=asked.aliases)
+    async with supervisor.request(), aclosing(supervisor.generate(found, replay)) as events:
         async for event in events:
             if isinstance(event, Replayed):
-                return _json(own.replayed(event))
+                return json_response(own.replayed(event))
     raise RuntimeError("a replay ended without its last event")
 
 
@@ -105,15 +90,15 @@ async def models(request: web.Request) -> web.Response:
     supervisor = request.app[SUPERVISOR]
     cards = [_card(supervisor, entry) for entry in await supervisor.entries()]
     cards += [_upstream_card(to) for to in await supervisor.upstream_models()]
-    return _json({"object": "list", "data": cards})
+    return json_response({"object": "list", "data": cards})
 
 
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}: one of them; the id may contain slashes and colons."""
     supervisor, name = request.app[SUPERVISOR], request.match_info["id"]
     if to := await supervisor.elsewhere(name):
-        return _json(_upstream_card(to))
-    return _json(_card(supervisor, await supervisor.entry(name)))
+        return json_response(_upstream_card(to))
+    return json_response(_card(supervisor, await supervisor.entry(name)))
 
 
 async def load(request: web.Request) -> web.Response:
@@ -121,7 +106,7 @@ async def load(request: web.Request) -> web.Response:
     found = await _named(request)
     if not found.worker:
         found.start_loading()
-    return _json({"model": found.name, "status": found.state})
+    return json_response({"model": found.name, "status": found.state})
 
 
 async def unload(request: web.Request) -> web.Response:
@@ -132,21 +117,21 @@ async def unload(request: web.Request) -> web.Response:
     found = await _named(request)
     request.app[SUPERVISOR].pool.retire(found)
     found.give_up()
-    return _json({"model": found.name, "status": "unloading"})
+    return json_response({"model": found.name, "status": "unloading"})
 
 
 async def status(request: web.Request) -> web.Response:
     """GET /v1/status: everything that `localspec status` shows."""
-    return _json(await request.app[SUPERVISOR].status())
+    return json_response(await request.app[SUPERVISOR].status())
 
 
 async def health(request: web.Request) -> web.Response:
     """GET /health: whether requests make progress, not whether a port answers."""
     ailment = request.app[SUPERVISOR].ailment()
     if not ailment:
-        return _json({"status": "ok"})
+        return json_response({"status": "ok"})
     fields = {"code": 503, "message": ailment, "type": "unavailable_error"}
-    return _json({"error": fields}, 503)
+    return json_response({"error": fields}, 503)
 
 
 async def prometheus(request: web.Request) -> web.Response:
@@ -156,87 +141,10 @@ async def prometheus(request: web.Request) -> web.Response:
     return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-async def _generate(request: web.Request, read: Reader, endpoint: str) -> web.StreamResponse:
-    supervisor = request.app[SUPERVISOR]
-    config = supervisor.config
-    data = await body(request, config.server.max_body_bytes)
-    if config.upstream and (to := await supervisor.elsewhere(relay.asked(data).model)):
-        return await _forward(request, relay.Call(to, endpoint, relay.body(data, to.model)), data)
-    asked = read(data, config, request[CLIENT])
-    found = await supervisor.model(asked.model)
-    reply = openai.Reply(asked, found.name)
-    if asked.stream:
-        return await _stream(request, partial(_pump, request, found, reply))
-    return await _whole(request, found, reply)
-
-
-async def _forward(request: web.Request, call: relay.Call, data: bytes) -> web.StreamResponse:
-    supervisor, client = request.app[SUPERVISOR], request[CLIENT]
-    if relay.asked(data).stream:
-        return await _stream(request, partial(forward.pump, supervisor, call, client))
-    async with supervisor.request():
-        answer = await forward.whole(supervisor, call, client)
-    return web.Response(body=answer, content_type="application/json")
-
-
-async def _whole(request: web.Request, found: Model, reply: openai.Reply) -> web.StreamResponse:
-    supervisor = request.app[SUPERVISOR]
-    texts: list[str] = []
-    origins: list[tuple[int, str]] = []
-    async with (
-        supervisor.request(),
-        aclosing(supervisor.generate(found, reply.asked.generate)) as events,
-    ):
-        async for event in events:
-            if isinstance(event, Delta):
-                texts.append(event.text)
-                origins += event.origins
-            elif isinstance(event, Finished):
-                return _json(reply.whole("".join(texts), event, origins))
-    raise RuntimeError("a request ended without its last event")
-
-
-async def _stream(request: web.Request, pump: Pump) -> web.StreamResponse:
-    stream = EventStream(request)
-    try:
-        async with request.app[SUPERVISOR].request():
-            await pump(stream)
-    except ConnectionError:
-        raise
-    except Exception as error:
-        if not stream.begun:
-            raise
-        known = error if isinstance(error, LocalSpecError) else _bug()
-        await stream.data(openai.error_body(known))
-        return await stream.end()
-    return await stream.done()
-
-
-async def _pump(
-    request: web.Request, found: Model, reply: openai.Reply, stream: EventStream
-) -> None:
-    """Events of the engine into events of the stream, the first chunk before the first of them."""
-    first = reply.first()
-    async with aclosing(request.app[SUPERVISOR].generate(found, reply.asked.generate)) as events:
-        async for event in events:
-            if isinstance(event, Progress):
-                await stream.comment(f"loading {event.stage} {event.fraction:.0%}")
-                continue
-            if first:
-                await stream.data(first)
-                first = None
-            if isinstance(event, Delta) and event.text:
-                await stream.data(reply.delta(event))
-            elif isinstance(event, Finished):
-                await stream.data(reply.last(event))
-                if reply.asked.include_usage:
-                    await stream.data(reply.usage(event))
-
-
 async def _named(request: web.Request) -> Model:
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    return await supervisor.model(openai.decode(data, NamedModel).model)
+    return await supervisor.model(decode(data, NamedModel).model, aliases=False)
 
 
 def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
@@ -277,22 +185,10 @@ def _upstream_card(to: Route) -> dict[str, Any]:
     }
 
 
-def _json(value: Any, status_: int = 200) -> web.Response:
-    retry = {"Retry-After": RETRY_SECONDS[status_]} if status_ in RETRY_SECONDS else None
-    body_ = msgspec.json.encode(value)  # compact: one editor drops answers with spaces in them
-    return web.Response(body=body_, status=status_, headers=retry, content_type="application/json")
-
-
 def _failure(error: LocalSpecError, status_: int | None = None) -> web.Response:
-    return _json(openai.error_body(error), status_ or error.status)
+    return json_response(errors(error), status_ or error.status)
 
 
 def _refusal(error: web.HTTPException) -> RequestError:
     """What aiohttp itself refused: no such path, no such method."""
     return RequestError(f"{error.reason}.", fix="docs/api.md has every path.")
-
-
-def _bug() -> LocalSpecError:
-    """Called while an exception that nobody expected is being handled."""
-    _log.exception("bug")
-    return LocalSpecError("The daemon has a bug.", fix="`localspec logs` has the details.")

@@ -12,8 +12,8 @@ import msgspec
 from localspec.errors import Busy, LocalSpecError
 from localspec_daemon.dialects.relay import Call
 from localspec_daemon.journal import Record
-from localspec_daemon.sse import EventStream
 from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.wire import FrameStream
 
 FORWARDED = "forwarded"
 """The outcome of an answer that came to its end elsewhere, in the log and in the counts."""
@@ -28,7 +28,7 @@ async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:
         return await supervisor.upstreams.whole(call)
 
 
-async def pump(supervisor: Supervisor, call: Call, client: str, stream: EventStream) -> None:
+async def pump(supervisor: Supervisor, call: Call, client: str, stream: FrameStream) -> None:
     """The upstream's stream into the client's, event by event.
 
     Raises as `whole` does, also in the middle, and ConnectionError when the client has gone.

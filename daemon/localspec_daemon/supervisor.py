@@ -25,6 +25,7 @@ from localspec.errors import (
     UnknownModel,
 )
 from localspec.protocol import Generate, Load, Progress, Replay
+from localspec_daemon.aliases import Aliases
 from localspec_daemon.bell import Bell
 from localspec_daemon.dialects.relay import Route, route
 from localspec_daemon.journal import Record, Tally
@@ -80,14 +81,16 @@ class Supervisor:
         chosen = self.config.models.directory
         return Path(chosen).expanduser() if chosen else paths.models_dir()
 
-    async def model(self, name: str | None) -> Model:
+    async def model(self, name: str | None, *, aliases: bool = True) -> Model:
         """The model of that name, the default for none. Raises UnknownModel.
+
+        Without `aliases` the table of the configuration is not asked what else may be meant.
 
         Generate on it before the next `await`: until it has a request, it may be retired.
         """
         wanted = name or self.config.models.default
         try:
-            return self.pool.model(*await self._resolve(wanted))
+            return self.pool.model(*await self._resolve(wanted, aliases=aliases))
         except UnknownModel:
             if to := route(self.config, wanted):
                 raise RequestError(
@@ -285,12 +288,15 @@ class Supervisor:
                 fix="Check models.directory.",
             ) from error
 
-    async def _resolve(self, name: str) -> tuple[Load, tuple[FileIdentity, ...]]:
+    async def _resolve(
+        self, name: str, *, aliases: bool = False
+    ) -> tuple[Load, tuple[FileIdentity, ...]]:
         """What a worker is told for that name, and which files that means."""
-        found, files = await self._look(lambda registry: _found(registry, name))
-        table = self.config.engine.machine
+        table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
+        found, files = await self._look(lambda registry: _found(registry, name, table))
+        timed = self.config.engine.machine
         load = Load(
-            machine=await asyncio.to_thread(machine.read, Path(table)) if table else None,
+            machine=await asyncio.to_thread(machine.read, Path(timed)) if timed else None,
             model=found.name,
             target_path=str(found.target_path),
             draft_path=str(found.draft_path) if found.draft_path else None,
@@ -311,9 +317,11 @@ class Supervisor:
                 self.pool.model(load, files)
 
 
-def _found(registry: Registry, name: str) -> tuple[Resolved, tuple[FileIdentity, ...]]:
+def _found(
+    registry: Registry, name: str, aliases: Aliases | None
+) -> tuple[Resolved, tuple[FileIdentity, ...]]:
     """Runs in a thread. Raises UnknownModel, OSError."""
-    found = registry.resolve(name)
+    found = registry.resolve(aliases.meant(name, registry) if aliases else name)
     files = map(Path.stat, filter(None, (found.target_path, found.draft_path)))
     return found, tuple(
         (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files

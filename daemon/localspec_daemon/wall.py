@@ -23,11 +23,16 @@ from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDictProxy
 
 from localspec.errors import Forbidden, RequestError, TooLarge
+from localspec_daemon.dialects.dialect import Caller
 
 RECEIPT_SECONDS = 10.0
 """A body that takes longer is one that never ends; on a local socket 8 MiB take milliseconds."""
 
 Headers: TypeAlias = CIMultiDictProxy[str]
+
+SESSION_HEADERS = ("x-session-id", "session-id", "x-session-affinity")
+"""What agents call a conversation by."""
+MAX_SESSION_CHARS = 128
 
 CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
 """Who speaks, as the kernel or the token says it: the principal of caches and statistics."""
@@ -97,6 +102,12 @@ def check_token(headers: Headers, token_hash: bytes | None) -> None:
             fix="Send Authorization: Bearer with the content of the file `token` in the state "
             "directory, or use the Unix socket.",
         )
+
+
+def caller(request: web.Request) -> Caller:
+    """Who asks: the principal, and the conversation that the headers name."""
+    given = filter(None, map(request.headers.get, SESSION_HEADERS))
+    return Caller(request[CLIENT], next(given, "")[:MAX_SESSION_CHARS])
 
 
 async def body(request: web.Request, limit_bytes: int) -> bytes:

@@ -55,7 +55,7 @@ class House:
         """Write the configuration; the models directory is this house's."""
         for table, values in tables.items():
             self.settings.setdefault(table, {}).update(values)
-        defaults = {"directory": str(self.models), "default": "alpha"}
+        defaults = {"directory": str(self.models), "default": "alpha", "aliases": {}}
         merged = self.settings | {"models": defaults | self.settings.get("models", {})}
         lines = []
         for table, values in merged.items():

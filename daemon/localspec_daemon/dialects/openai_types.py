@@ -1,23 +1,17 @@
-"""The bodies of OpenAI's endpoints, with llama.cpp's extras: types, ranges, nothing else.
-
-Unknown fields are ignored, because clients send many; null means absent. Numbers have the ranges
-of `localspec.ranges`, so that none reaches the engine unchecked.
-"""
+"""The bodies of OpenAI's chat and completions, with llama.cpp's extras: types and ranges."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from localspec import ranges
-from localspec.ranges import SAMPLING
+from localspec_daemon.dialects.bodies import Chain, Count, SpeculationOptions, TokenId
 
-TokenId: TypeAlias = Annotated[int, ranges.TOKEN.meta]
-Bias: TypeAlias = Annotated[float, ranges.BIAS.meta]
-Repetition: TypeAlias = Annotated[float, SAMPLING["repetition_penalty"].meta]
-Count: TypeAlias = Annotated[int, ranges.MAX_TOKENS.meta]
+MAX_CHOICES = 64
+MAX_ALTERNATIVES = 20
+"""Alternatives to a token that logprobs may list: OpenAI's own bound."""
 
 
 class Part(msgspec.Struct):
@@ -30,7 +24,7 @@ class Part(msgspec.Struct):
 class ChatMessage(msgspec.Struct):
     """One turn. The last four fields are for templates only."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[Any] | None = None
@@ -42,15 +36,6 @@ class StreamOptions(msgspec.Struct):
     """What a stream carries besides text."""
 
     include_usage: bool | None = None
-
-
-class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """LocalSpec's own object; a typing error in it is worth an answer."""
-
-    mode: Literal["auto", "off", "always"] | None = None
-    drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
-    max_draft: Annotated[int, ranges.MAX_DRAFT.meta] | None = None
-    verify: Literal["coupled", "rejection"] | None = None
 
 
 class ResponseFormat(msgspec.Struct):
@@ -68,30 +53,30 @@ class Prediction(msgspec.Struct):
     content: str | list[Part]
 
 
-class Request(msgspec.Struct):
-    """What both endpoints share."""
+class Request(Chain):
+    """What both endpoints share.
+
+    `aliases` false takes the model's name as it stands; `return_progress` asks for every word
+    about loading.
+    """
 
     model: str | None = None
+    aliases: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_origins: bool | None = None
+    return_progress: bool | None = None
     max_tokens: Count | None = None
-    n: Annotated[int, Meta(ge=1, le=1)] | None = None
-    temperature: Annotated[float, SAMPLING["temperature"].meta] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=SAMPLING["top_k"].high)] | None = None
-    top_p: Annotated[float, SAMPLING["top_p"].meta] | None = None
-    min_p: Annotated[float, SAMPLING["min_p"].meta] | None = None
-    repetition_penalty: Repetition | None = None
-    repeat_penalty: Repetition | None = None
-    frequency_penalty: Annotated[float, SAMPLING["frequency_penalty"].meta] | None = None
-    presence_penalty: Annotated[float, SAMPLING["presence_penalty"].meta] | None = None
-    penalty_last_n: Annotated[int, SAMPLING["penalty_last_n"].meta] | None = None
-    logit_bias: dict[TokenId, Bias] | None = None
-    seed: int | None = None
+    n_predict: Count | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
     response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None
     speculation: SpeculationOptions | None = None
+    prompt_cache_key: str | None = None
+    id_slot: int | None = None
 
 
 class ChatRequest(Request):
@@ -99,13 +84,23 @@ class ChatRequest(Request):
 
     messages: list[ChatMessage] | None = None
     max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     prediction: Prediction | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
 
 
 class CompletionRequest(Request):
-    """POST /v1/completions. Of a list of prompts only the first may be there."""
+    """POST /v1/completions: one prompt, or a list of them."""
 
     prompt: str | list[str | TokenId | list[TokenId]] | None = None
     suffix: str | None = None
     echo: bool | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None

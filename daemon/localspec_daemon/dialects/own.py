@@ -9,6 +9,8 @@ import msgspec
 from localspec.config import Config
 from localspec.protocol import Replay, Replayed
 from localspec_daemon.dialects import openai
+from localspec_daemon.dialects.bodies import decode
+from localspec_daemon.dialects.dialect import Asked, Caller
 
 
 class _ReplayRequest(msgspec.Struct):
@@ -18,16 +20,16 @@ class _ReplayRequest(msgspec.Struct):
     messages: Any = None
 
 
-def replay(data: bytes, config: Config, client: str) -> tuple[str, Replay]:
-    """A body of POST /v1/replay: the model's name, and the replay. Raises RequestError.
+def replay(data: bytes, config: Config, caller: Caller) -> tuple[Asked, Replay]:
+    """A body of POST /v1/replay: the request that it replays, and the replay. Raises RequestError.
 
     The body is that of a chat, or of a completion where it has no `messages`, and the `text` that
     answered it.
     """
-    request = openai.decode(data, _ReplayRequest)
+    request = decode(data, _ReplayRequest)
     read = openai.completion if request.messages is None else openai.chat
-    asked = read(data, config, client)
-    return asked.model, Replay(asked.generate, request.text)
+    asked = read(data, config, caller)
+    return asked, Replay(asked.generates[0], request.text)
 
 
 def replayed(event: Replayed) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from localspec.errors import (
     UpstreamFailed,
     UpstreamUnavailable,
 )
-from localspec_daemon.dialects import openai
+from localspec_daemon.dialects.bodies import decode
 
 MAX_LINE_BYTES = 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -26,7 +26,7 @@ MAX_WORDS = 500
 """Characters of an upstream's own explanation that are passed on."""
 
 DONE = b"[DONE]"
-_OURS = ("speculation", "return_origins")
+_OURS = ("speculation", "return_origins", "return_progress", "aliases")
 """Fields that only LocalSpec knows; a strict server would refuse them."""
 
 
@@ -169,4 +169,4 @@ def _words(answer: bytes) -> str:
 
 def asked(data: bytes) -> Asked:
     """Which model, and whether as a stream. Raises RequestError."""
-    return openai.decode(data, Asked)
+    return decode(data, Asked)

@@ -1,4 +1,4 @@
-"""Server-sent events on one response."""
+"""What goes out: bodies of JSON, and streams frame by frame."""
 
 from __future__ import annotations
 
@@ -8,24 +8,34 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from localspec_daemon.dialects.framing import EVENTS, Framing
+
 STALLED_SECONDS = 60.0
 """A reader that takes nothing for so long has hung; its slot is worth more."""
 
-_encoder = msgspec.json.Encoder()
+RETRY_SECONDS = {429: "1", 503: "2"}
 
 
-class EventStream:
-    """One `data:` line per event, written at once: never batched, never compressed.
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """A whole body. Compact: one editor drops answers with blanks in them."""
+    retry = {"Retry-After": RETRY_SECONDS[status]} if status in RETRY_SECONDS else None
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, headers=retry, content_type="application/json")
 
-    The response begins with the first event, so that an error before it still has its own status.
+
+class FrameStream:
+    """One response, written at once frame by frame: never batched, never compressed.
+
+    The response begins with the first frame, so that an error before it still has its own status.
     Raises ConnectionError when the client has gone or hangs.
     """
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, framing: Framing = EVENTS) -> None:
         self.response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+            headers={"Content-Type": framing.media_type, "Cache-Control": "no-cache"}
         )
         self._request = request
+        self._framing = framing
 
     @property
     def begun(self) -> bool:
@@ -33,16 +43,18 @@ class EventStream:
         return self.response.prepared
 
     async def data(self, value: Any) -> None:
-        """One event, as compact JSON."""
-        await self._write(b"data: " + _encoder.encode(value) + b"\n\n")
+        """One frame."""
+        await self._write(self._framing.frame(value))
 
     async def comment(self, text: str) -> None:
         """What parsers skip and people can read: why there is no text yet."""
-        await self._write(f": {text}\n\n".encode())
+        if comment := self._framing.comment(text):
+            await self._write(comment)
 
     async def done(self) -> web.StreamResponse:
         """The end of an orderly stream."""
-        await self._write(b"data: [DONE]\n\n")
+        if self._framing.done:
+            await self._write(self._framing.done)
         return await self.end()
 
     async def end(self) -> web.StreamResponse:

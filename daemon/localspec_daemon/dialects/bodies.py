@@ -1,0 +1,171 @@
+"""What the bodies of all dialects have in common: decoding, sampling, the `Generate` they become.
+
+Unknown fields are ignored, because clients send many; null means absent. Numbers have the ranges
+of `localspec.ranges`, so that none reaches the engine unchecked.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from localspec import ranges
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec.protocol import Generate
+from localspec.ranges import SAMPLING
+from localspec.types import SamplingParams, SpeculationParams
+from localspec_daemon.dialects.dialect import Caller, Json
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+SEED_BITS = 53
+"""A seed that is drawn here is reported, and JavaScript's numbers must be able to repeat it."""
+
+TokenId: TypeAlias = Annotated[int, ranges.TOKEN.meta]
+Bias: TypeAlias = Annotated[float, ranges.BIAS.meta]
+Repetition: TypeAlias = Annotated[float, Meta(ge=0, le=SAMPLING["repetition_penalty"].high)]
+"""0 is how some clients write "off"."""
+
+
+def _whole(low: float, high: float) -> Any:
+    """A whole number, which some clients write as 1.0."""
+    return (
+        Annotated[int, Meta(ge=low, le=high)]
+        | Annotated[float, Meta(ge=low, le=high, multiple_of=1)]
+    )
+
+
+Count: TypeAlias = _whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
+"""Tokens to say; less than 0 is as many as there is room for."""
+TopK: TypeAlias = _whole(-1, SAMPLING["top_k"].high)  # type: ignore[valid-type]
+Seed: TypeAlias = int | Annotated[float, Meta(ge=-(2**53), le=2**53, multiple_of=1)]
+
+
+class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """LocalSpec's own object; a typing error in it is worth an answer."""
+
+    mode: Literal["auto", "off", "always"] | None = None
+    drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
+    max_draft: Annotated[int, ranges.MAX_DRAFT.meta] | None = None
+    verify: Literal["coupled", "rejection"] | None = None
+
+
+class Chain(msgspec.Struct):
+    """The sampler chain as a body may set it, under the names that most dialects share."""
+
+    temperature: Annotated[float, SAMPLING["temperature"].meta] | None = None
+    top_k: TopK | None = None
+    top_p: Annotated[float, SAMPLING["top_p"].meta] | None = None
+    min_p: Annotated[float, SAMPLING["min_p"].meta] | None = None
+    repetition_penalty: Repetition | None = None
+    repeat_penalty: Repetition | None = None
+    frequency_penalty: Annotated[float, SAMPLING["frequency_penalty"].meta] | None = None
+    presence_penalty: Annotated[float, SAMPLING["presence_penalty"].meta] | None = None
+    penalty_last_n: Annotated[int, SAMPLING["penalty_last_n"].meta] | None = None
+    logit_bias: dict[TokenId, Bias] | None = None
+    seed: Seed | None = None
+
+
+def decode(data: bytes, kind: type[Body]) -> Body:
+    """A JSON body of that type. Raises RequestError, which names the field at fault."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at ")
+        found = re.search(r"`\$\.?([^`]*)`$", where)
+        param = found[1] if found and found[1] else None
+        raise RequestError(f"{param or 'The body'}: {problem}.", param=param) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"The body is not valid JSON: {error}.") from error
+    except RecursionError as error:
+        raise RequestError("The body is nested too deeply.") from error
+
+
+def generate(  # noqa: PLR0913 - what every dialect has to say of a request
+    config: Config,
+    caller: Caller,
+    *,
+    prefix: str,
+    endpoint: str,
+    chain: Chain,
+    max_tokens: float | None,
+    stop: str | Sequence[str] | None = None,
+    speculation: SpeculationOptions | None = None,
+    **more: Any,
+) -> Generate:
+    """The worker's request; `prefix` begins its id, `more` are further fields of it.
+
+    What the chain and the speculation leave out is what the configuration says. Raises
+    RequestError.
+    """
+    return Generate(
+        id=identity(prefix),
+        endpoint=endpoint,
+        client=caller.client,
+        sampling=sampling(chain, config.sampling),
+        speculation=_speculation(speculation, config),
+        max_tokens=None if max_tokens is None or max_tokens < 0 else int(max_tokens),
+        stop=stops(stop),
+        **{name: value for name, value in more.items() if value is not None},
+    )
+
+
+def identity(prefix: str) -> str:
+    """A new id, such as "chatcmpl-" and 24 digits."""
+    return f"{prefix}-{secrets.token_hex(12)}"
+
+
+def sampling(chain: Chain, defaults: SamplingParams) -> SamplingParams:
+    """The configured chain with what the request says instead; both use the same names."""
+    chosen = _given(chain, SamplingParams)
+    if chain.repeat_penalty is not None:
+        chosen.setdefault("repetition_penalty", chain.repeat_penalty)
+    if chosen.get("repetition_penalty") == 0:
+        chosen["repetition_penalty"] = 1.0  # how some clients write "off"
+    if chain.top_k is not None:
+        chosen["top_k"] = max(int(chain.top_k), 0)  # -1 is how others write "no limit"
+    chosen["seed"] = _seed(chain.seed)
+    return msgspec.structs.replace(defaults, **chosen)
+
+
+def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:
+    """The stop strings; empty ones, which some clients always send, stop nothing.
+
+    Raises RequestError.
+    """
+    given = [stop] if isinstance(stop, str) else stop or []
+    texts = [text for text in given if text]
+    ranges.check_stops(texts, param)
+    return texts
+
+
+def _seed(seed: float | None) -> int:
+    if seed is None:
+        return secrets.randbits(SEED_BITS)
+    if not -(2**63) <= seed < 2**64:
+        raise RequestError(f"seed = {seed} does not fit 64 bits.", param="seed")
+    return int(seed) % 2**64
+
+
+def _speculation(options: SpeculationOptions | None, config: Config) -> SpeculationParams:
+    """The configured defaults; which drafters they mean is known where they are loaded."""
+    defaults = SpeculationParams(
+        mode=config.speculation.mode,
+        max_draft=config.speculation.max_draft,
+        verify=config.speculation.verify,
+    )
+    if not options:
+        return defaults
+    return msgspec.structs.replace(defaults, **_given(options, SpeculationParams))
+
+
+def _given(source: msgspec.Struct, target: type[msgspec.Struct]) -> Json:
+    """The fields of `target` that `source` sets."""
+    values = ((name, getattr(source, name, None)) for name in target.__struct_fields__)
+    return {name: value for name, value in values if value is not None}

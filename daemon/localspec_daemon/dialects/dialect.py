@@ -1,0 +1,121 @@
+"""The seam of the API families: what a dialect is, and what passes through it. Pure, no HTTP.
+
+A dialect is one endpoint of one family of APIs. Adding one is a file with a `Dialect` in it and a
+line in the table of `app.py`; nothing else has to learn its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from localspec.config import Config
+from localspec.errors import LocalSpecError
+from localspec.protocol import Delta, Finished, Generate, Started, TokenLogprob
+from localspec_daemon.dialects.framing import Framing
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as far as the body does not say.
+
+    `client` is the principal that the kernel or the token established. `session` is what the
+    client's own headers call this conversation, "" where they do not.
+    """
+
+    client: str
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that was understood.
+
+    `generates` are its choices in the order in which they are answered: one for each prompt and
+    each of `n`. `body` is the body as the dialect decoded it, for its own `Reply`. `aliases` False
+    takes a model's name as it stands; `progress` asks for every word about loading.
+    """
+
+    model: str
+    generates: tuple[Generate, ...]
+    stream: bool
+    body: Any = None
+    aliases: bool = True
+    progress: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """One choice as far as it has come; `finished` once it is over."""
+
+    finished: Finished | None = None
+    origins: list[tuple[int, str]] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    _texts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        return "".join(self._texts)
+
+    def take(self, event: Started | Delta | Finished) -> None:
+        """The next event of this choice."""
+        if isinstance(event, Delta):
+            self._texts.append(event.text)
+            self.origins += event.origins
+            self.logprobs += event.logprobs
+        elif isinstance(event, Finished):
+            self.finished = event
+
+    @property
+    def end(self) -> Finished:
+        """The last event. Raises RuntimeError before it came."""
+        if self.finished is None:
+            raise RuntimeError("a request ended without its last event")
+        return self.finished
+
+
+class Reply(Protocol):
+    """The shapes of one request's answer. Request lifetime; may remember what it has said.
+
+    Whole, it is `whole`. As a stream it is what `begin`, `delta` and `finish` of each choice and
+    `end` give, in that order; each object becomes one frame.
+    """
+
+    def begin(self, started: Started) -> Iterable[Json]:
+        """Before the first text: the first choice has its slot."""
+
+    def delta(self, choice: int, delta: Delta) -> Iterable[Json]:
+        """New text of a choice."""
+
+    def finish(self, choice: int, finished: Finished) -> Iterable[Json]:
+        """The end of a choice."""
+
+    def end(self) -> Iterable[Json]:
+        """The end of all choices."""
+
+    def broken(self, error: LocalSpecError) -> Iterable[Json]:
+        """An error in the middle of the stream, which ends with it."""
+
+    def whole(self, answers: Sequence[Answer]) -> Any:
+        """The answer in one piece, to a request that did not ask for a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one endpoint is spoken.
+
+    `read` raises RequestError for a body that it does not understand. `reply` is given the request
+    and the name of the model that answers. `errors` is the body of an error response. `framing`
+    cuts a stream. `endpoint` is the path below an upstream's base URL that takes the same bodies,
+    "" where none does.
+    """
+
+    read: Callable[[bytes, Config, Caller], Asked]
+    reply: Callable[[Asked, str], Reply]
+    errors: Callable[[LocalSpecError], Json]
+    framing: Framing
+    endpoint: str = ""

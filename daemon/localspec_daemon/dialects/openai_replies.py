@@ -1,0 +1,201 @@
+"""OpenAI's chat and completions: events into chunks and answers. Pure, no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from localspec.errors import LocalSpecError
+from localspec.protocol import Alternative, Delta, Finished, Started, TokenLogprob, Usage
+from localspec.types import PREDICTION, SourceCount
+from localspec_daemon.dialects.dialect import Answer, Asked, Json
+from localspec_daemon.dialects.openai_errors import errors
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where chats and completions differ: names, where text stands, and what logprobs look like.
+
+    `opening` is the delta before the first text; None where there is none.
+    """
+
+    whole: str
+    chunk: str
+    opening: Json | None
+    piece: Callable[[str], Json]
+    said: Callable[[str], Json]
+    logprobs: Callable[[Sequence[TokenLogprob], int], Json]
+
+
+@dataclass(slots=True)
+class OpenAIReply:
+    """A chat or a completion; `id` and `created` are the same in all chunks."""
+
+    kind: Kind
+    asked: Asked
+    model: str
+    created: int = field(default_factory=lambda: int(time.time()))
+    _ends: list[Finished] = field(default_factory=list)
+    _chars: Counter[int] = field(default_factory=Counter)
+
+    def begin(self, _started: Started) -> Iterator[Json]:
+        """Whose turn it is, in every choice of a chat."""
+        if self.kind.opening:
+            for choice in range(len(self.asked.generates)):
+                yield self._chunk(choice, self.kind.opening)
+
+    def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
+        """A chunk of text."""
+        if delta.text or delta.logprobs:
+            fields = self.kind.piece(delta.text)
+            if delta.logprobs:
+                fields["logprobs"] = self.kind.logprobs(delta.logprobs, self._chars[choice])
+            chunk = self._chunk(choice, fields)
+            if self.asked.body.return_origins:
+                chunk["origins"] = delta.origins
+            self._chars[choice] += len(delta.text)
+            yield chunk
+
+    def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
+        """The chunk that ends a choice and carries the figures of its run."""
+        self._ends.append(finished)
+        nothing = {name: {} if name == "delta" else "" for name in self.kind.piece("")}
+        yield self._chunk(choice, nothing, reason(finished)) | figures(finished)
+
+    def end(self) -> Iterator[Json]:
+        """Usage, for those who asked; nothing but [DONE] may follow it."""
+        options = self.asked.body.stream_options
+        if options and options.include_usage:
+            yield self._head(self.kind.chunk) | {"choices": [], "usage": usage(self._ends)}
+
+    def broken(self, error: LocalSpecError) -> Iterator[Json]:
+        """The error, as it would have been without a stream."""
+        yield errors(error)
+
+    def whole(self, answers: Sequence[Answer]) -> Json:
+        """All choices, usage, and the figures of the first one's run."""
+        answer = self._head(self.kind.whole) | {
+            "choices": [self._choice(*numbered) for numbered in enumerate(answers)],
+            "usage": usage([answer.end for answer in answers]),
+        }
+        if self.asked.body.return_origins:
+            answer["origins"] = answers[0].origins
+        return answer | figures(answers[0].end)
+
+    def _choice(self, index: int, answer: Answer) -> Json:
+        wanted = self.asked.generates[index].logprobs is not None
+        logprobs = self.kind.logprobs(answer.logprobs, _echoed(answer)) if wanted else None
+        ending = {"logprobs": logprobs, "finish_reason": reason(answer.end)}
+        return {"index": index} | self.kind.said(answer.text) | ending
+
+    def _chunk(self, choice: int, fields: Json, reason_: str | None = None) -> Json:
+        choices = [{"index": choice} | fields | {"finish_reason": reason_}]
+        return self._head(self.kind.chunk) | {"choices": choices}
+
+    def _head(self, object_: str) -> Json:
+        return {
+            "id": self.asked.generates[0].id,
+            "object": object_,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": "localspec",
+        }
+
+
+def reason(finished: Finished) -> str:
+    """Why a choice ended, in OpenAI's words."""
+    return "length" if finished.reason == "length" else "stop"
+
+
+def usage(ends: Sequence[Finished]) -> Json:
+    """OpenAI's counts, of all choices together."""
+    counts = [end.usage for end in ends]
+    predictions = [end.speculation.sources.get(PREDICTION, SourceCount()) for end in ends]
+    total = Usage(
+        sum(count.prompt_tokens for count in counts),
+        sum(count.completion_tokens for count in counts),
+        sum(count.cached_tokens for count in counts),
+        sum(count.predicted_tokens for count in counts),
+    )
+    return {
+        "prompt_tokens": total.prompt_tokens,
+        "completion_tokens": total.completion_tokens,
+        "total_tokens": total.prompt_tokens + total.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": total.cached_tokens},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": total.predicted_tokens,
+            "rejected_prediction_tokens": sum(one.drafted - one.accepted for one in predictions),
+        },
+    }
+
+
+def figures(finished: Finished) -> Json:
+    """What the run cost, and what speculation did for it."""
+    report = msgspec.to_builtins(finished.speculation) | {"seed": finished.seed}
+    return {"timings": msgspec.to_builtins(finished.timings), "speculation": report}
+
+
+def _echoed(answer: Answer) -> int:
+    """Characters of the prompt that stand before the answer's first token."""
+    return sum(chars for chars, source in answer.origins if source == "prompt")
+
+
+def _chat_logprobs(tokens: Sequence[TokenLogprob], _offset: int) -> Json:
+    content = [
+        {**_alternative(token.chosen), "top_logprobs": [*map(_alternative, token.top)]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _alternative(one: Alternative) -> Json:
+    return {
+        "token": _shown(one),
+        "logprob": one.logprob,
+        "bytes": list(one.piece),
+    }
+
+
+def _text_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> Json:
+    """The legacy shape: lists that go together; offsets are characters of the text."""
+    offsets, shown = [], [_shown(token.chosen) for token in tokens]
+    for piece in shown:
+        offsets.append(offset)
+        offset += len(piece)
+    return {
+        "tokens": shown,
+        "token_logprobs": [token.chosen.logprob for token in tokens],
+        "top_logprobs": [
+            {_shown(one): one.logprob for one in reversed(token.top)} for token in tokens
+        ],
+        "text_offset": offsets,
+    }
+
+
+def _shown(one: Alternative) -> str:
+    return one.piece.decode("utf-8", "replace")
+
+
+CHAT_KIND = Kind(
+    whole="chat.completion",
+    chunk="chat.completion.chunk",
+    opening={"delta": {"role": "assistant", "content": ""}},
+    piece=lambda text: {"delta": {"content": text}},
+    said=lambda text: {"message": {"role": "assistant", "content": text}},
+    logprobs=_chat_logprobs,
+)
+COMPLETION_KIND = Kind(
+    whole="text_completion",
+    chunk="text_completion",
+    opening=None,
+    piece=lambda text: {"text": text},
+    said=lambda text: {"text": text},
+    logprobs=_text_logprobs,
+)
+ChatReply = partial(OpenAIReply, CHAT_KIND)
+CompletionReply = partial(OpenAIReply, COMPLETION_KIND)

@@ -1,0 +1,133 @@
+"""A request of any dialect, from its body to its last byte."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from functools import partial
+from typing import TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from localspec.errors import LocalSpecError
+from localspec.protocol import Delta, Finished, Progress, Started
+from localspec_daemon import forward
+from localspec_daemon.choices import answered
+from localspec_daemon.dialects import relay
+from localspec_daemon.dialects.dialect import Answer, Asked, Dialect, Json, Reply
+from localspec_daemon.dialects.openai_errors import errors
+from localspec_daemon.model import Model
+from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.wall import CLIENT, body, caller
+from localspec_daemon.wire import FrameStream, json_response
+
+_log = logging.getLogger("localspec.serve")
+
+SUPERVISOR: web.AppKey[Supervisor] = web.AppKey("supervisor", Supervisor)
+
+COMMENT_SECONDS = 10.0
+"""Some clients take every comment for a sign of text; a rare one keeps proxies from giving up."""
+
+Pump: TypeAlias = Callable[[FrameStream], Awaitable[None]]
+Broken: TypeAlias = Callable[[LocalSpecError], Iterable[Json]]
+
+
+def spoken(dialect: Dialect) -> Handler:
+    """The handler of an endpoint that speaks so."""
+    return partial(_generate, dialect=dialect)
+
+
+def bug() -> LocalSpecError:
+    """Called while an exception that nobody expected is being handled."""
+    _log.exception("bug")
+    return LocalSpecError("The daemon has a bug.", fix="`localspec logs` has the details.")
+
+
+async def _generate(request: web.Request, dialect: Dialect) -> web.StreamResponse:
+    supervisor = request.app[SUPERVISOR]
+    config = supervisor.config
+    data = await body(request, config.server.max_body_bytes)
+    if config.upstream and dialect.endpoint:
+        wanted = relay.asked(data)
+        if to := await supervisor.elsewhere(wanted.model):
+            call = relay.Call(to, dialect.endpoint, relay.body(data, to.model))
+            return await _forward(request, call, streams=bool(wanted.stream))
+    asked = dialect.read(data, config, caller(request))
+    found = await supervisor.model(asked.model, aliases=asked.aliases)
+    reply = dialect.reply(asked, found.name)
+    if not asked.stream:
+        return await _whole(request, asked, found, reply)
+    stream = FrameStream(request, dialect.framing)
+    pump = partial(_pump, request, asked, found, reply)
+    return await _streamed(request, stream, pump, reply.broken)
+
+
+async def _forward(request: web.Request, call: relay.Call, *, streams: bool) -> web.StreamResponse:
+    supervisor, client = request.app[SUPERVISOR], request[CLIENT]
+    if streams:
+        pump = partial(forward.pump, supervisor, call, client)
+        return await _streamed(request, FrameStream(request), pump, _broken)
+    async with supervisor.request():
+        answer = await forward.whole(supervisor, call, client)
+    return web.Response(body=answer, content_type="application/json")
+
+
+def _broken(error: LocalSpecError) -> list[Json]:
+    return [errors(error)]
+
+
+async def _whole(
+    request: web.Request, asked: Asked, found: Model, reply: Reply
+) -> web.StreamResponse:
+    answers = [Answer() for _ in asked.generates]
+    supervisor = request.app[SUPERVISOR]
+    async with supervisor.request(), aclosing(answered(supervisor, found, asked)) as events:
+        async for choice, event in events:
+            if isinstance(event, Started | Delta | Finished):
+                answers[choice].take(event)
+    return json_response(reply.whole(answers))
+
+
+async def _streamed(
+    request: web.Request, stream: FrameStream, pump: Pump, broken: Broken
+) -> web.StreamResponse:
+    try:
+        async with request.app[SUPERVISOR].request():
+            await pump(stream)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        if not stream.begun:
+            raise
+        for frame in broken(error if isinstance(error, LocalSpecError) else bug()):
+            await stream.data(frame)
+        return await stream.end()
+    return await stream.done()
+
+
+async def _pump(
+    request: web.Request, asked: Asked, found: Model, reply: Reply, stream: FrameStream
+) -> None:
+    """Events of the engine into frames; those of the beginning before the first of a choice."""
+    clock = asyncio.get_running_loop().time
+    begun, quiet_until = False, clock() + (0 if asked.progress else COMMENT_SECONDS)
+    async with aclosing(answered(request.app[SUPERVISOR], found, asked)) as events:
+        async for choice, event in events:
+            frames: Iterable[Json] = ()
+            match event:
+                case Progress() if clock() >= quiet_until:
+                    quiet_until = clock() + (0 if asked.progress else COMMENT_SECONDS)
+                    await stream.comment(f"loading {event.stage} {event.fraction:.0%}")
+                case Started() if not begun:
+                    begun, frames = True, reply.begin(event)
+                case Delta():
+                    frames = reply.delta(choice, event)
+                case Finished():
+                    frames = reply.finish(choice, event)
+            for frame in frames:
+                await stream.data(frame)
+    for frame in reply.end():
+        await stream.data(frame)
