@@ -44,7 +44,7 @@ class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     default: str = "qwen2.5-coder-1.5b-instruct"
     directory: str = ""
-    aliases: dict[str, str] = {"*": ""}
+    aliases: dict[str, str] = msgspec.field(default_factory=lambda: {"*": ""})
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

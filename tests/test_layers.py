@@ -49,7 +49,7 @@ PURE = (
     "localspec/control",
     *(
         f"localspec/engine/{name}.py"
-        for name in ("peaks", "sampling", "verify", "slots", "cells", "rows", "room")
+        for name in ("peaks", "likelihood", "sampling", "verify", "slots", "cells", "rows", "room")
     ),
 )
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from localspec.control.round import Memory
 from localspec.control.routing import SPECULATING, Expectation
+from localspec.engine.likelihood import Likelihood, likelihoods
+from localspec.engine.peaks import Peaks
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
 from localspec.types import (
@@ -34,7 +36,8 @@ class Request:
 
     `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
     `expectation` tells how long the output may become, which amortises reading the prompt.
-    `prediction` is what the client expects the output to be.
+    `prediction` is what the client expects the output to be. `logprobs` asks for the likelihood of
+    each token, with so many alternatives.
     """
 
     id: str
@@ -48,6 +51,7 @@ class Request:
     constraint: Constraint | None = None
     ignore_eos: bool = False
     prediction: Sequence[Token] = ()
+    logprobs: int | None = None
 
 
 @dataclass(slots=True)
@@ -98,7 +102,8 @@ class Session:
 
     `tokens` is prompt and output; `cached` counts the positions whose keys and values the target
     holds. The tail `tokens[cached:]` is still to be decoded: many tokens during prefill, one after.
-    `ease` is how certain the target was of its latest tokens, as a moving average.
+    `ease` is how certain the target was of its latest tokens, as a moving average. `likelihoods`
+    are those of the tokens that nobody has taken yet, where the request asks for them.
     """
 
     request: Request
@@ -111,6 +116,7 @@ class Session:
     drafters: dict[str, DraftSession] = field(default_factory=dict)
     memory: Memory | None = None
     ease: float | None = None
+    likelihoods: list[Likelihood] = field(default_factory=list)
     finish: FinishReason | None = None
 
     @property
@@ -148,6 +154,14 @@ class Session:
             len(self.tokens),
             frozenset() if self.request.ignore_eos else ends,
         )
+
+    def look(self, rows: Sequence[Peaks], draft: Draft, verdict: Verdict, *, ease: bool) -> None:
+        """Note what a request wants to know of its rows; how easy they are, if `ease`."""
+        if ease:
+            for node in (-1, *verdict.accepted):
+                self.saw(rows[node + 1].certainty())
+        if self.request.logprobs is not None:
+            self.likelihoods += likelihoods(rows, draft, verdict, self.request.logprobs)
 
     def saw(self, certainty: float) -> None:
         """How certain the target was of one token that was committed."""

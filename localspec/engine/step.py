@@ -373,17 +373,11 @@ class Engine:
                 row += share.rows - wanted
                 verify = VERIFIERS[session.request.speculation.verify]
                 verdict = verify(draft, mine, session.frontier(self._ends))
-                self._look(session, mine, verdict)
+                session.look(mine, draft, verdict, ease=self._drafting.wants_ease(session))
                 verdicts[session] = (self._commit(session, draft, verdict), draft)
             if session.cached < held:
                 self.target.truncate(session.slot, session.cached)
         return verdicts
-
-    def _look(self, session: Session, rows: Sequence[Peaks], verdict: Verdict) -> None:
-        """Note how easy the text is, where a neural drafter may be judged by it."""
-        if self._drafting.wants_ease(session):
-            for node in (-1, *verdict.accepted):
-                session.saw(rows[node + 1].certainty())
 
     def _commit(self, session: Session, draft: Draft, verdict: Verdict) -> Advance:
         tokens = session.commit(draft, verdict)

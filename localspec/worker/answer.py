@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
 from localspec.engine.step import Advance
 from localspec.protocol import (
+    Alternative,
     Delta,
     Finished,
     Generate,
     SpeculationReport,
     Timings,
+    TokenLogprob,
     Usage,
 )
 from localspec.text.stream import AnswerText
@@ -40,6 +44,7 @@ class Answer:
     piece: Callable[[Token], bytes]
     text: AnswerText = field(init=False)
     completion_tokens: int = 0
+    _logprobs: deque[TokenLogprob] = field(default_factory=deque)
     finish: FinishReason | None = None
 
     def __post_init__(self) -> None:
@@ -53,7 +58,8 @@ class Answer:
     @property
     def kept_tokens(self) -> int | None:
         """Output tokens inside the text when a stop string cut it short; None for all."""
-        return self.text.kept if self.text.stopped else None
+        cut = self.text.stopped or not self.order.max_tokens
+        return self.text.kept if cut else None
 
     def opening(self) -> Delta | None:
         """The echoed prompt, if it was asked for."""
@@ -66,6 +72,10 @@ class Answer:
         `finish` is set when the answer is over: by a stop string before anything the engine says.
         """
         tokens = advance.tokens
+        if not self.order.max_tokens:  # only the prompt was to be read
+            self.finish = "length"
+            return None
+        self._note(self.session.likelihoods)
         ended = advance.finish == "stop"
         for index, (token, source) in enumerate(zip(tokens, advance.sources, strict=True)):
             self.completion_tokens += 1
@@ -82,7 +92,18 @@ class Answer:
 
     def _delta(self) -> Delta | None:
         part = self.text.take()
-        return Delta(self.id, *part) if part.text or part.tokens else None
+        if not (part.text or part.tokens):
+            return None
+        logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
+        return Delta(self.id, *part, logprobs)
+
+    def _note(self, likelihoods: list[Likelihood]) -> None:
+        """Spell out what the session has learned of its tokens, until their text goes out."""
+        for each in likelihoods:
+            chosen = Alternative(each.token, self.piece(each.token), each.logprob)
+            top = [Alternative(token, self.piece(token), logprob) for token, logprob in each.top]
+            self._logprobs.append(TokenLogprob(chosen, top))
+        likelihoods.clear()
 
     def finished(self, reason: FinishReason) -> Finished:
         """The last event, with everything that was counted."""

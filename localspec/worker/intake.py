@@ -60,6 +60,12 @@ class Intake:
             TooLarge: A text in it is over a cap.
         """
         limits.check(request, n_vocab=self._model.n_vocab, drafters=self._drafters)
+        if request.suffix is not None:
+            raise RequestError(
+                "suffix (filling in the middle) is not supported.",
+                fix="Put the model's own fill-in-the-middle tokens into prompt.",
+                param="suffix",
+            )
         prompt = self._tokens(request)
         if not prompt:
             raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
@@ -88,6 +94,7 @@ class Intake:
             return request.prompt_tokens
         if request.messages is not None:
             text = self._template.render(request.messages, request.template_kwargs)
+            text += request.prefill
             add_special, parse_special = self._template.built_in, True
         else:
             text = request.prompt or ""

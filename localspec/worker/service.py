@@ -191,6 +191,7 @@ class Service:
             constraint=order.constraint,
             ignore_eos=request.ignore_eos,
             prediction=order.prediction,
+            logprobs=request.logprobs,
         )
 
     def _forward(self, advance: Advance) -> None:

@@ -60,9 +60,16 @@ class House:
         lines = []
         for table, values in merged.items():
             lines.append(f"[{table}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+            lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
         self.config_path.parent.mkdir(exist_ok=True)
         self.config_path.write_text("\n".join(lines))
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML, which is JSON but for tables."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + "}"
 
 
 @dataclass

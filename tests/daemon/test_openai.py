@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from localspec.config import Config, Speculation
 from localspec.errors import ContextOverflow, RequestError
-from localspec.protocol import Delta, Finished, Message, SpeculationReport, Timings, Usage
+from localspec.protocol import Delta, Finished, Message, SpeculationReport, Started, Timings, Usage
 from localspec.types import SamplingParams, SourceCount
 from localspec_daemon.dialects import openai
+from localspec_daemon.dialects.dialect import Answer, Asked, Caller
+from localspec_daemon.dialects.openai_errors import errors
+from localspec_daemon.dialects.openai_replies import ChatReply, CompletionReply
 from localspec_daemon.dialects.openai_types import ChatRequest, CompletionRequest
 
+CALLER = Caller("uid:1")
 HELLO = [{"role": "user", "content": "hello"}]
 SOURCES = {"lookup": SourceCount(7, 3, [1], [1])}
 FINISHED = Finished(
@@ -28,14 +32,22 @@ FINISHED = Finished(
 )  # fmt: skip
 
 
-def chat(**fields: Any) -> openai.Asked:
+def chat(**fields: Any) -> Asked:
     """A chat body, understood."""
-    return openai.chat(msgspec.json.encode({"messages": HELLO, **fields}), Config(), "uid:1")
+    return openai.chat(msgspec.json.encode({"messages": HELLO, **fields}), Config(), CALLER)
 
 
-def completion(**fields: Any) -> openai.Asked:
+def completion(**fields: Any) -> Asked:
     """A completion body, understood."""
-    return openai.completion(msgspec.json.encode(fields), Config(), "uid:1")
+    return openai.completion(msgspec.json.encode(fields), Config(), CALLER)
+
+
+def answered(text: str, finished: Finished) -> Answer:
+    """One choice that is over."""
+    answer = Answer()
+    answer.take(Delta(finished.id, text, [1], [(len(text), "lookup")]))
+    answer.take(finished)
+    return answer
 
 
 def test_what_is_absent_or_null_is_what_the_configuration_says() -> None:
@@ -47,7 +59,7 @@ def test_what_is_absent_or_null_is_what_the_configuration_says() -> None:
     nulls = dict.fromkeys(("temperature", "stop", "seed", "max_tokens", "speculation", "n"))
     for extra in ({}, nulls):
         body = msgspec.json.encode({"messages": HELLO, **extra})
-        generate = openai.chat(body, config, "uid:1").generate
+        generate = openai.chat(body, config, CALLER).generates[0]
         assert (generate.sampling.temperature, generate.sampling.top_k) == (0.3, 7)
         assert (generate.speculation.mode, generate.speculation.max_draft) == ("off", 5)
         assert generate.speculation.drafters is None
@@ -67,10 +79,8 @@ def test_what_is_said_is_what_is_asked_of_the_worker() -> None:
         ignore_eos=True, response_format={"type": "json_object"},
         speculation=ASKED, some_field_of_tomorrow={"a": [1]}, user="me", store=False,
     )  # fmt: skip
-    assert (asked.model, asked.stream, asked.include_usage, asked.return_origins) == (
-        "m", True, True, True,
-    )  # fmt: skip
-    generate = asked.generate
+    assert (asked.model, asked.stream, asked.body.return_origins) == ("m", True, True)
+    generate = asked.generates[0]
     assert generate.sampling == SamplingParams(
         0, 0, 0.5, 0.1, 1.2, -1, 1, 64, {3: -100.0}, 2**64 - 1
     )
@@ -80,20 +90,20 @@ def test_what_is_said_is_what_is_asked_of_the_worker() -> None:
     assert generate.ignore_eos
     assert generate.max_tokens == 9
     assert generate.response_format == {"type": "json_object"}
-    assert chat(max_tokens=9, max_completion_tokens=5).generate.max_tokens == 5
-    assert chat(response_format={"type": "text"}).generate.response_format is None
+    assert chat(max_tokens=9, max_completion_tokens=5).generates[0].max_tokens == 5
+    assert chat(response_format={"type": "text"}).generates[0].response_format is None
 
 
 def test_a_seed_that_nobody_chose_differs_each_time_and_survives_javascript() -> None:
     """It is reported, so it must be one that a client can send back."""
-    seeds = {chat().generate.sampling.seed for _ in range(50)}
+    seeds = {chat().generates[0].sampling.seed for _ in range(50)}
     assert len(seeds) == 50
     assert all(0 <= seed < 2**53 for seed in seeds)
 
 
 def test_the_client_is_who_the_kernel_says_and_never_a_field() -> None:
     """A request cannot choose whose cache it reads."""
-    assert chat(client="uid:0", user="root").generate.client == "uid:1"
+    assert chat(client="uid:0", user="root").generates[0].client == "uid:1"
 
 
 def test_messages_become_text_and_keep_what_templates_read() -> None:
@@ -105,7 +115,7 @@ def test_messages_become_text_and_keep_what_templates_read() -> None:
         {"role": "assistant", "content": None, "tool_calls": calls},
         {"role": "tool", "content": "42", "tool_call_id": "1", "name": "f"},
     ]
-    assert chat(messages=messages).generate.messages == [
+    assert chat(messages=messages).generates[0].messages == [
         Message("system", "be brief"),
         Message("user", "ab"),
         Message("assistant", "", {"tool_calls": calls}),
@@ -118,8 +128,8 @@ def test_a_prediction_is_text_or_parts_of_text() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     for content, text in (("ab", "ab"), (parts, "ab"), ("", ""), ([], "")):
         asked = chat(prediction={"type": "content", "content": content})
-        assert asked.generate.prediction == text
-    assert chat(prediction=None).generate.prediction == chat().generate.prediction == ""
+        assert asked.generates[0].prediction == text
+    assert chat(prediction=None).generates[0].prediction == chat().generates[0].prediction == ""
 
 
 def test_predicted_tokens_are_counted_apart_from_other_drafts() -> None:
@@ -131,7 +141,7 @@ def test_predicted_tokens_are_counted_apart_from_other_drafts() -> None:
     report = msgspec.structs.replace(FINISHED.speculation, sources=sources)
     usage = msgspec.structs.replace(FINISHED.usage, predicted_tokens=33)
     finished = msgspec.structs.replace(FINISHED, speculation=report, usage=usage)
-    answer = openai.Reply(chat(), "m").whole("hi", finished, [])
+    answer = ChatReply(chat(), "m").whole([answered("hi", finished)])
     assert answer["usage"]["completion_tokens_details"] == {
         "accepted_prediction_tokens": 33,
         "rejected_prediction_tokens": 2,
@@ -147,7 +157,7 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ([7], None, [7]),
         ([[1, 2]], None, [1, 2]),
     ):
-        generate = completion(prompt=prompt, echo=True).generate
+        generate = completion(prompt=prompt, echo=True).generates[0]
         assert (generate.prompt, generate.prompt_tokens) == (text, tokens)
         assert generate.messages is None
         assert generate.echo
@@ -176,12 +186,12 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ({"top_k": -2}, "top_k"),
         ({"top_k": 2**31}, "top_k"),
         ({"top_k": 1.5}, "top_k"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -3}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
         ({"max_tokens": 2**63}, "max_tokens"),
-        ({"max_completion_tokens": 0}, "max_completion_tokens"),
-        ({"n": 2}, "n"),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"n": 0}, "n"),
+        ({"n": 65}, "n"),
+        ({"top_logprobs": 21}, "top_logprobs"),
         ({"repeat_penalty": 1000}, "repeat_penalty"),
         ({"frequency_penalty": 2.1}, "frequency_penalty"),
         ({"presence_penalty": -2.1}, "presence_penalty"),
@@ -194,7 +204,6 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ({"seed": 2**64}, "seed"),
         ({"seed": -(2**63) - 1}, "seed"),
         ({"seed": 1.5}, "seed"),
-        ({"stop": ""}, "stop"),
         ({"stop": ["a"] * 33}, "stop"),
         ({"stop": ["x" * 1025]}, "stop"),
         ({"stop": ["é" * 513]}, "stop"),
@@ -232,19 +241,55 @@ def test_a_wrong_value_is_refused_and_the_field_named(fields: dict[str, Any], pa
 
 @pytest.mark.parametrize(
     "prompt",
-    [None, "", [], [[]], ["a", "b"], ["a", 1], [-1], [2**31], [1.5], {}, [["a"]], [[1], [2]]],
+    [None, "", [], [[]], ["a", ""], ["a", 1], [-1], [2**31], [1.5], {}, [["a"]], ["a"] * 65],
 )
-def test_a_prompt_that_is_none_or_several_is_refused(prompt: object) -> None:
-    """One request is one prompt."""
+def test_a_prompt_that_is_none_or_a_mixture_is_refused(prompt: object) -> None:
+    """A list holds prompts or tokens, and not too many."""
     with pytest.raises(RequestError):
         completion(prompt=prompt)
 
 
-def test_filling_in_the_middle_is_refused_rather_than_ignored() -> None:
-    """An ignored suffix would give a wrong answer that looks right."""
-    with pytest.raises(RequestError, match="suffix"):
-        completion(prompt="a", suffix="b")
-    assert completion(prompt="a", suffix="").generate.prompt == "a"
+def test_several_prompts_and_choices_are_as_many_requests() -> None:
+    """Prompt by prompt, each `n` times; ids differ, and so do the seeds of one prompt."""
+    generates = completion(prompt=["a", [1, 2]], n=2, best_of=2, seed=2**64 - 1).generates
+    assert [one.prompt or one.prompt_tokens for one in generates] == ["a", "a", [1, 2], [1, 2]]
+    assert [one.sampling.seed for one in generates] == [2**64 - 1, 0] * 2
+    assert len({one.id for one in generates}) == 4
+    with pytest.raises(RequestError, match="best_of"):
+        completion(prompt="a", n=2, best_of=4)
+
+
+def test_what_clients_write_for_nothing_means_nothing() -> None:
+    """Empty stop strings, no limit, numbers with a point, penalties that are off."""
+    one = completion(
+        prompt="a", stop=["", "x"], max_tokens=-1, top_k=40.0, repeat_penalty=0, suffix="", seed=7.0
+    ).generates[0]
+    assert (one.stop, one.max_tokens, one.suffix) == (["x"], None, None)
+    assert (one.sampling.top_k, one.sampling.repetition_penalty, one.sampling.seed) == (40, 1, 7)
+    assert chat(stop="", max_tokens=1.0, n_predict=9).generates[0].stop == []
+    assert chat(n_predict=9).generates[0].max_tokens == 9
+    assert chat(max_tokens=0, n_predict=9).generates[0].max_tokens == 0
+    function = {"role": "function", "name": "f", "content": "42"}
+    _, told = chat(messages=[*HELLO, function]).generates[0].messages or (None, None)
+    assert told is not None
+    assert told.role == "tool"
+
+
+def test_an_answer_goes_on_where_a_last_message_of_the_assistant_ends() -> None:
+    """Unless the request says otherwise, or the message has called tools."""
+    begun = [*HELLO, {"role": "assistant", "content": "Well, "}]
+    for fields, prefill in (
+        ({}, "Well, "),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "Well, "),
+        ({"continue_final_message": False}, ""),
+        ({"add_generation_prompt": True}, ""),
+    ):
+        one = chat(messages=begun, **fields).generates[0]
+        assert (one.prefill, len(one.messages or ())) == (prefill, 1 if prefill else 2)
+    called = [*HELLO, {"role": "assistant", "content": "x", "tool_calls": [{}]}]
+    assert chat(messages=called).generates[0].prefill == ""
+    with pytest.raises(RequestError, match="continue_final_message"):
+        chat(continue_final_message=True)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +305,7 @@ def test_what_is_no_json_is_refused(data: bytes) -> None:
     """Malformed, not UTF-8, not finite, too deep, too long a number: 400 each."""
     for read in (openai.chat, openai.completion):
         with pytest.raises(RequestError) as caught:
-            read(data, Config(), "uid:1")
+            read(data, Config(), CALLER)
         assert caught.value.status == 400
 
 
@@ -279,7 +324,7 @@ def test_no_body_whatever_raises_anything_else(body: dict[str, Any]) -> None:
     data = msgspec.json.encode(body)
     for read in (openai.chat, openai.completion):
         try:
-            generate = read(data, Config(), "uid:1").generate
+            generate = read(data, Config(), CALLER).generates[0]
         except RequestError:
             continue
         assert generate.messages or generate.prompt or generate.prompt_tokens
@@ -288,13 +333,15 @@ def test_no_body_whatever_raises_anything_else(body: dict[str, Any]) -> None:
 
 def test_chunks_share_id_and_time_and_end_with_the_figures() -> None:
     """A stream as clients parse it: role first, figures in the last chunk, usage after it."""
-    reply = openai.Reply(chat(stream=True, return_origins=True), "m", created=5)
-    first, last, usage = reply.first(), reply.last(FINISHED), reply.usage(FINISHED)
-    delta = reply.delta(Delta("x", "hi", [1], [(2, "lookup")]))
-    assert first is not None
+    asked = chat(stream=True, return_origins=True, stream_options={"include_usage": True})
+    reply = ChatReply(asked, "m", created=5)
+    (first,) = reply.begin(Started("x", 10, 4))
+    (delta,) = reply.delta(0, Delta("x", "hi", [1], [(2, "lookup")]))
+    (last,) = reply.finish(0, FINISHED)
+    (usage,) = reply.end()
     for chunk in (first, delta, last, usage):
         assert list(chunk)[:5] == ["id", "object", "created", "model", "system_fingerprint"]
-        assert chunk["id"] == reply.asked.generate.id
+        assert chunk["id"] == reply.asked.generates[0].id
         assert (chunk["object"], chunk["created"]) == ("chat.completion.chunk", 5)
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert delta["choices"][0] == {"index": 0, "delta": {"content": "hi"}, "finish_reason": None}
@@ -318,7 +365,7 @@ def test_chunks_share_id_and_time_and_end_with_the_figures() -> None:
 
 def test_a_whole_answer_has_everything_a_stream_has() -> None:
     """Text, reason, usage, timings and speculation in one object, for both endpoints."""
-    answer = openai.Reply(chat(), "m").whole("hi", FINISHED, [(2, "lookup")])
+    answer = ChatReply(chat(), "m").whole([answered("hi", FINISHED)])
     assert answer["object"] == "chat.completion"
     assert answer["choices"] == [
         {
@@ -331,17 +378,18 @@ def test_a_whole_answer_has_everything_a_stream_has() -> None:
     assert "origins" not in answer
     assert answer["usage"]["total_tokens"] == 15
     assert answer["timings"]["cache_n"] == 4
-    reply = openai.Reply(completion(prompt="x"), "m")
-    answer = reply.whole("hi", FINISHED, [])
+    reply = CompletionReply(completion(prompt="x"), "m")
+    answer = reply.whole([answered("hi", FINISHED)])
     assert (answer["object"], answer["choices"][0]["text"]) == ("text_completion", "hi")
-    assert reply.first() is None
-    assert reply.delta(Delta("x", "hi", [1]))["choices"][0]["text"] == "hi"
+    assert list(reply.begin(Started("x", 10, 4))) == list(reply.end()) == []
+    (delta,) = reply.delta(0, Delta("x", "hi", [1]))
+    assert delta["choices"][0]["text"] == "hi"
 
 
 def test_an_error_body_begins_with_error_and_is_compact() -> None:
     """One client knows errors by their first characters."""
     error = ContextOverflow("Too long.", fix="Shorten it.", details={"n_ctx": 8192})
-    data = msgspec.json.encode(openai.error_body(error))
+    data = msgspec.json.encode(errors(error))
     assert data.startswith(b'{"error":{"message":"Too long."')
     fields_ = msgspec.json.decode(data)["error"]
     assert fields_["type"] == "exceed_context_size_error"

@@ -223,7 +223,7 @@ def test_a_schema_is_kept(worker: Worker) -> None:
         ({"prompt": [0, 262]}, "invalid_request", "prompt"),
         ({"prompt": [-1]}, "invalid_request", "prompt"),
         ({"prompt": ""}, "invalid_request", "prompt"),
-        ({"prompt": PROMPT, "max_tokens": 0}, "invalid_request", "max_tokens"),
+        ({"prompt": PROMPT, "max_tokens": -1}, "invalid_request", "max_tokens"),
         ({"prompt": PROMPT, "stop": [""]}, "invalid_request", "stop"),
         ({"prompt": PROMPT, "sampling": SamplingParams(top_p=2)}, "invalid_request", "top_p"),
         (

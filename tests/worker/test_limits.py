@@ -57,7 +57,6 @@ def test_requests_at_the_edge_of_what_is_allowed_pass(changes: dict[str, Any]) -
         ({"prompt": None, "prompt_tokens": [1, VOCABULARY]}, "prompt"),
         ({"prompt": None, "prompt_tokens": [-1]}, "prompt"),
         ({"prompt": None, "prompt_tokens": [(1 << 31) - 1]}, "prompt"),
-        ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"stop": [""]}, "stop"),
         ({"stop": ["é" * (ranges.MAX_STOP_BYTES // 2 + 1)]}, "stop"),

@@ -126,8 +126,12 @@ def sampling(chain: Chain, defaults: SamplingParams) -> SamplingParams:
     chosen = _given(chain, SamplingParams)
     if chain.repeat_penalty is not None:
         chosen.setdefault("repetition_penalty", chain.repeat_penalty)
-    if chosen.get("repetition_penalty") == 0:
-        chosen["repetition_penalty"] = 1.0  # how some clients write "off"
+    penalty = chosen.get("repetition_penalty", 1.0) or 1.0  # 0 is how some clients write "off"
+    if penalty not in SAMPLING["repetition_penalty"]:
+        name = "repeat_penalty" if chain.repetition_penalty is None else "repetition_penalty"
+        raise RequestError(f"{name} = {penalty} is out of range.", param=name)
+    if "repetition_penalty" in chosen:
+        chosen["repetition_penalty"] = penalty
     if chain.top_k is not None:
         chosen["top_k"] = max(int(chain.top_k), 0)  # -1 is how others write "no limit"
     chosen["seed"] = _seed(chain.seed)

@@ -1,0 +1,44 @@
+"""What the target thought of a token: the log of its probability, before any sampler. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.engine.peaks import Peaks
+from localspec.types import Draft, Token, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """One token of a text and the likeliest at its place, best first, each with its log."""
+
+    token: Token
+    logprob: float
+    top: tuple[tuple[Token, float], ...]
+
+
+def likelihood(row: Peaks, token: Token, count: int) -> Likelihood:
+    """Of one token by the row that precedes it, with `count` alternatives."""
+    logits = row.logits.astype(np.float64)
+    best = logits.max()
+    logprobs = logits - (best + np.log(np.exp(logits - best).sum()))
+    top = row.top_k(count) if count else ()
+    return Likelihood(
+        token,
+        float(logprobs[token]),
+        tuple((int(other), float(logprobs[other])) for other in top),
+    )
+
+
+def likelihoods(
+    rows: Sequence[Peaks], draft: Draft, verdict: Verdict, count: int
+) -> list[Likelihood]:
+    """Of all tokens that a verdict keeps: each by the row of the node that it follows."""
+    nodes = (-1, *verdict.accepted)
+    tokens = [*(draft.tokens[node] for node in verdict.accepted), verdict.token]
+    return [
+        likelihood(rows[node + 1], token, count) for node, token in zip(nodes, tokens, strict=True)
+    ]
