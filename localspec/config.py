@@ -305,7 +305,14 @@ def _check(config: Config, origin: str) -> None:
         fix = f"Choose at least {_LEAST_CONTEXT}, or 0 for what fits."
         raise _out_of_range(origin, "engine.context", config.engine.context, fix)
     for model in ("target", "draft"):
-        _check_split(getattr(config.engine, model).tensor_split, f"engine.{model}", origin)
+        placement: Placement = getattr(config.engine, model)
+        _check_split(placement.tensor_split, f"engine.{model}", origin)
+        if placement.flash_attention == "off" and placement.kv_type != "f16":
+            raise ConfigError(
+                f"{origin}: engine.{model}.kv_type = {placement.kv_type} needs flash attention.",
+                fix='Leave flash_attention at "auto", or kv_type at "f16".',
+                param=f"engine.{model}.kv_type",
+            )
     _check_biases(config.sampling.logit_bias, origin)
     seconds(config.server.keep_alive)
     if config.server.tcp:

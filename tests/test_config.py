@@ -167,6 +167,14 @@ def test_what_is_not_toml_is_refused(text: str) -> None:
     assert "not valid TOML" in refusal(text).message
 
 
+@pytest.mark.parametrize("model", ["target", "draft"])
+def test_a_small_kv_cache_needs_flash_attention(model: str) -> None:
+    """llama.cpp would refuse the context; the sentence comes before anything is loaded."""
+    text = f"[engine.{model}]\nkv_type = 'q8_0'\nflash_attention = "
+    assert refusal(text + "'off'").param == f"engine.{model}.kv_type"
+    assert getattr(parse(text + "'auto'").engine, model).kv_type == "q8_0"
+
+
 def test_a_bias_is_keyed_by_token_id() -> None:
     """TOML keys are strings; token ids are numbers."""
     assert parse("[sampling]\nlogit_bias = {42 = -100.0}").sampling.logit_bias == {42: -100.0}

@@ -94,7 +94,12 @@ class Behind(NamedTuple):
 
 
 def changes(target: Backend, place: Behind, clock: Callable[[], float]) -> list[float]:
-    """Seconds that the first and the second forward of a row count take more than a third one."""
+    """Seconds that the first and the second forward of a row count take more than a third one.
+
+    None of them where what is held leaves no room to find out.
+    """
+    if place.held + max(_CHANGING_ROWS) > target.context:
+        return []
     extra: list[list[float]] = [[] for _ in range(STEADY)]
     for rows in _CHANGING_ROWS * (STEADY + 1):  # whatever is made once and kept is no change
         _forward(target, place, rows, clock)
@@ -119,14 +124,18 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
 
     `measured` takes a `Forward` and gives by how much it surprised, as a logarithm. In the end
     those row counts are measured again whose latest forward still did.
-    `where` tells a place with room for them, which is free while an item is computed.
+    `where` tells a place, which is free while an item is computed; what finds no room there behind
+    what is held is left out.
     """
     wanted = [rows for rows in row_counts if rows <= min(target.max_rows, target.context)]
     for turn in range(1, REPEATS + _AGAIN + 1):
         surprising = []
+        wanted = [rows for rows in wanted if where().held + rows <= target.context]
         for rows in wanted[:1]:
             _forward(target, where(), rows, clock)  # the first forward after a rest is slow
         for rows in wanted:
+            if where().held + rows > target.context:  # somebody was here meanwhile
+                continue
             if abs(measured(*_warmed(target, where(), rows, clock, warm))) > _SURPRISE:
                 surprising.append(rows)
             yield
@@ -193,10 +202,14 @@ def _warmed(
 def _forward(
     target: Backend, place: Behind, rows: int, clock: Callable[[], float], *, keep: bool = False
 ) -> Forward:
-    """One forward behind what the slot holds; forgotten again unless it is to `keep`."""
+    """One forward behind what the slot holds; forgotten again unless it is to `keep`.
+
+    What is kept is only read: as in a prompt, its last row alone wants logits.
+    """
     slot, held = place
     places = range(held, held + rows)
-    batch = [Row(token(at, target.n_vocab), at, slot, wants_logits=True) for at in places]
+    last = held + rows - 1
+    batch = [Row(token(at, target.n_vocab), at, slot, not keep or at == last) for at in places]
     began = clock()
     target.decode(batch)
     seconds = clock() - began

@@ -262,7 +262,7 @@ def standard(target: Backend, *, can_roll_back: bool) -> Shape:
     span = max(sizes)
     if context + span > target.context:
         return Shape(1, target.max_rows, can_roll_back, detail="context too short to probe")
-    _read(target, context, context)
+    _read(target, context)
     single = _replay(target, context, [1], span)
     differences = {
         size: float(np.abs(single - _replay(target, context, [size], span)).max()) for size in sizes
@@ -284,12 +284,12 @@ def _tokens(target: Backend, count: int) -> list[Token]:
     return tokens
 
 
-def _read(target: Backend, context: int, chunk: int) -> None:
-    """Put the first `context` tokens into slot 0, in forwards of `chunk` rows."""
+def _read(target: Backend, context: int) -> None:
+    """Put the first `context` tokens into slot 0, in forwards that any target can take."""
     tokens = _tokens(target, context)
     target.truncate(0, 0)
-    for start in range(0, context, chunk):
-        part = tokens[start : start + chunk]
+    for start in range(0, context, READ_ROWS):
+        part = tokens[start : start + READ_ROWS]
         target.decode([Row(token, start + index, 0) for index, token in enumerate(part)])
 
 

@@ -209,7 +209,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     slot = target.n_slots - 1
 
     def where() -> Behind:
-        return Behind(slot, min(engine.kept(slot), target.context - max(POINTS)))
+        return Behind(slot, engine.kept(slot))
 
     if fresh:
         for alike, seconds in enumerate(calibrate.changes(target, where(), clock)):
