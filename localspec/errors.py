@@ -5,6 +5,7 @@
     ├── RequestError               400  exit 2    the request itself is wrong
     │   ├── ContextOverflow        400            prompt and answer do not fit the context
     │   ├── TemplateError          400            the chat template refused the messages
+    │   ├── GrammarError           400            the grammar gave up in the middle of an answer
     │   ├── UnknownModel           404            no such model here or in the catalog
     │   └── TooLarge               413            body or prompt over the size limit
     ├── ModelError                 422  exit 65   a file that cannot serve as a model
@@ -104,6 +105,10 @@ class ContextOverflow(RequestError):
 
 class TemplateError(RequestError):
     code = "template_error"
+
+
+class GrammarError(RequestError):
+    code = "grammar_error"
 
 
 class UnknownModel(RequestError):

@@ -175,11 +175,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """The request has its slot; `cached_tokens` of `prompt_tokens` need no prefill."""
+    """The request has its slot; `cached_tokens` of `prompt_tokens` need no prefill.
+
+    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere.
+    """
 
     id: str
     prompt_tokens: int
     cached_tokens: int
+    relaxed: list[str] = []
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):

@@ -1,30 +1,28 @@
-"""Answers that must be JSON: which tokens may come next, by llguidance over the file's vocabulary.
+"""Which answers a request allows, in the language of llguidance: schemas, patterns, grammars.
 
-The schema comes from outside, so its size and depth are bounded before it is compiled, and the
-compiler's work is bounded by fuel, not by a clock: the same schema always passes or always fails.
+What comes from outside is bounded here before any compiler sees it, and the compiler's work is
+bounded by fuel, not by a clock: the same grammar always passes or always fails. `compiled` runs
+native code on it, which may die of it, so it belongs into a process that may (`worker/sandbox.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Literal
 
 import llguidance
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
 from localspec.errors import RequestError
-from localspec.types import Token
+from localspec.text import schema
 
-MAX_SCHEMA_BYTES = 64 * 1024
-MAX_SCHEMA_DEPTH = 64
-_MAX_NODES = 20_000
+MAX_GRAMMAR_BYTES = 64 * 1024
 
-# Without it a model that is unsure writes blanks until its tokens are used up.
-_WHITESPACE = r"[\x20\x0A\x0D\x09]{1,64}"
-
-_LIMITS = llguidance.LLParserLimits(
+LIMITS = llguidance.LLParserLimits(
+    max_items_in_row=10_000,  # an object may have two thousand optional properties
     initial_lexer_fuel=1_000_000,  # about 20 ms
     step_lexer_fuel=200_000,  # about 15 ms a token
     step_max_items=50_000,
@@ -33,165 +31,166 @@ _LIMITS = llguidance.LLParserLimits(
     verbose_errors=False,
 )
 
+# Without it a model that is unsure writes blanks until its tokens are used up.
+_WHITESPACE = r"[\x20\x0A\x0D\x09]{1,64}"
+_BLANKS = frozenset(b" \t\r\n")
 
-class Grammars:
-    """Compiles constraints for one vocabulary. Model lifetime; the engine's thread.
+_WALKS = 4
+_WALK_BYTES = 48
 
-    Args:
-        n_vocab: Number of tokens.
-        piece: The bytes of a token; b"" for special ones, which no grammar can ask for.
-        eog: The tokens that end a generation; a finished answer allows nothing else.
+Kind = Literal["json_schema", "regex", "choice", "gbnf", "lark"]
+
+
+class Source(msgspec.Struct, frozen=True, tag="grammar"):
+    """A grammar as it was asked for. `strict`: of a schema nothing may be relaxed."""
+
+    kind: Kind
+    text: str
+    strict: bool = False
+
+
+class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
+    """A grammar that the compiler takes, and the keys of a schema that it does not keep."""
+
+    grammar: str
+    relaxed: list[str] = []
+
+
+def source(response_format: dict[str, Any] | None) -> Source | None:
+    """What a `response_format` asks for; None for plain text.
+
+    Besides OpenAI's types there are {"type": "regex", "pattern": ...}, {"type": "choice",
+    "choices": [...]}, {"type": "gbnf", "grammar": ...} and {"type": "lark", "grammar": ...}.
+
+    Raises RequestError for a type or a schema that cannot be served.
     """
-
-    def __init__(
-        self, n_vocab: int, piece: Callable[[Token], bytes], eog: Collection[Token]
-    ) -> None:
-        self._n_vocab = n_vocab
-        self._piece = piece
-        self._eog = sorted(eog)
-        self._tokenizer: llguidance.LLTokenizer | None = None
-
-    def constraint(self, response_format: dict[str, Any] | None) -> JsonConstraint | None:
-        """The constraint that OpenAI's `response_format` asks for; None for plain text.
-
-        Raises RequestError for a type or a schema that cannot be served.
-        """
-        if response_format is None or response_format.get("type") == "text":
-            return None
-        grammar = _grammar(_schema(response_format))
-        if not self._eog:
-            raise _refused("this model has no token that ends an answer")
-        matcher = llguidance.LLMatcher(self._vocabulary(), grammar, log_level=0, limits=_LIMITS)
-        if matcher.is_error():
-            raise _refused(matcher.get_error().partition("\n<state>")[0][:300])
-        return JsonConstraint(matcher, self._n_vocab, self._eog)
-
-    def _vocabulary(self) -> llguidance.LLTokenizer:
-        """Built at the first use: it takes about a second for a large vocabulary."""
-        if self._tokenizer is None:
-            self._tokenizer = llguidance.LLTokenizer(
-                llguidance.TokenizerWrapper(_Vocabulary(self._n_vocab, self._piece, self._eog)),
-                n_vocab=self._n_vocab,
-                eos_token=list(self._eog),
-            )
-        return self._tokenizer
-
-
-class JsonConstraint:
-    """One answer's grammar; implements `types.Constraint`. Request lifetime.
-
-    The matcher stands after the committed text plus the path asked for last, so that walking down
-    a draft costs one token each.
-    """
-
-    def __init__(self, matcher: llguidance.LLMatcher, n_vocab: int, eog: Sequence[Token]) -> None:
-        self._matcher = matcher
-        self._n_vocab = n_vocab
-        self._path: list[Token] = []
-        self._end_only = np.zeros(n_vocab, dtype=np.bool_)
-        self._end_only[list(eog)] = True
-
-    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
-        """Allowed tokens (n_vocab,) after the committed text plus `path`.
-
-        After a path that the grammar does not allow, and where the grammar gives up, only the end
-        is allowed: a law must not be empty.
-        """
-        if not self._walk(path):
-            return self._end_only
-        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
-        if self._matcher.is_error():
-            return self._end_only
-        allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
-        return allowed if allowed.any() else self._end_only
-
-    def commit(self, tokens: Sequence[Token]) -> None:
-        """Advance over tokens that became part of the text."""
-        self._walk(tokens)
-        self._path = []
-
-    def _walk(self, path: Sequence[Token]) -> bool:
-        """Stand after `path`, moving as little as possible; False where the grammar forbids it."""
-        shared = 0
-        for ours, theirs in zip(self._path, path, strict=False):
-            if ours != theirs:
-                break
-            shared += 1
-        if shared < len(self._path):
-            self._matcher.rollback(len(self._path) - shared)
-            del self._path[shared:]
-        rest = list(path[shared:])
-        if self._matcher.is_error() or self._matcher.validate_tokens(rest) < len(rest):
-            return False
-        self._matcher.consume_tokens(rest)
-        self._path += rest
-        return True
-
-
-class _Vocabulary:
-    """The vocabulary in the shape that llguidance asks for."""
-
-    def __init__(self, n_vocab: int, piece: Callable[[Token], bytes], eog: Sequence[Token]) -> None:
-        self.tokens = [piece(token) for token in range(n_vocab)]
-        self.eos_token_id = eog[0]
-        self.bos_token_id = None
-        self.special_token_ids: list[Token] = []
-        self._of_byte = {piece: token for token, piece in enumerate(self.tokens) if len(piece) == 1}
-
-    def __call__(self, text: bytes) -> list[Token]:
-        """Any tokens that spell `text`; llguidance asks for them to report forced text."""
-        return [self._of_byte[bytes([b])] for b in text if bytes([b]) in self._of_byte]
-
-
-def _schema(response_format: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema that a `response_format` stands for."""
+    if response_format is None or response_format.get("type") == "text":
+        return None
     match response_format:
-        case {"type": "json_object", "schema": dict(schema)}:
-            return schema
+        case {"type": "json_object", "schema": dict(wanted)}:
+            return _of_schema(wanted, strict=False)
         case {"type": "json_object"}:
-            return {"type": "object"}
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            return schema
+            return _of_schema({"type": "object"}, strict=False)
+        case {"type": "json_schema", "json_schema": {"schema": dict(wanted)} as wish}:
+            return _of_schema(wanted, strict=wish.get("strict") is True)
         case {"type": "json_schema"}:
-            raise _refused("json_schema.schema is missing or is not an object")
-        case _:
-            raise RequestError(
-                f"response_format.type {str(response_format.get('type'))[:40]!r} is not known.",
-                fix='Choose "text", "json_object" or "json_schema".',
-                param="response_format",
-            )
+            raise refused("json_schema.schema is missing or is not an object")
+    return _of_text(response_format)
 
 
-def _grammar(schema: dict[str, Any]) -> str:
-    """The schema in llguidance's form, after bounding it. Raises RequestError."""
-    pending: list[tuple[Any, int]] = [(schema, 1)]
-    nodes = 0
-    while pending:
-        value, depth = pending.pop()
-        nodes += 1
-        if depth > MAX_SCHEMA_DEPTH:
-            raise _refused(f"it is nested more than {MAX_SCHEMA_DEPTH} deep")
-        if isinstance(value, dict):
-            pending += ((inner, depth + 1) for inner in value.values())
-        elif isinstance(value, list):
-            pending += ((inner, depth + 1) for inner in value)
-    try:
-        text = json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise _refused(f"it is not JSON: {error}") from error
-    if len(text) > MAX_SCHEMA_BYTES or nodes > _MAX_NODES:
-        raise _refused(f"it has {len(text)} bytes, {MAX_SCHEMA_BYTES} are allowed")
-    try:
-        return llguidance.LLMatcher.grammar_from_json_schema(
-            text, overrides={"whitespace_pattern": _WHITESPACE}
+def compiled(asked: Source) -> Compiled:
+    """The grammar for llguidance, tried out on a few random beginnings.
+
+    Raises RequestError for one that does not compile, allows nothing, or gives up at once.
+    """
+    if asked.kind != "json_schema":
+        grammar = _translated(asked)
+        if why := _failure(grammar)[0]:
+            raise refused(why)
+        return Compiled(grammar)
+    for wanted, dropped in schema.relaxations(json.loads(asked.text), strict=asked.strict):
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(
+            json.dumps(wanted),
+            overrides={"whitespace_pattern": _WHITESPACE, "lenient": not asked.strict},
         )
-    except ValueError as error:
-        raise _refused(str(error)[:300]) from error
+        why, warnings = _failure(grammar)
+        if not why:
+            ignored = (schema.keys_of(warning) for warning in warnings)
+            return Compiled(grammar, sorted(dropped.union(*ignored)))
+    raise refused(why)
 
 
-def _refused(why: str) -> RequestError:
+def refused(why: str) -> RequestError:
+    """The error for a grammar that cannot be used."""
     return RequestError(
-        f"The JSON schema of response_format cannot be used: {why}.",
-        fix='Simplify the schema, or ask for {"type": "json_object"}.',
+        f"The grammar or schema of response_format cannot be used: {why}.",
+        fix='Simplify it, or ask for {"type": "json_object"}.',
         param="response_format",
     )
+
+
+def reason(error: str) -> str:
+    """The first line of what llguidance says is wrong; its own state is left out."""
+    return " ".join(re.split(r"<(?:state|non-verbose)", error)[0].split())[:300].rstrip(".")
+
+
+def _of_schema(wanted: dict[str, Any], *, strict: bool) -> Source:
+    """The schema as JSON, after bounding it."""
+    if why := schema.excess(wanted, strict=strict):
+        raise refused(why)
+    try:
+        return Source("json_schema", _bounded(json.dumps(wanted, allow_nan=False)), strict)
+    except (TypeError, ValueError) as error:
+        raise refused(f"it is not JSON: {error}") from error
+
+
+def _of_text(wanted: dict[str, Any]) -> Source:
+    match wanted:
+        case {"type": "regex", "pattern": str(text)}:
+            return Source("regex", _bounded(text))
+        case {"type": "choice", "choices": [str(), *_] as choices}:
+            if not all(isinstance(choice, str) for choice in choices):
+                raise refused("choices holds something that is no text")
+            return Source("choice", _bounded(json.dumps(choices)))
+        case {"type": "gbnf" | "lark" as kind, "grammar": str(text)}:
+            return Source(kind, _bounded(text))
+    raise RequestError(
+        f"response_format.type {str(wanted.get('type'))[:40]!r} is not known.",
+        fix='Choose "text", "json_object" or "json_schema".',
+        param="response_format",
+    )
+
+
+def _bounded(text: str) -> str:
+    if (size := len(text.encode(errors="replace"))) > MAX_GRAMMAR_BYTES:
+        raise refused(f"it has {size} bytes, {MAX_GRAMMAR_BYTES} are allowed")
+    return text
+
+
+def _translated(asked: Source) -> str:
+    try:
+        return llguidance.grammar_from(asked.kind, asked.text)
+    except (ValueError, RecursionError) as error:
+        raise refused(reason(str(error))) from error
+
+
+def _failure(grammar: str) -> tuple[str, list[str]]:
+    """Why the grammar cannot be used, empty if it can; and what the compiler warns of."""
+    first = llguidance.LLMatcher(_letters(), grammar, log_level=0, limits=LIMITS)
+    for seed in range(_WALKS):
+        if first.is_error():
+            break
+        walker = first.deep_copy()
+        _walk(walker, Random(seed) if seed else None)  # noqa: S311 - chance, not secrecy
+        if walker.is_error():
+            return reason(walker.get_error()) or "it allows nothing", []
+    return reason(first.get_error()), first.get_grammar_warnings()
+
+
+def _walk(matcher: llguidance.LLMatcher, random: Random | None) -> None:
+    """Some way into an answer; without chance the smallest byte that is no blank leads on."""
+    for _ in range(_WALK_BYTES):
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        allowed = [byte for byte in range(256) if mask >> byte & 1]
+        going = [byte for byte in allowed if byte not in _BLANKS] or allowed
+        if matcher.is_error() or not going:
+            return
+        matcher.consume_token(random.choice(going) if random else going[0])
+
+
+def _letters() -> llguidance.LLTokenizer:
+    """A vocabulary of all bytes and an end: what compiles does not depend on the model's."""
+    wrapped = llguidance.TokenizerWrapper(_Bytes())
+    return llguidance.LLTokenizer(wrapped, n_vocab=257, eos_token=256, slices=[])
+
+
+class _Bytes:
+    """The 256 bytes and an end, in the shape that llguidance asks for."""
+
+    eos_token_id = 256
+    bos_token_id = None
+    special_token_ids: Sequence[int] = ()
+    tokens: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"")
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)

@@ -1,17 +1,19 @@
 """Chat templates of GGUF files, rendered as Hugging Face renders them, under hard bounds.
 
-A template is a program that came with a file. It runs sandboxed, and it may use only so much
-source, output, memory and time; exceeding any of them is a `TemplateError`.
+A template is a program that came with a file. It runs in Jinja's sandbox, with a cap on its source
+and its output, and in a process that may die (`worker/sandbox.py`), with so much time and memory.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import jinja2
+import msgspec
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
@@ -20,13 +22,9 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.errors import TemplateError
-from localspec.protocol import Message
-from localspec.text.bounds import Exceeded, bounded
 
 MAX_SOURCE_CHARS = 256 * 1024
 MAX_OUTPUT_CHARS = 8 * 1024 * 1024
-MAX_SECONDS = 1.0
-MAX_MEMORY_BYTES = 256 * 1024 * 1024
 _MAX_INTEGER_BITS = 4096  # larger ones are a way to burn time, never a prompt
 
 CHATML = (
@@ -36,8 +34,19 @@ CHATML = (
 """For files without a template of their own."""
 
 _RESERVED = frozenset(
-    {"messages", "bos_token", "eos_token", "add_generation_prompt", "raise_exception"}
+    {
+        "messages",
+        "bos_token",
+        "eos_token",
+        "add_generation_prompt",
+        "raise_exception",
+        "strftime_now",
+    }
 )
+
+
+class _TooLong(Exception):
+    """The template writes too much."""
 
 
 class _Generation(Extension):
@@ -63,78 +72,77 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-class ChatTemplate:
-    """How one model wants a conversation written. Model lifetime.
-
-    A source that does not compile is an error of each `render`, not of the construction: the model
-    can still complete plain text.
+class Conversation(msgspec.Struct, frozen=True, tag="template"):
+    """Messages, and the template that makes a prompt of them.
 
     Args:
-        source: The Jinja source in the file; None for ChatML.
+        source: The Jinja source.
         bos: Text of the token that begins a text; "" where there is none.
         eos: Text of the token that ends one.
-        now: The clock that `strftime_now` reads.
+        messages: Each with role, content and what else the client sent.
+        variables: The request's own, such as `enable_thinking`.
     """
 
-    def __init__(
-        self, source: str | None, *, bos: str, eos: str, now: Callable[[], datetime] = datetime.now
-    ) -> None:
-        self.source = CHATML if source is None else source
-        self.built_in = source is None
-        """True when the file has no template; then nothing has put BOS into the text."""
-        self._fixed = {"bos_token": bos, "eos_token": eos, "raise_exception": _refuse}
-        self._now = now
-        self._compiled: jinja2.Template | None = None
+    source: str
+    bos: str
+    eos: str
+    messages: list[dict[str, Any]]
+    variables: dict[str, Any] = {}
 
-    def render(self, messages: Sequence[Message], extra: Mapping[str, Any] | None = None) -> str:
-        """The prompt, ending where the assistant begins to speak. Raises TemplateError.
 
-        `extra` are the request's own variables for the template, such as `enable_thinking`.
-        """
-        if reserved := sorted(_RESERVED.intersection(extra or ())):
-            raise TemplateError(
-                f"template_kwargs may not set {reserved[0]}: LocalSpec sets it.",
-                param="template_kwargs",
-            )
-        variables = {
-            "tools": None,
-            "documents": None,
-            **(extra or {}),
-            **self._fixed,
-            "messages": [_as_dict(message) for message in messages],
-            "add_generation_prompt": True,
-        }
-        try:
-            with bounded(seconds=MAX_SECONDS, memory_bytes=MAX_MEMORY_BYTES):
-                text = _joined(self._compile().generate(variables))
-            text.encode()
-        except TemplateError:
-            raise
-        except Exception as error:
-            raise _explained(error) from error
-        return text
+class Rendered(msgspec.Struct, frozen=True, tag="rendered"):
+    """The prompt, ending where the assistant begins to speak."""
 
-    def _compile(self) -> jinja2.Template:
-        if self._compiled is None:
-            if len(self.source) > MAX_SOURCE_CHARS:
-                raise TemplateError(
-                    f"The model's chat template has {len(self.source)} characters; "
-                    f"{MAX_SOURCE_CHARS} are allowed.",
-                    fix="Use /v1/completions with a prompt of your own.",
-                )
-            self._compiled = self._environment().from_string(self.source)
-        return self._compiled
+    text: str
 
-    def _environment(self) -> _Sandbox:
-        environment = _Sandbox(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            optimized=False,  # nothing of a template runs while it is compiled
-            extensions=[loopcontrols, _Generation],
+
+def rendered(asked: Conversation, now: Callable[[], datetime] = datetime.now) -> Rendered:
+    """The prompt by the template. Raises TemplateError.
+
+    `now` is the clock that `strftime_now` reads. How long this takes is up to the template.
+    """
+    if reserved := sorted(_RESERVED.intersection(asked.variables)):
+        raise TemplateError(
+            f"template_kwargs may not set {reserved[0]}: LocalSpec sets it.",
+            param="template_kwargs",
         )
-        environment.filters["tojson"] = _to_json
-        environment.globals["strftime_now"] = lambda form: self._now().strftime(form)
-        return environment
+    variables = {
+        "tools": None,
+        "documents": None,
+        **asked.variables,
+        "bos_token": asked.bos,
+        "eos_token": asked.eos,
+        "raise_exception": _refuse,
+        "strftime_now": lambda form: now().strftime(form),
+        "messages": asked.messages,
+        "add_generation_prompt": True,
+    }
+    try:
+        text = _joined(_compiled(asked.source).generate(variables))
+        text.encode()
+    except TemplateError:
+        raise
+    except Exception as error:
+        raise _explained(error) from error
+    return Rendered(text)
+
+
+@lru_cache(maxsize=1)
+def _compiled(source: str) -> jinja2.Template:
+    if len(source) > MAX_SOURCE_CHARS:
+        raise TemplateError(
+            f"The model's chat template has {len(source)} characters; "
+            f"{MAX_SOURCE_CHARS} are allowed.",
+            fix="Use /v1/completions with a prompt of your own.",
+        )
+    environment = _Sandbox(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        optimized=False,  # nothing of a template runs while it is compiled
+        extensions=[loopcontrols, _Generation],
+    )
+    environment.filters["tojson"] = _to_json
+    return environment.from_string(source)
 
 
 def _joined(pieces: Any) -> str:
@@ -144,13 +152,9 @@ def _joined(pieces: Any) -> str:
     for piece in pieces:
         size += len(piece)
         if size > MAX_OUTPUT_CHARS:
-            raise Exceeded(f"it writes more than {MAX_OUTPUT_CHARS} characters")
+            raise _TooLong(f"it writes more than {MAX_OUTPUT_CHARS} characters")
         out.append(piece)
     return "".join(out)
-
-
-def _as_dict(message: Message) -> dict[str, Any]:
-    return {**message.extra, "role": message.role, "content": message.content}
 
 
 def _refuse(reason: object) -> NoReturn:
@@ -164,7 +168,7 @@ def _explained(error: Exception) -> TemplateError:
     """What failed, in a sentence."""
     fix = "Use /v1/completions with a prompt of your own."
     match error:
-        case Exceeded() | MemoryError() | RecursionError():
+        case _TooLong() | MemoryError() | RecursionError():
             what = "was stopped: " + (str(error) or "it needs too much memory")
         case jinja2.TemplateSyntaxError():
             what = f"is not valid Jinja: line {error.lineno}: {error.message}"

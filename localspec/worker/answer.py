@@ -70,6 +70,7 @@ class Answer:
         """Take what a step gave; the text and tokens that may go out, None where there are none.
 
         `finish` is set when the answer is over: by a stop string before anything the engine says.
+        Raises GrammarError where it ends because its grammar gave up.
         """
         tokens = advance.tokens
         if not self.order.max_tokens:  # only the prompt was to be read
@@ -79,8 +80,10 @@ class Answer:
         ended = advance.finish == "stop"
         for index, (token, source) in enumerate(zip(tokens, advance.sources, strict=True)):
             self.completion_tokens += 1
-            if ended and index == len(tokens) - 1:
-                break  # the token that ends generation writes nothing
+            if ended and index == len(tokens) - 1:  # the token that ends generation writes nothing
+                if self.order.constraint is not None:
+                    self.order.constraint.check_end(tokens[:-1])
+                break
             self.text.push(token, self.piece(token), source)
             if self.text.stopped:
                 self.finish = "stop"

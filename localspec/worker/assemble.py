@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -19,6 +20,7 @@ from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError, NoRoom, OutOfMemory
 from localspec.protocol import Load, Ready
+from localspec.text.constraint import Vocabulary
 from localspec.types import Drafter, Sharing
 from localspec.worker import planning, remotes
 from localspec.worker.intake import Intake
@@ -26,6 +28,7 @@ from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.profile import Profile
 from localspec.worker.reach import Reach
 from localspec.worker.router import Router
+from localspec.worker.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
@@ -158,7 +161,12 @@ def _load(
             profile.shape = loader.probe(target, priced, profile.costs)
             profile.save()  # probing takes long; a worker killed early must not do it again
         shape = profile.shape
-        sources, off = loader.drafters(target, shape)
+        model = target.model
+        with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
+            vocabulary = beside.submit(Vocabulary, model.n_vocab, model.piece, model.eog)
+            sources, off = loader.drafters(target, shape)
+        sandbox = Sandbox()
+        parts.callback(sandbox.close)
         for name, drafter in sources.items():
             if not drafter.free and loader.size_ratio:
                 profile.costs.expect_draft(name, loader.size_ratio)
@@ -167,7 +175,7 @@ def _load(
             priced,
             sources,
             place.policy(controller),
-            ends=target.model.eog,
+            ends=model.eog,
             shape=shape,
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
             clock=place.clock,
@@ -178,9 +186,9 @@ def _load(
                 on_progress("probe", 1.0)
         return Loaded(
             ready=loader.ready(target, engine, shape, off, why),
-            model=target.model,
+            model=model,
             engine=engine,
-            intake=Intake(target.model, lambda: engine.context, sources),
+            intake=Intake(model, lambda: engine.context, sources, vocabulary.result(), sandbox),
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from localspec.errors import ContextOverflow, RequestError
-from localspec.protocol import Generate
-from localspec.text.grammar import Grammars
-from localspec.text.template import ChatTemplate
-from localspec.types import Constraint, Token
+from localspec.errors import ContextOverflow, RequestError, TemplateError
+from localspec.protocol import Generate, Message
+from localspec.text.constraint import GrammarConstraint, Vocabulary
+from localspec.text.template import CHATML, Conversation
+from localspec.types import Token
 from localspec.worker import limits
+from localspec.worker.grammars import Grammars
+from localspec.worker.sandbox import Died, Sandbox
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
@@ -25,7 +27,9 @@ class Order:
     prompt: list[Token]
     prediction: list[Token]
     max_tokens: int
-    constraint: Constraint | None
+    constraint: GrammarConstraint | None
+    relaxed: list[str]
+    """Keys of the schema that the constraint does not keep."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
 
@@ -37,18 +41,24 @@ class Intake:
         model: Vocabulary and template.
         context: Tokens that one session may hold now.
         drafters: Names of the sources that a request may choose from.
+        vocabulary: The model's tokens for grammars.
+        sandbox: Where templates and grammars are tried.
     """
 
-    def __init__(self, model: Model, context: Callable[[], int], drafters: Collection[str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        context: Callable[[], int],
+        drafters: Collection[str],
+        vocabulary: Vocabulary,
+        sandbox: Sandbox,
+    ) -> None:
         self._model = model
         self._context = context
         self._drafters = frozenset(drafters)
-        self._template = ChatTemplate(
-            model.chat_template,
-            bos=model.special_text(model.bos),
-            eos=model.special_text(model.eos),
-        )
-        self._grammars = Grammars(model.n_vocab, model.piece, model.eog)
+        self._bos, self._eos = model.special_text(model.bos), model.special_text(model.eos)
+        self._grammars = Grammars(vocabulary, sandbox)
+        self._sandbox = sandbox
 
     def order(self, request: Generate) -> Order:
         """The request in the engine's terms.
@@ -79,12 +89,14 @@ class Intake:
                 param=_prompt_field(request),
                 details={"n_prompt_tokens": len(prompt), "n_ctx": context},
             )
+        constraint, relaxed = self._grammars.constraint(request.response_format)
         return Order(
             request=request,
             prompt=prompt,
             prediction=self._prediction(request.prediction)[:room],
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
-            constraint=self._grammars.constraint(request.response_format),
+            constraint=constraint,
+            relaxed=relaxed,
             echo=self._echo(request, prompt),
         )
 
@@ -93,14 +105,34 @@ class Intake:
         if request.prompt_tokens is not None:
             return request.prompt_tokens
         if request.messages is not None:
-            text = self._template.render(request.messages, request.template_kwargs)
-            text += request.prefill
-            add_special, parse_special = self._template.built_in, True
+            text = self._rendered(request.messages, request.template_kwargs) + request.prefill
+            add_special, parse_special = self._model.chat_template is None, True
         else:
             text = request.prompt or ""
             add_special, parse_special = True, False
         limits.check_text(text, _prompt_field(request))
         return self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    def _rendered(self, messages: list[Message], variables: dict[str, Any]) -> str:
+        """The prompt by the file's own template, or by ChatML where it has none."""
+        conversation = Conversation(
+            source=CHATML if self._model.chat_template is None else self._model.chat_template,
+            bos=self._bos,
+            eos=self._eos,
+            messages=[
+                {**message.extra, "role": message.role, "content": message.content}
+                for message in messages
+            ],
+            variables=variables,
+        )
+        try:
+            return self._sandbox.render(conversation)
+        except Died as died:
+            raise TemplateError(
+                f"The model's chat template was stopped: it {died}.",
+                fix="Use /v1/completions with a prompt of your own.",
+                param="messages",
+            ) from died
 
     def _prediction(self, text: str) -> list[Token]:
         """The prediction's tokens; words of a template in it are words, as in an answer."""

@@ -22,10 +22,16 @@ STACK_BYTES = 256 * 1024 * 1024
 def settle() -> None:
     """Settings of the whole process, made before anything is loaded."""
     faulthandler.enable()  # an abort of native code leaves its Python stack on standard error
+    expendable()
+    if sys.platform == "linux":
+        _die_with_parent()
+
+
+def expendable() -> None:
+    """Leave nothing behind, and be the first to go when memory is short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold prompts and weights
     if sys.platform == "linux":
-        _die_with_parent()
         with contextlib.suppress(OSError):  # not everywhere may a process volunteer
             Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE_ADJ))
 

@@ -171,7 +171,9 @@ class Service:
             answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
             self._answers[session] = answer
             self._totals.prompt_tokens += session.n_prompt
-            self._line.send(Started(answer.id, session.n_prompt, session.cached_tokens))
+            self._line.send(
+                Started(answer.id, session.n_prompt, session.cached_tokens, order.relaxed)
+            )
             if opening := answer.opening():
                 self._line.send(opening)
 
@@ -196,13 +198,16 @@ class Service:
 
     def _forward(self, advance: Advance) -> None:
         answer = self._answers[advance.session]
-        if advance.failure is not None:
+        before = answer.completion_tokens
+        try:
+            if advance.failure is not None:
+                raise advance.failure
+            delta = answer.advance(advance)
+        except LocalSpecError as error:
             del self._answers[advance.session]
             self._engine.retire(advance.session)
-            self._line.send(failed(answer.id, advance.failure))
+            self._line.send(failed(answer.id, error))
             return
-        before = answer.completion_tokens
-        delta = answer.advance(advance)
         self._totals.completion_tokens += answer.completion_tokens - before
         if delta is not None:
             self._line.send(delta)

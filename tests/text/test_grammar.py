@@ -1,134 +1,46 @@
-"""Laws of constrained answers: what the grammar allows is JSON of the schema, and nothing else."""
+"""Laws of what a request may ask an answer to be: bounded, compiled, relaxed, or told why not."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from localspec.errors import RequestError
-from localspec.text.grammar import MAX_SCHEMA_BYTES, Grammars, JsonConstraint
-
-PIECES = [*(bytes([byte]) for byte in range(256)), b'{"', b'":', b"true", b"", b"", b""]
-EOG = {259, 261}
-SCHEMA = {
-    "type": "object",
-    "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer", "maximum": 99}},
-    "required": ["ok", "n"],
-    "additionalProperties": False,
-}
+from localspec.text import grammar, schema
+from localspec.text.grammar import MAX_GRAMMAR_BYTES, Compiled
 
 
-@pytest.fixture(scope="module")
-def grammars() -> Grammars:
-    """Grammars over bytes, three longer tokens and three special ones."""
-    return Grammars(len(PIECES), PIECES.__getitem__, EOG)
-
-
-def strict(schema: Any) -> dict[str, Any]:
+def of_schema(wanted: Any, **more: Any) -> dict[str, Any]:
     """OpenAI's response_format for a schema."""
-    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": wanted, **more}}
 
 
-def opened(grammars: Grammars, response_format: dict[str, Any]) -> JsonConstraint:
-    """The constraint, which must exist."""
-    constraint = grammars.constraint(response_format)
-    assert constraint is not None
-    return constraint
-
-
-def walk(constraint: JsonConstraint, seed: int, limit: int = 2000) -> str:
-    """A random walk along allowed tokens until the grammar ends the text."""
-    random, out = np.random.default_rng(seed), b""
-    for _ in range(limit):
-        allowed = np.flatnonzero(constraint.mask([]))
-        token = int(random.choice(allowed))
-        constraint.commit([token])
-        if token in EOG:
-            break
-        out += PIECES[token]
-    else:
-        pytest.fail("the walk did not end")
-    return out.decode()
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_random_walk_writes_json_of_the_schema(grammars: Grammars, seed: int) -> None:
-    """Whatever is drawn from the masks, the finished text parses and fits the schema."""
-    answer = json.loads(walk(opened(grammars, strict(SCHEMA)), seed))
-    assert set(answer) == {"ok", "n"}
-    assert isinstance(answer["ok"], bool)
-    assert answer["n"] <= 99
-
-
-def test_plain_text_needs_no_constraint(grammars: Grammars) -> None:
-    """No response_format, and the type "text", restrict nothing."""
-    assert grammars.constraint(None) is None
-    assert grammars.constraint({"type": "text"}) is None
-
-
-def test_a_json_object_begins_with_a_brace(grammars: Grammars) -> None:
-    """`json_object` allows an opening brace first, alone or with its quotation mark."""
-    mask = opened(grammars, {"type": "json_object"}).mask([])
-    assert mask.shape == (len(PIECES),)
-    assert mask.dtype == np.bool_
-    assert {PIECES[token].strip() for token in np.flatnonzero(mask)} == {b"{", b'{"'}
-
-
-def test_a_mask_depends_on_the_path_alone(grammars: Grammars) -> None:
-    """Asking for branches in any order, legal or not, gives what a fresh constraint gives."""
-    paths = [b'{"ok', b'{"ok": t', b"", b'{"n', b'{"ok": x', b'{"ok": true, "n": 9', b'{"o']
-    shared = opened(grammars, strict(SCHEMA))
-    shared.commit(list(b" "))
-    for path in [*paths, *reversed(paths)]:
-        fresh = opened(grammars, strict(SCHEMA))
-        fresh.commit(list(b" "))
-        assert np.array_equal(shared.mask(list(path)), fresh.mask(list(path)))
-
-
-def test_asking_does_not_commit(grammars: Grammars) -> None:
-    """After asking far ahead, the committed text continues as if nobody had asked."""
-    constraint = opened(grammars, strict(SCHEMA))
-    before = constraint.mask([])
-    constraint.mask(list(b'{"ok": true, "n": 9}'))
-    assert np.array_equal(constraint.mask([]), before)
-    constraint.mask(list(b'{"'))
-    constraint.commit(list(b'{"ok": '))
-    pieces = {PIECES[token].strip() for token in np.flatnonzero(constraint.mask([]))}
-    assert pieces == {b"", b"t", b"f", b"true"}
-
-
-def test_a_finished_answer_may_only_end(grammars: Grammars) -> None:
-    """After the closing brace nothing but an end-of-generation token is allowed."""
-    constraint = opened(grammars, strict(SCHEMA))
-    constraint.commit(list(b'{"ok": true, "n": 1}'))
-    assert set(np.flatnonzero(constraint.mask([]))) == EOG
-
-
-def test_after_a_forbidden_path_only_the_end_is_allowed(grammars: Grammars) -> None:
-    """A law is never empty, not even below a node that the grammar forbids."""
-    assert set(np.flatnonzero(opened(grammars, strict(SCHEMA)).mask(list(b"nonsense")))) == EOG
-
-
-def test_blanks_do_not_go_on_for_ever(grammars: Grammars) -> None:
-    """A model that only wants to write blanks has to go on after a while."""
-    constraint = opened(grammars, {"type": "json_object"})
-    for _ in range(100):
-        if not constraint.mask([])[ord(" ")]:
-            break
-        constraint.commit(list(b" "))
-    else:
-        pytest.fail("blanks were allowed a hundred times")
+def compiled(response_format: dict[str, Any]) -> Compiled:
+    """The grammar, which must be one."""
+    source = grammar.source(response_format)
+    assert source is not None
+    return grammar.compiled(source)
 
 
 def nested(depth: int) -> dict[str, Any]:
     """A schema `depth` levels deep."""
-    schema: dict[str, Any] = {"type": "string"}
+    inner: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
-        schema = {"type": "array", "items": schema}
-    return schema
+        inner = {"type": "array", "items": inner}
+    return inner
+
+
+def test_plain_text_needs_no_grammar() -> None:
+    """No response_format, and the type "text", restrict nothing."""
+    assert grammar.source(None) is None
+    assert grammar.source({"type": "text"}) is None
+
+
+EXPLODING: dict[str, Any] = {
+    "allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(6)]} for i in range(8)]
+}
 
 
 @pytest.mark.parametrize(
@@ -137,37 +49,97 @@ def nested(depth: int) -> dict[str, Any]:
         ({"type": "xml"}, "'xml' is not known"),
         ({}, "is not known"),
         ({"type": "json_schema"}, "schema is missing"),
-        (strict([1]), "schema is missing"),
-        (strict({"type": "nonsense"}), "Invalid type"),
-        (strict({"$ref": "#/$defs/gone"}), "does not exist"),
-        (strict({"$ref": "https://example.org/schema"}), "not fetch"),
-        (strict({"type": "string", "pattern": "(a|b"}), "unclosed group"),
-        (strict({"enum": []}), "Unsatisfiable"),
-        (strict({"enum": [float("nan")]}), "not JSON"),
-        (strict(nested(40)), ""),
-        (strict(nested(70)), "nested more than"),
-        (strict(nested(100_000)), "nested more than"),
-        (strict({"title": "x" * MAX_SCHEMA_BYTES}), "bytes"),
+        (of_schema([1]), "schema is missing"),
+        (of_schema({"type": "nonsense"}), "Invalid type"),
+        (of_schema({"$ref": "#/$defs/gone"}), "does not exist"),
+        (of_schema({"$ref": "https://example.org/schema"}), "not fetch"),
+        (of_schema({"$ref": "#"}), "allows nothing|NoExtension"),
+        (of_schema({"type": "string", "pattern": "(a|b"}), "unclosed group"),
+        (of_schema({"enum": []}), "Unsatisfiable"),
+        (of_schema({"enum": [float("nan")]}), "not JSON"),
+        (of_schema({"enum": [-(1 << 63)]}), "beyond 64 bits"),
+        (of_schema({"const": -(1 << 63) + 2}), "beyond 64 bits"),
+        (of_schema({"const": -1e19}), "beyond 64 bits"),
+        (of_schema({"minimum": -(1 << 63), "maximum": -(1 << 63)}, strict=True), "beyond 64 bits"),
+        (of_schema({"properties": {f"p{i}": {} for i in range(schema.MAX_NODES)}}), "parts"),
+        (of_schema(nested(70)), "nested more than"),
+        (of_schema(nested(100_000)), "nested more than"),
+        (of_schema({"title": "x" * MAX_GRAMMAR_BYTES}), "bytes"),
+        (of_schema(EXPLODING), "too large"),
+        ({"type": "regex", "pattern": "(a"}, "unclosed group"),
+        ({"type": "regex", "pattern": "(" * 60_000}, "invalid regex"),
+        ({"type": "choice", "choices": []}, "is not known"),
+        ({"type": "choice", "choices": ["a", 1]}, "no text"),
+        ({"type": "gbnf", "grammar": "root ::= (" * 9}, "GBNF"),
+        ({"type": "gbnf", "grammar": "root ::= " + "(" * 60_000}, "GBNF"),
+        ({"type": "lark", "grammar": "start: " + "(" * 60_000}, "nested"),
+        ({"type": "lark", "grammar": "start: other"}, "other"),
+    ],
+)
+def test_what_cannot_be_served_is_a_request_error(
+    response_format: dict[str, Any], said: str
+) -> None:
+    """Unknown types, broken, circular, unbounded and exploding grammars are refused by reason."""
+    with pytest.raises(RequestError, match=said) as caught:
+        compiled(response_format)
+    assert caught.value.param == "response_format"
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"enum": [schema.MAX_INTEGER, -schema.MAX_INTEGER]},
+        {"type": "integer", "minimum": -schema.MAX_INTEGER, "maximum": -schema.MAX_INTEGER},
+        {"type": "number", "minimum": -0.5e18, "maximum": 1e-300},
+        nested(30),
+        {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(600)}},
+    ],
+)
+def test_what_is_large_but_fits_compiles(wanted: dict[str, Any]) -> None:
+    """The largest integers, deep nesting and hundreds of optional properties are kept as asked."""
+    assert compiled(of_schema(wanted)).relaxed == []
+
+
+AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "relaxed"),
+    [
+        ({"type": "object", "additionalProperties": False, "properties": AB}, []),
+        ({"type": "string", "format": "iri-reference-of-mine"}, ["format"]),
+        ({"type": "array", "uniqueItems": True}, ["uniqueItems"]),
+        ({"type": "array", "contains": {"type": "integer"}}, ["contains"]),
+        ({"type": "object", "propertyNames": {"pattern": "^a"}}, ["propertyNames"]),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["oneOf"]),
         (
-            strict({"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(6)]}
-                              for i in range(8)]}),
-            "too large",
+            {"type": "object", "minProperties": 1, "properties": AB},
+            ["maxProperties", "minProperties"],
         ),
+        ({"if": {"required": ["a"]}, "then": {"required": ["b"]}}, ["if", "then"]),
+        ({"not": {"type": "string"}}, ["not"]),
+        ({"type": "string", "pattern": r"\bword\b"}, ["pattern"]),
+        ({"type": "string", "pattern": "^(?!x)y"}, ["pattern"]),
+        ({"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 63) - 1},
+         ["maximum", "minimum"]),
+        ({"type": "number", "multipleOf": 1e-300}, ["multipleOf"]),
+        ({"properties": {"pattern": {"const": r"\b"}, "not": {"type": "string"}}}, []),
     ],
 )  # fmt: skip
-def test_a_schema_that_cannot_be_served_is_a_request_error(
-    grammars: Grammars, response_format: dict[str, Any], said: str
-) -> None:
-    """Unknown types, broken, unbounded and exploding schemas are refused with the reason."""
-    if not said:
-        assert grammars.constraint(response_format) is not None
-        return
-    with pytest.raises(RequestError, match=said) as caught:
-        grammars.constraint(response_format)
-    assert caught.value.param == "response_format"
+def test_harmless_keys_are_relaxed_and_named(wanted: dict[str, Any], relaxed: list[str]) -> None:
+    """What only narrows an answer is left out where it cannot be kept; strict refuses it."""
+    assert compiled(of_schema(wanted)).relaxed == relaxed
+    assert compiled(of_schema(wanted, strict=False)).relaxed == relaxed
+    if relaxed:
+        with pytest.raises(RequestError):
+            compiled(of_schema(wanted, strict=True))
+    else:
+        assert compiled(of_schema(wanted, strict=True)).relaxed == []
 
 
-def test_a_model_without_an_end_token_cannot_be_constrained() -> None:
-    """Without an end-of-generation token a finished answer could not end, so it is refused."""
-    with pytest.raises(RequestError, match="no token that ends"):
-        Grammars(len(PIECES), PIECES.__getitem__, set()).constraint({"type": "json_object"})
+def test_a_schema_does_not_choose_the_compilers_settings() -> None:
+    """Llguidance would read options inside of a schema; ours are the only ones."""
+    sly = {"type": "object", "properties": {"x-guidance": {}}, "x-guidance": {"lenient": True}}
+    read = json.loads(compiled(of_schema(sly, strict=True)).grammar)["grammars"][0]["json_schema"]
+    assert read["x-guidance"]["lenient"] is False

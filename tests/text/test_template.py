@@ -1,10 +1,7 @@
-"""Laws of chat templates: Hugging Face's rendering, and hard bounds for hostile ones."""
+"""Laws of chat templates: Hugging Face's rendering, and an error in words for what fails."""
 
 from __future__ import annotations
 
-import resource
-import sys
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,22 +9,23 @@ import pytest
 import tiny
 
 from localspec.errors import TemplateError
-from localspec.protocol import Message
-from localspec.text.template import CHATML, MAX_SOURCE_CHARS, ChatTemplate
+from localspec.text.template import CHATML, MAX_SOURCE_CHARS, Conversation, rendered
 
-TALK = [Message("system", "Be brief."), Message("user", "Hi <b>"), Message("assistant", "Yes.")]
-
-
-def render(source: str | None, messages: list[Message] | None = None, **extra: Any) -> str:
-    """What `source` makes of `messages`."""
-    template = ChatTemplate(
-        source, bos="<s>", eos="</s>", now=lambda: datetime(2026, 1, 2, tzinfo=UTC)
-    )
-    return template.render(TALK if messages is None else messages, extra)
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi <b>"},
+    {"role": "assistant", "content": "Yes."},
+]
 
 
-@pytest.mark.parametrize("source", [None, CHATML, tiny.TEMPLATE])
-def test_chatml_is_written_as_the_models_know_it(source: str | None) -> None:
+def render(source: str, **variables: Any) -> str:
+    """What `source` makes of a talk."""
+    asked = Conversation(source, "<s>", "</s>", TALK, variables)
+    return rendered(asked, now=lambda: datetime(2026, 1, 2, tzinfo=UTC)).text
+
+
+@pytest.mark.parametrize("source", [CHATML, tiny.TEMPLATE])
+def test_chatml_is_written_as_the_models_know_it(source: str) -> None:
     """Each turn between its markers, nothing escaped, ending where the assistant begins."""
     assert render(source) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <b><|im_end|>\n"
@@ -59,18 +57,12 @@ def test_templates_get_what_hugging_face_gives_them(source: str, text: str) -> N
     assert render(source) == text
 
 
-def test_fields_beside_role_and_content_reach_the_template() -> None:
-    """A message's other fields are there, but they cannot replace its role or content."""
-    message = Message("tool", "42", {"name": "add", "role": "system", "content": "no"})
-    source = "{% for m in messages %}{{ m.role }} {{ m.name }} {{ m.content }}{% endfor %}"
-    assert render(source, [message]) == "tool add 42"
-
-
 def test_a_request_may_set_variables_of_its_own_but_not_ours() -> None:
     """`enable_thinking` reaches the template; `messages` and the tokens cannot be replaced."""
     assert render("{{ enable_thinking }}", enable_thinking=False) == "False"
-    with pytest.raises(TemplateError, match="may not set add_generation_prompt"):
-        render("", add_generation_prompt=False)
+    for name in ("add_generation_prompt", "strftime_now"):
+        with pytest.raises(TemplateError, match=f"may not set {name}"):
+            render("", **{name: False})
 
 
 @pytest.mark.parametrize(
@@ -96,44 +88,3 @@ def test_a_template_that_fails_says_what_failed(source: str, said: str) -> None:
     with pytest.raises(TemplateError, match=said) as caught:
         render(source)
     assert len(caught.value.message) < 700
-
-
-LOOP = "{% for a in range(99999) %}"
-BOMBS = {
-    "silent loops": LOOP * 4 + "{% endfor %}" * 4,
-    "printing loops": LOOP * 3 + "xxxxxxxxxxxxxxxx" + "{% endfor %}" * 3,
-    "doubling text": "{% set ns = namespace(x='ab') %}{% for i in range(99) %}"
-    "{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "doubling lists": "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}"
-    "{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "repetition": "{{ 'a' * 10 ** 12 }}",
-    "centering": "{{ 'a' | center(10 ** 12) }}",
-    "padding": "{{ 'a'.ljust(10 ** 12) }}",
-    "formatting": "{{ '%999999999999d' % 1 }}",
-    "a power": "{{ 10 ** (10 ** 8) }}",
-    "a tower of powers": "{{ 9 ** (9 ** (9 ** 9)) }}",
-    "squaring": "{% set ns = namespace(x=3) %}{% for i in range(99) %}"
-    "{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
-    "a huge range": "{{ range(10 ** 12) | list }}",
-    "nested maps": "{{ (range(99999) | list * 900) | map('string') | map('length') | sum }}",
-}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how much a process has")
-@pytest.mark.parametrize("source", BOMBS.values(), ids=list(BOMBS))
-def test_a_hostile_template_ends_soon(source: str) -> None:
-    """Loops, doubling, padding and powers end with a TemplateError; nothing hangs or fills up."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.thread_time()
-    with pytest.raises(TemplateError):
-        render(source)
-    assert time.thread_time() - began < 3
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 400 * 1024
-
-
-def test_bounds_leave_nothing_behind() -> None:
-    """After a template was stopped, tracing and the limits of the process are as before."""
-    before = (sys.gettrace(), resource.getrlimit(resource.RLIMIT_AS))
-    with pytest.raises(TemplateError):
-        render(BOMBS["silent loops"])
-    assert (sys.gettrace(), resource.getrlimit(resource.RLIMIT_AS)) == before

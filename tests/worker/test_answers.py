@@ -217,6 +217,47 @@ def test_a_schema_is_kept(worker: Worker) -> None:
     assert len(texts) == 1
 
 
+def regex(pattern: str) -> dict[str, Any]:
+    """What a request for an answer of that form is changed by."""
+    return {"response_format": {"type": "regex", "pattern": pattern}, "ignore_eos": False}
+
+
+@pytest.mark.parametrize("speculation", [PLAIN, ALWAYS])
+def test_a_grammar_that_gives_up_is_an_error(
+    worker: Worker, speculation: SpeculationParams
+) -> None:
+    """What was said before goes out, then an error; a fragment is never passed off as an answer."""
+    heard = worker.one(
+        PROMPT,
+        **regex("(.*[ab].{99}[cd].*|.*[ac].{90}[bd].*|.*[ad].{80}[bc].*|.*[bc].{70}[ad].*)*e"),
+        sampling=SamplingParams(temperature=100, logit_bias=dict.fromkeys(b"abcd", 1000.0)),
+        speculation=speculation,
+        max_tokens=400,
+    )
+    assert (heard.failed.code, heard.failed.param) == ("grammar_error", "response_format")
+    assert set(heard.text) <= set("abcd")
+    assert worker.one(PROMPT, **regex("ab?")).text in {"a", "ab"}
+
+
+def test_a_schema_that_is_relaxed_is_told_before_the_answer(worker: Worker) -> None:
+    """With the keys that the answer may not keep."""
+    schema = {"type": "array", "items": {"type": "boolean"}, "maxItems": 2, "uniqueItems": True}
+    asked = {"type": "json_schema", "json_schema": {"schema": schema}}
+    heard = worker.one(PROMPT, response_format=asked, ignore_eos=False, max_tokens=200)
+    assert heard.started is not None
+    assert heard.started.relaxed == ["uniqueItems"]
+    assert len(json.loads(heard.text)) <= 2
+
+
+def test_a_schema_that_crashes_the_compiler_crashes_no_worker(worker: Worker) -> None:
+    """It is refused, and the worker that refused it goes on."""
+    for wanted in ({"enum": [-(1 << 63)]}, {"$ref": "#"}):
+        asked = {"type": "json_schema", "json_schema": {"schema": wanted}}
+        failed = worker.one(PROMPT, response_format=asked, ignore_eos=False).failed
+        assert (failed.code, failed.param) == ("invalid_request", "response_format")
+    assert worker.one(PROMPT, **regex("x")).text == "x"
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "param"),
     [

@@ -1,0 +1,152 @@
+"""Answers kept within a grammar: which tokens may come next, by llguidance over the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import llguidance
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import GrammarError
+from localspec.text import grammar
+from localspec.types import Token
+
+
+class Vocabulary:
+    """The tokens of one model as grammars see them. Model lifetime; used by any thread.
+
+    To build it takes half a second for a large vocabulary, in which no other thread runs Python.
+
+    Args:
+        n_vocab: Number of tokens.
+        piece: The bytes of a token; b"" for special ones, which no grammar can ask for.
+        eog: The tokens that end a generation; a finished answer allows nothing else.
+    """
+
+    def __init__(
+        self, n_vocab: int, piece: Callable[[Token], bytes], eog: Collection[Token]
+    ) -> None:
+        self.n_vocab = n_vocab
+        self.eog = sorted(eog)
+        self._tokenizer: llguidance.LLTokenizer | None = None
+        if self.eog:
+            self._tokenizer = llguidance.LLTokenizer(
+                llguidance.TokenizerWrapper(_Pieces(n_vocab, piece, self.eog)),
+                n_vocab=n_vocab,
+                eos_token=self.eog,
+            )
+
+    def constraint(self, compiled: str) -> GrammarConstraint:
+        """The constraint of one answer, by a grammar that `grammar.compiled` found harmless.
+
+        Raises RequestError where it allows nothing with these tokens, or no token ends an answer.
+        """
+        if self._tokenizer is None:
+            raise grammar.refused("this model has no token that ends an answer")
+        tokenizer = self._tokenizer
+
+        def matcher() -> llguidance.LLMatcher:
+            return llguidance.LLMatcher(tokenizer, compiled, log_level=0, limits=grammar.LIMITS)
+
+        first = matcher()
+        if not first.is_error():
+            first.compute_bitmask()
+        if first.is_error():
+            raise grammar.refused(grammar.reason(first.get_error()))
+        return GrammarConstraint(matcher, self.n_vocab, self.eog)
+
+
+class GrammarConstraint:
+    """One answer's grammar; implements `types.Constraint`. Request lifetime.
+
+    The matcher stands after the committed text plus the path asked for last, so that walking down
+    a draft costs one token each.
+    """
+
+    def __init__(
+        self, matcher: Callable[[], llguidance.LLMatcher], n_vocab: int, eog: Sequence[Token]
+    ) -> None:
+        self._new_matcher = matcher
+        self._matcher = matcher()
+        self._n_vocab = n_vocab
+        self._committed: list[Token] = []
+        self._path: list[Token] = []
+        self._end_only = np.zeros(n_vocab, dtype=np.bool_)
+        self._end_only[list(eog)] = True
+
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+        """Allowed tokens (n_vocab,) after the committed text plus `path`.
+
+        After a path that the grammar does not allow, and where the grammar gives up, only the end
+        is allowed: a law must not be empty. Whether such an end is one, `check_end` says.
+        """
+        walked = self._walk(path)
+        mask = self._matcher.compute_bitmask()
+        if self._matcher.is_error():  # perhaps by a path that was not taken
+            walked = self._walk(path)
+            mask = self._matcher.compute_bitmask()
+        if not walked or self._matcher.is_error():
+            return self._end_only
+        bits = np.frombuffer(mask, dtype=np.uint8)
+        allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
+        return allowed if allowed.any() else self._end_only
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """Advance over tokens that became part of the text."""
+        self._walk(tokens)
+        self._committed += tokens
+        self._path = []
+
+    def check_end(self, tokens: Sequence[Token]) -> None:
+        """The answer ends by itself behind `tokens`, which are the last and not committed.
+
+        Raises GrammarError where the grammar gave up instead of coming to its end.
+        """
+        self.mask(tokens)
+        matcher = self._matcher
+        if not matcher.is_error() and self._path == list(tokens) and matcher.is_accepting():
+            return
+        why = grammar.reason(matcher.get_error()) or "it allows nothing more"
+        raise GrammarError(
+            f"The grammar of response_format gave up in the middle of the answer: {why}.",
+            fix='Simplify it, or ask for {"type": "json_object"}.',
+            param="response_format",
+        )
+
+    def _walk(self, path: Sequence[Token]) -> bool:
+        """Stand after `path`, moving as little as possible; False where the grammar forbids it."""
+        if self._matcher.is_error():  # and that stays
+            self._matcher = self._new_matcher()
+            self._matcher.consume_tokens(self._committed)
+            self._path = []
+        shared = 0
+        for ours, theirs in zip(self._path, path, strict=False):
+            if ours != theirs:
+                break
+            shared += 1
+        if shared < len(self._path):
+            self._matcher.rollback(len(self._path) - shared)
+            del self._path[shared:]
+        rest = list(path[shared:])
+        if self._matcher.is_error() or self._matcher.validate_tokens(rest) < len(rest):
+            return False
+        self._matcher.consume_tokens(rest)
+        self._path += rest
+        return not self._matcher.is_error()
+
+
+class _Pieces:
+    """The vocabulary in the shape that llguidance asks for."""
+
+    bos_token_id = None
+    special_token_ids: Sequence[Token] = ()
+
+    def __init__(self, n_vocab: int, piece: Callable[[Token], bytes], eog: Sequence[Token]) -> None:
+        self.tokens = [piece(token) for token in range(n_vocab)]
+        self.eos_token_id = eog[0]
+        self._of_byte = {piece: token for token, piece in enumerate(self.tokens) if len(piece) == 1}
+
+    def __call__(self, text: bytes) -> list[Token]:
+        """Any tokens that spell `text`; llguidance asks for them to report forced text."""
+        return [self._of_byte[bytes([b])] for b in text if bytes([b]) in self._of_byte]

@@ -1,0 +1,61 @@
+"""Grammars of requests: compiled first where that may crash, then here."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from localspec.errors import RequestError
+from localspec.text import grammar
+from localspec.text.constraint import GrammarConstraint, Vocabulary
+from localspec.text.grammar import Compiled, Source
+from localspec.worker.sandbox import Died, Sandbox
+
+_REMEMBERED = 64
+"""Verdicts, of at most a hundred kilobytes each. A client sends the same schema again and again."""
+
+
+class Grammars:
+    """Makes the constraints of one model's requests. Model lifetime; any thread.
+
+    Args:
+        vocabulary: The model's tokens.
+        sandbox: Where a grammar is tried first.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, sandbox: Sandbox) -> None:
+        self._vocabulary = vocabulary
+        self._sandbox = sandbox
+        self._verdicts: OrderedDict[Source, Compiled | RequestError] = OrderedDict()
+
+    def constraint(
+        self, response_format: dict[str, Any] | None
+    ) -> tuple[GrammarConstraint | None, list[str]]:
+        """What `response_format` asks for, None for plain text, and the keys that are not kept.
+
+        Raises RequestError for a type, a schema or a grammar that cannot be served.
+        """
+        source = grammar.source(response_format)
+        if source is None:
+            return None, []
+        compiled = self._compiled(source)
+        return self._vocabulary.constraint(compiled.grammar), compiled.relaxed
+
+    def _compiled(self, source: Source) -> Compiled:
+        verdict = self._verdicts.pop(source, None)
+        if verdict is None:
+            verdict = self._tried(source)
+        self._verdicts[source] = verdict
+        if len(self._verdicts) > _REMEMBERED:
+            self._verdicts.popitem(last=False)
+        if isinstance(verdict, RequestError):
+            raise verdict.with_traceback(None)
+        return verdict
+
+    def _tried(self, source: Source) -> Compiled | RequestError:
+        try:
+            return self._sandbox.compile(source)
+        except RequestError as error:
+            return error
+        except Died as died:
+            return grammar.refused(f"it {died}")

@@ -1,0 +1,229 @@
+"""Work on what strangers wrote, in a process that may die: templates and grammars.
+
+One long-lived child does one job at a time. Each job has so many seconds of processor time, after
+which the kernel ends the child, and so much new memory. A job that the child does not survive, for
+whatever reason, is an error of that job; the next one finds a new child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from localspec.errors import LocalSpecError, RequestError, by_code
+from localspec.text import grammar, template
+from localspec.text.grammar import Compiled, Source
+from localspec.text.template import Conversation, Rendered
+from localspec.worker import process
+
+WALL_SECONDS = 20.0
+"""A child that is silent for so long does not even run out of processor time."""
+
+_STATM = Path("/proc/self/statm")
+_LENGTH = struct.Struct(">I")
+
+
+class Bounds(NamedTuple):
+    """What one job may take."""
+
+    cpu_seconds: float
+    memory_bytes: int
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
+    """The job's own word on what is wrong; `code` is of `errors.py`."""
+
+    code: str
+    message: str
+    fix: str
+    param: str | None
+
+
+Job: TypeAlias = Source | Conversation
+Outcome: TypeAlias = Compiled | Rendered | Refusal
+
+GRAMMAR_BOUNDS = Bounds(2.0, 512 << 20)
+TEMPLATE_BOUNDS = Bounds(1.0, 256 << 20)
+
+_jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
+_outcomes: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
+_Wanted = TypeVar("_Wanted", Compiled, Rendered)
+
+
+class Died(Exception):
+    """The child did not survive a job; the text says why, to go on after "it"."""
+
+
+class Sandbox:
+    """The parent's end. The child is started for the first job; any thread may call.
+
+    `compile` and `render` raise Died, and what the job itself raises.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The child, if there is one."""
+        return self._child.pid if self._child else None
+
+    def compile(self, source: Source) -> Compiled:
+        """What `grammar.compiled` makes of it."""
+        return self._done(source, Compiled, GRAMMAR_BOUNDS)
+
+    def render(self, conversation: Conversation) -> str:
+        """What `template.rendered` makes of it."""
+        return self._done(conversation, Rendered, TEMPLATE_BOUNDS).text
+
+    def close(self) -> None:
+        """End the child."""
+        with self._lock:
+            self._end()
+
+    def _done(self, job: Job, wanted: type[_Wanted], bounds: Bounds) -> _Wanted:
+        with self._lock:
+            outcome = self._outcome(msgspec.msgpack.encode(job), bounds)
+        if isinstance(outcome, Refusal):
+            kind = by_code(outcome.code)
+            raise kind(outcome.message, fix=outcome.fix, param=outcome.param)
+        if not isinstance(outcome, wanted):
+            raise Died("answers something else")
+        return outcome
+
+    def _outcome(self, packed: bytes, bounds: Bounds) -> Outcome:
+        """What the child says; a second one is asked where somebody else has killed the first."""
+        while True:
+            fresh, connection = self._started()
+            try:
+                _send(connection, packed)
+                return _outcomes.decode(_receive(connection))
+            except (OSError, EOFError, msgspec.DecodeError) as error:
+                returncode = self._end()
+                hung = isinstance(error, TimeoutError)
+                if fresh or hung or returncode != -signal.SIGKILL:
+                    raise Died(_cause(returncode, bounds)) from error
+
+    def _started(self) -> tuple[bool, socket.socket]:
+        """Whether the child is a new one, and the connection to it."""
+        if self._connection is not None and self._child is not None and self._child.poll() is None:
+            return False, self._connection
+        self._end()
+        ours, theirs = socket.socketpair()
+        ours.settimeout(WALL_SECONDS)
+        with theirs:
+            self._child = subprocess.Popen(  # noqa: S603 - this file, by the same interpreter
+                [sys.executable, "-P", "-m", __name__, "--fd", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a worker's last words must be its own
+            )
+        self._connection = ours
+        return True, ours
+
+    def _end(self) -> int:
+        """Let go of the child; how it ended."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._child is None:
+            return 0
+        try:
+            returncode = self._child.wait(timeout=0.1)  # dead already, mostly
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            returncode = self._child.wait()
+        self._child = None
+        return returncode
+
+
+def main() -> None:
+    """The child: jobs in, outcomes out, until the parent's end is closed."""
+    parser = argparse.ArgumentParser(prog="localspec.worker.sandbox", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="an open socket to the parent")
+    connection = socket.socket(fileno=parser.parse_args().fd)
+    process.expendable()
+    with contextlib.suppress(OSError, EOFError):
+        while True:
+            _send(connection, msgspec.msgpack.encode(_outcome(_receive(connection))))
+
+
+def _outcome(packed: bytes) -> Outcome:
+    """What becomes of a job within its bounds, its errors in words."""
+    try:
+        job = _jobs.decode(packed)
+        if isinstance(job, Source):
+            with _bounded(GRAMMAR_BOUNDS):
+                return grammar.compiled(job)
+        with _bounded(TEMPLATE_BOUNDS):
+            return template.rendered(job)
+    except LocalSpecError as error:
+        return Refusal(error.code, error.message, error.fix, error.param)
+    except Exception as error:  # noqa: BLE001 - memory, recursion, or a bug: the request's own end
+        return Refusal(RequestError.code, f"That did not work: {error!r:.300}.", "", None)
+
+
+@contextlib.contextmanager
+def _bounded(bounds: Bounds) -> Iterator[None]:
+    """Processor time beyond the bound ends this process; memory beyond it is a MemoryError.
+
+    Memory is bounded where the platform tells how much a process has (Linux).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if _STATM.exists():
+        held = int(_STATM.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (held + bounds.memory_bytes, hard))
+    signal.setitimer(signal.ITIMER_PROF, bounds.cpu_seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _cause(returncode: int, bounds: Bounds) -> str:
+    match -returncode:
+        case signal.SIGPROF:
+            return f"runs for more than {bounds.cpu_seconds:g} seconds"
+        case signal.SIGKILL:
+            return f"runs for more than {WALL_SECONDS:g} seconds, or was killed"
+    return "crashes the program that reads it"
+
+
+def _send(connection: socket.socket, body: bytes) -> None:
+    connection.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def _receive(connection: socket.socket) -> bytes:
+    """The next message. Raises EOFError where there is none any more."""
+    (size,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        if not (more := connection.recv(min(size - len(data), 1 << 20))):
+            raise EOFError
+        data += more
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main()

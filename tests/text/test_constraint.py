@@ -1,0 +1,195 @@
+"""Laws of constrained answers: what the masks allow is what the grammar says, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.errors import GrammarError, RequestError
+from localspec.text import grammar
+from localspec.text.constraint import GrammarConstraint, Vocabulary
+
+PIECES = [*(bytes([byte]) for byte in range(256)), b'{"', b'":', b"true", b"", b"", b""]
+EOG = {259, 261}
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer", "maximum": 99}},
+    "required": ["ok", "n"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    """Bytes, three longer tokens and three special ones."""
+    return Vocabulary(len(PIECES), PIECES.__getitem__, EOG)
+
+
+def opened(vocabulary: Vocabulary, response_format: dict[str, Any]) -> GrammarConstraint:
+    """The constraint, which must exist."""
+    source = grammar.source(response_format)
+    assert source is not None
+    return vocabulary.constraint(grammar.compiled(source).grammar)
+
+
+def strict(schema: Any) -> dict[str, Any]:
+    """OpenAI's response_format for a schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+
+
+def walk(constraint: GrammarConstraint, seed: int, limit: int = 2000) -> str:
+    """A random walk along allowed tokens until the grammar ends the text."""
+    random, out = np.random.default_rng(seed), b""
+    for _ in range(limit):
+        allowed = np.flatnonzero(constraint.mask([]))
+        token = int(random.choice(allowed))
+        constraint.commit([token])
+        if token in EOG:
+            break
+        out += PIECES[token]
+    else:
+        pytest.fail("the walk did not end")
+    return out.decode()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_walk_writes_json_of_the_schema(vocabulary: Vocabulary, seed: int) -> None:
+    """Whatever is drawn from the masks, the finished text parses and fits the schema."""
+    answer = json.loads(walk(opened(vocabulary, strict(SCHEMA)), seed))
+    assert set(answer) == {"ok", "n"}
+    assert isinstance(answer["ok"], bool)
+    assert answer["n"] <= 99
+
+
+def test_a_json_object_begins_with_a_brace(vocabulary: Vocabulary) -> None:
+    """`json_object` allows an opening brace first, alone or with its quotation mark."""
+    mask = opened(vocabulary, {"type": "json_object"}).mask([])
+    assert mask.shape == (len(PIECES),)
+    assert mask.dtype == np.bool_
+    assert {PIECES[token].strip() for token in np.flatnonzero(mask)} == {b"{", b'{"'}
+
+
+def test_a_mask_depends_on_the_path_alone(vocabulary: Vocabulary) -> None:
+    """Asking for branches in any order, legal or not, gives what a fresh constraint gives."""
+    paths = [b'{"ok', b'{"ok": t', b"", b'{"n', b'{"ok": x', b'{"ok": true, "n": 9', b'{"o']
+    shared = opened(vocabulary, strict(SCHEMA))
+    shared.commit(list(b" "))
+    for path in [*paths, *reversed(paths)]:
+        fresh = opened(vocabulary, strict(SCHEMA))
+        fresh.commit(list(b" "))
+        assert np.array_equal(shared.mask(list(path)), fresh.mask(list(path)))
+
+
+def test_asking_does_not_commit(vocabulary: Vocabulary) -> None:
+    """After asking far ahead, the committed text continues as if nobody had asked."""
+    constraint = opened(vocabulary, strict(SCHEMA))
+    before = constraint.mask([])
+    constraint.mask(list(b'{"ok": true, "n": 9}'))
+    assert np.array_equal(constraint.mask([]), before)
+    constraint.mask(list(b'{"'))
+    constraint.commit(list(b'{"ok": '))
+    pieces = {PIECES[token].strip() for token in np.flatnonzero(constraint.mask([]))}
+    assert pieces == {b"", b"t", b"f", b"true"}
+
+
+def test_a_finished_answer_may_only_end(vocabulary: Vocabulary) -> None:
+    """After the closing brace nothing but an end-of-generation token is allowed."""
+    constraint = opened(vocabulary, strict(SCHEMA))
+    constraint.commit(list(b'{"ok": true, "n": 1}'))
+    assert set(np.flatnonzero(constraint.mask([]))) == EOG
+
+
+def test_after_a_forbidden_path_only_the_end_is_allowed(vocabulary: Vocabulary) -> None:
+    """A law is never empty, not even below a node that the grammar forbids."""
+    assert set(np.flatnonzero(opened(vocabulary, strict(SCHEMA)).mask(list(b"nonsense")))) == EOG
+
+
+def test_blanks_do_not_go_on_for_ever(vocabulary: Vocabulary) -> None:
+    """A model that only wants to write blanks has to go on after a while."""
+    constraint = opened(vocabulary, {"type": "json_object"})
+    for _ in range(100):
+        if not constraint.mask([])[ord(" ")]:
+            break
+        constraint.commit(list(b" "))
+    else:
+        pytest.fail("blanks were allowed a hundred times")
+
+
+@pytest.mark.parametrize(
+    ("response_format", "answers"),
+    [
+        (
+            {"type": "regex", "pattern": "a{2}|[0-9]x"},
+            {"aa", *(f"{digit}x" for digit in range(10))},
+        ),
+        ({"type": "choice", "choices": ['a"b\n', "é", "c\\d"]}, {'a"b\n', "é", "c\\d"}),
+        ({"type": "gbnf", "grammar": 'root ::= "yes" | "no" [0-1]'}, {"yes", "no0", "no1"}),
+        ({"type": "lark", "grammar": 'start: "a" ("b" | "c")'}, {"ab", "ac"}),
+    ],
+)
+def test_other_grammars_are_kept_as_well(
+    vocabulary: Vocabulary, response_format: dict[str, Any], answers: set[str]
+) -> None:
+    """Patterns, choices and grammars of both kinds give all that they describe and nothing else."""
+    found = {walk(opened(vocabulary, response_format), seed) for seed in range(60)}
+    assert found == answers
+
+
+def ended(constraint: GrammarConstraint, text: bytes) -> None:
+    """Let an answer end behind this text, its second half not committed yet."""
+    half = len(text) // 2
+    constraint.commit(list(text[:half]))
+    constraint.check_end(list(text[half:]))
+
+
+def test_an_answer_that_is_complete_may_end(vocabulary: Vocabulary) -> None:
+    """Whatever was asked ahead before, in vain or not."""
+    constraint = opened(vocabulary, strict(SCHEMA))
+    constraint.mask(list(b'{"ok": x'))
+    constraint.mask(list(b'{"ok": true, "n": 9'))
+    ended(constraint, b'{"ok": true, "n": 1}')
+
+
+@pytest.mark.parametrize("text", [b"", b'{"ok": true', b'{"ok": true, "n": 1}}', b"nonsense"])
+def test_an_end_that_the_grammar_does_not_know_is_an_error(
+    vocabulary: Vocabulary, text: bytes
+) -> None:
+    """A fragment is never passed off as an answer."""
+    with pytest.raises(GrammarError, match="gave up"):
+        ended(opened(vocabulary, strict(SCHEMA)), text)
+
+
+def test_a_grammar_that_gives_up_is_an_error(vocabulary: Vocabulary) -> None:
+    """Where the automaton outgrows its bounds only the end is allowed, which is no answer."""
+    pattern = "^(.*a.{300}b.*|.*c.{300}d.*)*$"
+    constraint = opened(vocabulary, {"type": "regex", "pattern": pattern})
+    random, text = np.random.default_rng(0), list[int]()
+    while constraint.mask([]).sum() > len(EOG):
+        text.append(int(random.choice(list(b"abcd"))))
+        constraint.commit(text[-1:])
+    assert set(np.flatnonzero(constraint.mask([]))) == EOG
+    with pytest.raises(GrammarError, match="too many"):
+        constraint.check_end([])
+
+
+def test_a_path_that_was_not_taken_leaves_nothing_behind(vocabulary: Vocabulary) -> None:
+    """A draft may lead the grammar beyond its bounds; the answer goes on as if nobody had asked."""
+    pattern = "^(x*|(.*a.{300}b.*|.*c.{300}d.*)*)$"
+    constraint = opened(vocabulary, {"type": "regex", "pattern": pattern})
+    constraint.commit(list(b"xx"))
+    before = constraint.mask([])
+    random = np.random.default_rng(0)
+    ahead = [int(byte) for byte in random.choice(list(b"abcd"), 2000)]
+    assert set(np.flatnonzero(constraint.mask(ahead))) == EOG
+    assert np.array_equal(constraint.mask([]), before)
+    constraint.commit(list(b"x"))
+    constraint.check_end([])
+
+
+def test_a_model_without_an_end_token_cannot_be_constrained() -> None:
+    """Without an end-of-generation token a finished answer could not end, so it is refused."""
+    with pytest.raises(RequestError, match="no token that ends"):
+        opened(Vocabulary(len(PIECES), PIECES.__getitem__, set()), {"type": "json_object"})
