@@ -32,6 +32,7 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
     quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q4_0,
     sharpness: float = 4.0,
     template: str = TEMPLATE,
+    split_tensors: int = 0,
 ) -> Path:
     """Write a random Llama to `path` and return it.
 
@@ -47,10 +48,11 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
         quantization: Type of the matrices.
         sharpness: Scale of the output head; higher makes more certain models.
         template: The chat template in the file.
+        split_tensors: Most tensors of a file; then there are several, `path` with numbers.
     """
     vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
     vocabulary += [f"<|extra_{index}|>" for index in range(extra_tokens)]
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split_tensors)
     writer.add_name(f"tiny-{seed}")
     writer.add_context_length(4096)
     writer.add_embedding_length(width)

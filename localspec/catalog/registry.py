@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
-from localspec.catalog import entries
+from localspec.catalog import entries, origins
 from localspec.errors import ConfigError, UnknownModel
 
 DRAFTS_FILE = "drafts.json"
@@ -139,6 +139,12 @@ class Registry:
         aliases = {alias: model for model in known.values() for alias in model.aliases}
         if wanted in aliases:
             return aliases[wanted]
+        if "/" in wanted:
+            raise UnknownModel(
+                f'There is no model "{name[:80]}" here.',
+                fix=f"Fetch it: localspec models pull {name[:120]}",
+                param="model",
+            )
         near = difflib.get_close_matches(wanted[:200], [*known, *aliases], n=3, cutoff=0.5)
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
         raise UnknownModel(
@@ -150,6 +156,7 @@ class Registry:
     def _by_name(self) -> dict[str, Model]:
         found, _ = self._scan()
         attached = self.drafts()
+        origin = origins.read(self.directory)
         catalog = entries.load()
         claimed = _claimed(found)
         known: dict[str, Model] = {}
@@ -157,6 +164,7 @@ class Registry:
             here, entry = found[file], catalog.get(name)
             entry = entry if entry is not None and entry.installed_file == file else None
             stem = _normal(file)
+            aliases = (*((stem,) if stem != name else ()), *origins.names(origin.get(file)))
             known[name] = Model(
                 name=name,
                 path=here.target,
@@ -166,7 +174,7 @@ class Registry:
                 size_bytes=here.status[0],
                 modified=here.status[1],
                 linked=here.linked,
-                aliases=(stem,) if stem != name else (),
+                aliases=aliases,
                 from_catalog=entry is not None,
             )
         for name, entry in catalog.items():

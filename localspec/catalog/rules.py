@@ -47,7 +47,7 @@ def _is_one_whole_model(parsed: Parsed) -> None:
     if not isinstance(parts, int) or parts > 1:
         refuse(
             f"It is one part of a model that was split into {parts} files.",
-            "Join them with `llama-gguf-split --merge` and import the result.",
+            "Join them: localspec models import FILE, the first part, the others beside it.",
         )
     if not parsed.tensors:
         refuse("It holds no tensors.")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
-from localspec.catalog import entries, header, pairing
+from localspec.catalog import entries, header, joining, origins, pairing
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
-from localspec.errors import DiskFull, ModelError, PullError, UnknownModel
+from localspec.errors import BadGGUF, DiskFull, ModelError, PullError, UnknownModel
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 
@@ -29,24 +31,28 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
     """Copy a GGUF into the models directory, or link to it, once its header is found sound.
 
     `name` defaults to the file's own. `draft` is a model that proposes for it; the pair must be
-    able to speculate. Raises BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
+    able to speculate. Of a model in several files `source` is the first; they are joined. Raises
+    BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
     """
-    found = header.read(source)
+    parts = joining.parts(source)
+    found = header.read(source) if len(parts) == 1 else None
     registry = Registry(directory)
-    chosen = _free_name(registry, name or source.stem.lower().replace(" ", "-"))
-    if draft is not None:
-        draft = _fitting(registry, found, draft)
+    chosen = _free_name(registry, name or joining.stem(source).lower().replace(" ", "-"))
     destination = directory / f"{chosen}.gguf"
+    if draft is not None and found is not None:
+        draft = _fitting(registry, found, draft)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if link:
+        if found is None:
+            _join(parts, destination, on_progress)
+        elif link:
             destination.symlink_to(source.resolve())
         else:
             _copy(source, destination, on_progress)
     except OSError as error:
         raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
     if draft is not None:
-        registry.attach(chosen, draft)
+        registry.attach(chosen, _fitting(registry, header.read(destination), draft))
     return registry.find(chosen)
 
 
@@ -76,6 +82,9 @@ def remove(name: str, directory: Path) -> int:
         freed += status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else 0
     if model.name in registry.drafts():
         registry.attach(model.name, None)
+    if model.file is not None:
+        with contextlib.suppress(OSError):  # where it came from; a wrong name of nothing at worst
+            origins.remember(directory, model.file, None)
     return freed
 
 
@@ -100,15 +109,33 @@ def _fitting(registry: Registry, target: header.Header, draft: str) -> str:
     return model.name
 
 
-def _copy(source: Path, destination: Path, on_progress: Report) -> None:
-    total = source.stat().st_size
-    free = shutil.disk_usage(destination.parent).free
+def _join(parts: Sequence[Path], destination: Path, on_progress: Report) -> None:
+    total = sum(part.stat().st_size for part in parts)
+    _check_room(parts[0].name, total, destination.parent)
+    joining.join(
+        parts,
+        destination,
+        lambda done: on_progress(Step(destination.stem, "copying", done, total)),
+    )
+    try:
+        header.read(destination)
+    except BadGGUF:
+        destination.unlink(missing_ok=True)
+        raise
+
+
+def _check_room(name: str, total: int, directory: Path) -> None:
+    free = shutil.disk_usage(directory).free
     if total > free:
         raise DiskFull(
-            f"{source.name} needs {show_bytes(total)}; {destination.parent} has "
-            f"{show_bytes(free)} free.",
+            f"{name} needs {show_bytes(total)}; {directory} has {show_bytes(free)} free.",
             fix="Make room, or use --link.",
         )
+
+
+def _copy(source: Path, destination: Path, on_progress: Report) -> None:
+    total = source.stat().st_size
+    _check_room(source.name, total, destination.parent)
     temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     done = 0
     try:

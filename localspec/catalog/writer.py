@@ -11,7 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from localspec.catalog.ggml_types import BY_ID, GgmlType
-from localspec.catalog.reader import ARRAY, DEFAULT_ALIGNMENT, FLOAT32, INT32, STRING, UINT32
+from localspec.catalog.reader import (
+    ARRAY,
+    DEFAULT_ALIGNMENT,
+    FLOAT32,
+    FORMATS,
+    INT32,
+    STRING,
+    UINT32,
+    Array,
+    Value,
+)
 
 _BOOL = 7
 _IDS = {kind.name: number for number, kind in BY_ID.items()}
@@ -43,9 +53,16 @@ def header(metadata: Metadata, tensors: Sequence[Tensor]) -> bytes:
 
     Each tensor's data is followed by `padding`.
     """
-    parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
-    for key, value in metadata.items():
-        parts += [_string(key), _value(value)]
+    return assemble({key: _value(value) for key, value in metadata.items()}, tensors)
+
+
+def assemble(
+    values: Mapping[str, bytes], tensors: Sequence[Tensor], alignment: int = DEFAULT_ALIGNMENT
+) -> bytes:
+    """The same from values that are bytes already, each with its type before it."""
+    parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(values))]
+    for key, value in values.items():
+        parts += [_string(key), value]
     offset = 0
     for tensor in tensors:
         lengths = tensor.shape[::-1]
@@ -54,14 +71,23 @@ def header(metadata: Metadata, tensors: Sequence[Tensor]) -> bytes:
             struct.pack(f"<I{len(lengths)}Q", len(lengths), *lengths),
             struct.pack("<IQ", _IDS[tensor.type], offset),
         ]
-        offset += tensor.num_bytes + len(padding(tensor.num_bytes))
+        offset += tensor.num_bytes + len(padding(tensor.num_bytes, alignment))
     whole = b"".join(parts)
-    return whole + padding(len(whole))
+    return whole + padding(len(whole), alignment)
 
 
-def padding(num_bytes: int) -> bytes:
+def packed(value: Value, kind: int) -> bytes:
+    """A value as `reader.parse` found it, and its GGUF type, as bytes again."""
+    if isinstance(value, Array):
+        return struct.pack("<IIQ", ARRAY, value.element_type, value.count) + value.raw
+    if isinstance(value, str):
+        return struct.pack("<I", STRING) + _string(value)
+    return struct.pack(f"<I{FORMATS[kind]}", kind, value)
+
+
+def padding(num_bytes: int, alignment: int = DEFAULT_ALIGNMENT) -> bytes:
     """What follows so many bytes, so that the next tensor is aligned."""
-    return bytes(-num_bytes % DEFAULT_ALIGNMENT)
+    return bytes(-num_bytes % alignment)
 
 
 def _string(text: str) -> bytes:

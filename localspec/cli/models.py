@@ -1,4 +1,4 @@
-"""`localspec models`: list, show, plan, pull, import, rm, check, quantize."""
+"""`localspec models`: list, show, plan, pull, search, import, rm, check, quantize."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.catalog import describe, entries, header, pairing, prepare, shelf
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
-from localspec.cli import chosen
+from localspec.cli import chosen, fetching
 from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
@@ -31,6 +31,7 @@ def models() -> None:
 
 
 models.add_command(plan)
+models.add_command(fetching.search)
 
 
 @models.command("list")
@@ -93,9 +94,24 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
 @models.command()
 @click.argument("model", required=False, shell_complete=of_models)
 @click.option("--keep-source", is_flag=True, help="Keep the file that a draft is made from.")
+@click.option("--name", help="How a model of the Hub is called here; by default as its file is.")
+@click.option(
+    "--draft/--no-draft", "wants_draft", default=None, help="Also fetch the draft that suits it."
+)
 @_JSON
-def pull(model: str | None, *, keep_source: bool, as_json: bool) -> None:
+def pull(
+    model: str | None,
+    name: str | None,
+    *,
+    keep_source: bool,
+    wants_draft: bool | None,
+    as_json: bool,
+) -> None:
     """Fetch MODEL and its draft; without a name, the default pair.
+
+    MODEL is a name (qwen3-8b), a repository of the Hugging Face Hub (OWNER/REPO, OWNER/REPO:Q4_K_M,
+    OWNER/REPO:FILE, hf.co/...), of which the quantization is taken that fits this machine, or the
+    URL of a GGUF file.
 
     Interrupt it whenever you like: the next call goes on where it stopped. A draft is requantized
     to INT4 here; the file it was made from is removed afterwards unless --keep-source is given.
@@ -104,12 +120,15 @@ def pull(model: str | None, *, keep_source: bool, as_json: bool) -> None:
     """
     settings = chosen.settings()
     directory = chosen.models_directory()
-    name = Registry(directory).find(model or settings.models.default).name
-    entry = entries.load().get(name)
+    if model and (wanted := fetching.meant(model)):
+        fetching.fetch(wanted, directory, name, wants_draft, as_json=as_json)
+        return
+    pulled = Registry(directory).find(model or settings.models.default).name
+    entry = entries.load().get(pulled)
     with shown(as_json=as_json) as report:
         if entry is not None and entry.quantize is not None:
             prepare.ensure_entry(entry, directory, report, keep_source=keep_source)
-        found = prepare.ensure_pair(name, directory, report, draft_required=True)
+        found = prepare.ensure_pair(pulled, directory, report, draft_required=True)
     if as_json:
         _emit({"stage": "ready", **_paths(found.name, found.target_path, found.draft_path)})
         return

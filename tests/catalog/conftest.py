@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,6 +39,7 @@ def tiny_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Hub:
     """What the server serves and how it misbehaves; `ranges` are the Range headers that came.
 
+    `repos` are the repositories there are, each with all files; one that is gated wants a token.
     After `cut_after` bytes of a body the connection ends; `cuts` says how many times. With `hold`
     set, a file's answer stops in the middle until the event comes.
     """
@@ -52,6 +54,9 @@ class Hub:
     status: int = 0
     redirect_to: str = ""
     hold: threading.Event | None = None
+    gated: bool = False
+    license: str = "apache-2.0"
+    repos: list[str] = field(default_factory=lambda: [REPO])
     ranges: list[str | None] = field(default_factory=list)
     tokens: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -72,6 +77,26 @@ class Hub:
             ]
         ).encode()
 
+    def described(self) -> bytes:
+        """What GET /api/models/...?blobs=true answers."""
+        files = [
+            {"rfilename": item["path"], "size": item["size"], "lfs": {"sha256": item["lfs"]["oid"]}}
+            for item in json.loads(self.listing())
+        ]
+        tags = ["gguf", f"license:{self.license}"]
+        gated = "manual" if self.gated else False
+        return json.dumps({"siblings": files, "gated": gated, "tags": tags}).encode()
+
+    def found(self, word: str) -> bytes:
+        """What GET /api/models?search=... answers."""
+        tags = ["gguf", f"license:{self.license}"]
+        hits = [
+            {"id": repo, "downloads": 12_345, "likes": 6, "tags": tags}
+            for repo in self.repos
+            if word.lower() in repo.lower()
+        ]
+        return json.dumps(hits).encode()
+
 
 class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -80,8 +105,11 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub = self.hub
         hub.tokens.append((self.path, self.headers.get("Authorization")))
-        if self.path.startswith("/api/models/"):
-            self._send(200 if hub.lists else 404, hub.listing() if hub.lists else b"")
+        if self.path.startswith("/api/models"):
+            self._send(*self._api())
+            return
+        if hub.gated and "/resolve/" in self.path and not self.headers.get("Authorization"):
+            self._send(403, b"")
             return
         if hub.redirect_to and "/resolve/" in self.path:
             self.send_response(302)
@@ -101,6 +129,22 @@ class _Answers(BaseHTTPRequestHandler):
         start = int(asked.removeprefix("bytes=").removesuffix("-"))
         span = f"bytes {start}-{len(data) - 1}/{len(data)}"
         self._send(206, data[start:], {"Content-Range": span})
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        size = len(self.hub.files[self.path.rpartition("/")[2]])
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+
+    def _api(self) -> tuple[int, bytes]:
+        hub, url = self.hub, urllib.parse.urlsplit(self.path)
+        asked = urllib.parse.parse_qs(url.query)
+        if "search" in asked:
+            return 200, hub.found(asked["search"][0])
+        repo = "/".join(url.path.split("/")[3:5])
+        if not hub.lists or repo not in hub.repos:
+            return 404, b""
+        return 200, hub.described() if "blobs" in asked else hub.listing()
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

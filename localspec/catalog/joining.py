@@ -1,0 +1,108 @@
+"""A GGUF that was split into several files, joined into one again.
+
+The layout is that of llama.cpp's `gguf-split`: the first part has all keys, each part its own
+tensors, and `split.no`, `split.count` and `split.tensors.count` say how they belong together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from localspec.catalog import header, writer
+from localspec.catalog.reader import Parsed
+from localspec.catalog.transfer import CHUNK_BYTES, disk_error
+from localspec.errors import BadGGUF
+
+_PART = re.compile(r"(.+)-00001-of-(\d{5})\.gguf", re.IGNORECASE)
+_KEYS = ("split.no", "split.count", "split.tensors.count")
+
+
+def stem(first: Path) -> str:
+    """The name of the whole, without what says that it is a part."""
+    found = _PART.fullmatch(first.name)
+    return found[1] if found else first.stem
+
+
+def parts(first: Path) -> list[Path]:
+    """The files of the model that `first` is the first one of; itself, where it is all.
+
+    Raises BadGGUF when one is missing.
+    """
+    found = _PART.fullmatch(first.name)
+    if found is None:
+        return [first]
+    count = int(found[2])
+    names = [f"{found[1]}-{number:05}-of-{found[2]}.gguf" for number in range(1, count + 1)]
+    missing = [name for name in names if not first.with_name(name).exists()]
+    if missing:
+        raise BadGGUF(
+            f"{first.name} is one of {count} parts, and {missing[0]} is not beside it.",
+            fix="Fetch all of them into one directory.",
+        )
+    return [first.with_name(name) for name in names]
+
+
+def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], None]) -> None:
+    """Write one file of `parts`, which are in order; the parts stay.
+
+    `on_bytes` hears how many bytes are written. `destination` appears when all of it is on disk.
+    Raises BadGGUF when they do not belong together, DiskFull, PullError.
+    """
+    read = [header.parse(part) for part in parts]
+    _check(parts, read)
+    temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
+    total = sum(part.stat().st_size for part in parts)
+    done = 0
+    try:
+        with temporary.open("wb") as file:
+            file.write(_header(read))
+            for part, parsed in zip(parts, read, strict=True):
+                with part.open("rb") as source:
+                    for tensor in parsed.tensors:
+                        source.seek(parsed.data_start + tensor.offset)
+                        _copy(source, file, tensor.num_bytes)
+                        file.write(writer.padding(tensor.num_bytes, parsed.alignment))
+                        done += tensor.num_bytes
+                        on_bytes(done)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(destination)
+    except OSError as error:
+        raise disk_error(error, destination, total - done) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check(parts: Sequence[Path], read: Sequence[Parsed]) -> None:
+    """Refuse what is not all the parts of one model, in order."""
+    tensors = sum(len(parsed.tensors) for parsed in read)
+    said = [tuple(parsed.metadata.get(key) for key in _KEYS) for parsed in read]
+    if said != [(index, len(parts), tensors) for index in range(len(parts))]:
+        raise BadGGUF(f"{parts[0].name} and the files beside it are not the parts of one model.")
+    if len({parsed.alignment for parsed in read}) > 1:
+        raise BadGGUF(f"{parts[0].name} and the files beside it are aligned differently.")
+
+
+def _header(read: Sequence[Parsed]) -> bytes:
+    first = read[0]
+    kept = {key: value for key, value in first.metadata.items() if key not in _KEYS}
+    tensors = [
+        writer.Tensor(tensor.name, tensor.shape[::-1], tensor.type.name)
+        for parsed in read
+        for tensor in parsed.tensors
+    ]
+    values = {key: writer.packed(value, first.kinds[key]) for key, value in kept.items()}
+    return writer.assemble(values, tensors, first.alignment)
+
+
+def _copy(source: BinaryIO, file: BinaryIO, count: int) -> None:
+    while count:
+        chunk = source.read(min(CHUNK_BYTES, count))
+        if not chunk:
+            raise BadGGUF("A part became shorter while it was read.", fix="Fetch it again.")
+        file.write(chunk)
+        count -= len(chunk)

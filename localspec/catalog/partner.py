@@ -1,0 +1,104 @@
+"""Which draft a model should have: among those that are here, or one to be fetched for it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from localspec.catalog import entries, header, pairing
+from localspec.catalog.entries import Family
+from localspec.catalog.header import Header
+from localspec.catalog.registry import Registry
+from localspec.errors import BadGGUF
+
+LEAST, MOST = 1 / 30, 1 / 4
+"""Bytes of a draft as a share of the target's, between which one is looked for."""
+_BEST = 1 / 12
+"""The share that is taken to suit best: smaller ones guess worse, larger ones cost more."""
+
+_AGREES = (0.6, 0.8)
+"""How often a draft of the same family is right, in prose and in code."""
+_A_ROW = (0.35, 0.08)
+"""What verifying a token more costs, in plain ones: on a CPU and on a GPU."""
+_DEEPEST = 8
+
+_SIZE = re.compile(r"(?<![0-9a-z.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+
+
+class Partner(NamedTuple):
+    """A draft, by its name here or its repository, and its bytes as a share of the target's."""
+
+    name: str
+    share: float
+
+
+def here(target: Path, registry: Registry) -> Partner | None:
+    """The best of the models that are here; reads their headers, and no weights."""
+    ours = header.read(target)
+    found = []
+    for model in registry.models():
+        if model.path is None or model.path == target:
+            continue
+        share = model.size_bytes / ours.file_bytes
+        if LEAST <= share <= MOST and _fits(ours, model.path):
+            found.append(Partner(model.name, share))
+    return min(found, key=_badness, default=None)
+
+
+def elsewhere(names: Iterable[str]) -> Partner | None:
+    """A repository with a draft for a target, by the families that the catalog knows.
+
+    `names` are what the target is called: by its repository, its file, its header.
+    """
+    for name in names:
+        lower = name.lower()
+        size = parameters(lower)
+        for family in entries.families():
+            if size and any(word in lower for word in family.words):
+                found = _smaller(family, size)
+                if found is not None:
+                    return found
+    return None
+
+
+def parameters(name: str) -> float:
+    """Parameters by what a name says, such as "8b" or "270m"; 0 if it says nothing."""
+    found = _SIZE.search(name.lower())
+    return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0.0
+
+
+def brings(share: float) -> tuple[float, float]:
+    """How many times as fast a pair may be, from the worst case to the best.
+
+    The formula of speculative sampling (Leviathan et al., 2023) at its best depth, for a draft
+    that takes `share` of the target's time a token.
+    """
+    low, high = (_gain(share, *case) for case in zip(_AGREES, _A_ROW, strict=True))
+    return low, high
+
+
+def _gain(share: float, agrees: float, row: float) -> float:
+    depths = range(_DEEPEST + 1)
+    return max(
+        sum(agrees**node for node in range(depth + 1)) / (1 + depth * (share + row))
+        for depth in depths
+    )
+
+
+def _smaller(family: Family, size: float) -> Partner | None:
+    shares = (Partner(repo, parameters(repo) / size) for repo in family.drafts)
+    return min((each for each in shares if LEAST <= each.share <= MOST), key=_badness, default=None)
+
+
+def _fits(ours: Header, path: Path) -> bool:
+    try:
+        return pairing.check(ours, header.read(path)).can_speculate
+    except BadGGUF:
+        return False
+
+
+def _badness(partner: Partner) -> float:
+    return abs(math.log(partner.share / _BEST))

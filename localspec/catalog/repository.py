@@ -1,0 +1,128 @@
+"""What the Hugging Face Hub says of a repository, and which repositories it has."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from localspec.catalog import hub
+from localspec.catalog.transfer import NoAnswer
+from localspec.catalog.variants import File, Variant, variants
+from localspec.errors import PullError
+
+SEARCHED = 20
+"""Repositories that a search shows."""
+
+_T = TypeVar("_T")
+
+
+class _Lfs(msgspec.Struct):
+    sha256: str = ""
+
+
+class _Sibling(msgspec.Struct):
+    rfilename: str
+    size: int | None = None
+    lfs: _Lfs | None = None
+
+
+class _Listed(msgspec.Struct):
+    siblings: list[_Sibling] = []
+    gated: bool | str = False
+    tags: list[str] = []
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """A repository: its models, smallest first, its licence, and whether one has to ask for it."""
+
+    name: str
+    variants: list[Variant]
+    license: str
+    gated: bool
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A repository that a search found."""
+
+    name: str
+    downloads: int
+    likes: int
+    license: str
+
+
+class _Hit(msgspec.Struct):
+    id: str
+    downloads: int = 0
+    likes: int = 0
+    tags: list[str] = []
+
+
+def look(name: str) -> Repository:
+    """What is in the repository `OWNER/REPO`. Raises PullError, which says how to get at it."""
+    path = f"api/models/{urllib.parse.quote(name)}?blobs=true"
+    listed = _asked(path, _Listed, lambda refused: _refused(name, refused))
+    files = [
+        File(each.rfilename, each.size or 0, each.lfs.sha256 if each.lfs else "")
+        for each in listed.siblings
+    ]
+    found = Repository(name, variants(files), _license(listed.tags), bool(listed.gated))
+    if not found.variants:
+        raise PullError(
+            f"{name} has no GGUF file.",
+            fix=f"Look for one that has: localspec models search {name.partition('/')[2][:40]}",
+        )
+    return found
+
+
+def search(word: str) -> list[Hit]:
+    """Repositories with GGUF files named like `word`, most fetched first. Raises PullError."""
+    asked: dict[str, Any] = {"search": word, "filter": "gguf", "sort": "downloads", "direction": -1}
+    query = urllib.parse.urlencode({**asked, "limit": SEARCHED})
+    hits = _asked(
+        f"api/models?{query}", list[_Hit], lambda refused: PullError(f"The Hub: {refused}.")
+    )
+    return [Hit(each.id, each.downloads, each.likes, _license(each.tags)) for each in hits]
+
+
+def _asked(path: str, kind: type[_T], refused: Callable[[hub.Refused], PullError]) -> _T:
+    try:
+        return msgspec.json.decode(hub.ask(path), type=kind)
+    except hub.Refused as error:
+        raise refused(error) from error
+    except NoAnswer as error:
+        raise PullError(
+            f"The Hugging Face Hub cannot be asked: {error}.",
+            fix="Without it there is the catalog, whose models also come from the Python package "
+            "index: localspec models list. A file that you have: localspec models import FILE",
+        ) from error
+    except msgspec.DecodeError as error:
+        raise PullError(
+            "What answers is not the Hugging Face Hub: a proxy, or a page to sign in.",
+            fix="Open it in a browser, or correct HF_ENDPOINT.",
+        ) from error
+
+
+def _refused(name: str, refused: hub.Refused) -> PullError:
+    """The Hub says 401 for what does not exist, so that nobody learns what is private."""
+    page = f"{hub.DEFAULT_ENDPOINT}/{name}"
+    if refused.status == HTTPStatus.FORBIDDEN:
+        return PullError(
+            f"{name} is gated: its owner wants an agreement first.",
+            fix=f"Agree on {page} and set HF_TOKEN to a token of yours.",
+        )
+    if refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}:
+        return PullError(
+            f"There is no repository {name}, or it is private.",
+            fix=f"Look for it: localspec models search {name.partition('/')[2][:40]}. "
+            "For a private one set HF_TOKEN.",
+        )
+    return PullError(f"The Hub does not tell about {name}: {refused}.", fix="Try again later.")
+
+
+def _license(tags: list[str]) -> str:
+    prefix = "license:"
+    return next((tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)), "")

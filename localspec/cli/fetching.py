@@ -1,0 +1,148 @@
+"""Models of the Hub: `localspec models search`, and what `pull` does with a reference."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from localspec.bench import native
+from localspec.catalog import acquire, entries, header, pairing, partner, repository
+from localspec.catalog.devices import Machine
+from localspec.catalog.partner import Partner
+from localspec.catalog.reference import Reference, parse
+from localspec.catalog.registry import Registry
+from localspec.catalog.variants import DRAFT_ORDER
+from localspec.cli.progress import shown
+from localspec.errors import LocalSpecError, UnknownModel, escaped
+
+
+@click.command()
+@click.argument("word")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
+def search(word: str, *, as_json: bool) -> None:
+    """List what the Hugging Face Hub has as GGUF under WORD, most fetched first.
+
+    Example: localspec models search qwen3
+    """
+    hits = repository.search(word)
+    if as_json:
+        click.echo(msgspec.json.encode({"models": hits}).decode())
+        return
+    if not hits:
+        click.echo(f'The Hub has no GGUF repository under "{escaped(word)}".')
+        return
+    width = max(len(hit.name) for hit in hits)
+    click.echo(f"{'REPOSITORY':{width}}  {'FETCHED':>10}  {'LIKES':>6}  LICENCE")
+    for hit in hits:
+        row = f"{hit.name:{width}}  {hit.downloads:>10,}  {hit.likes:>6,}  {hit.license or '-'}"
+        click.echo(escaped(row))
+    click.echo(escaped(f"Fetch one: localspec models pull {hits[0].name}"), err=True)
+
+
+def meant(model: str) -> Reference | None:
+    """The reference behind what was asked for; None for a name of ours. Raises PullError."""
+    if model in entries.load():
+        return None
+    if (known := entries.repository(model)) is not None:
+        return Reference(known)
+    return parse(model)
+
+
+def fetch(
+    wanted: Reference,
+    directory: Path,
+    name: str | None,
+    wants_draft: bool | None,  # noqa: FBT001 - None asks whoever is there
+    *,
+    as_json: bool,
+) -> None:
+    """Fetch it and a draft for it, and say what was done. Raises PullError and what it raises."""
+    room = sum(device.free_bytes for device in native.ask(Machine, "planning").devices)
+    registry = Registry(directory)
+    path = _here(registry, wanted) or _fetch(wanted, directory, name, room, as_json=as_json)
+    model = registry.find(path.stem)
+    if model.draft is None and wants_draft is not False:
+        names = (wanted.repo, path.stem, header.read(path).text("general.name"))
+        _find_draft(path, names, registry, room, bool(wants_draft), as_json=as_json)
+        model = registry.find(path.stem)
+    if as_json:
+        ready = {"stage": "ready", "model": model.name, "path": str(path), "draft": model.draft}
+        click.echo(msgspec.json.encode(ready).decode())
+    else:
+        click.echo(f"{model.name}: {path}")
+
+
+def _here(registry: Registry, wanted: Reference) -> Path | None:
+    """The file, if it was fetched before: then nobody has to be asked."""
+    try:
+        return registry.find(str(wanted)).path
+    except UnknownModel:
+        return None
+
+
+def _fetch(
+    wanted: Reference, directory: Path, name: str | None, room: int, *, as_json: bool
+) -> Path:
+    found = acquire.look(wanted, room)
+    _say(found.sentence())
+    if found.gated and not os.environ.get("HF_TOKEN"):
+        _say("It is gated: agree on its page and set HF_TOKEN, or the Hub will refuse it.")
+    with shown(as_json=as_json) as report:
+        return acquire.fetch(found, directory, report, name)
+
+
+def _find_draft(  # noqa: PLR0913 - what a draft is found by
+    path: Path,
+    names: tuple[str, ...],
+    registry: Registry,
+    room: int,
+    wanted: bool,  # noqa: FBT001 - as above
+    *,
+    as_json: bool,
+) -> None:
+    """Attach the best draft that is here; else fetch or offer the one that the catalog names."""
+    if known := partner.here(path, registry):
+        registry.attach(path.stem, known.name)
+        _say(f"{known.name} drafts for it: {_promise(known)}.")
+        return
+    suitable = partner.elsewhere(names)
+    if suitable is None:
+        _say("No draft is known for it. It speculates by lookup, which needs none.")
+        return
+    offer = f"{suitable.name} could draft for it: {_promise(suitable)}."
+    if not wanted:
+        _say(offer)
+        if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            _say(f"Fetch it with: localspec models pull {names[0] or path.stem} --draft")
+            return
+        if not click.confirm("Fetch it too?", default=True, err=True):
+            return
+    try:
+        _fetch_draft(path, suitable, registry, room, as_json=as_json)
+    except LocalSpecError as error:
+        _say(f"Without a draft: {error}")
+
+
+def _fetch_draft(
+    target: Path, suitable: Partner, registry: Registry, room: int, *, as_json: bool
+) -> None:
+    """Fetch and attach it. Raises PullError, BadPair and what fetching raises."""
+    found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
+    _say(found.sentence())
+    with shown(as_json=as_json) as report:
+        path = acquire.fetch(found, registry.directory, report)
+    pairing.check(header.read(target), header.read(path)).demand()
+    registry.attach(target.stem, path.stem)
+
+
+def _promise(known: Partner) -> str:
+    low, high = partner.brings(known.share)
+    return f"answers should come {low:.1f} to {high:.1f} times as fast"
+
+
+def _say(text: str) -> None:
+    click.echo(escaped(text), err=True)

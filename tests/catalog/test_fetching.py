@@ -1,0 +1,200 @@
+"""Any model by name, over real HTTP: chosen, fetched, joined, paired and remembered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import tiny
+from click.testing import CliRunner, Result
+
+from localspec.catalog import entries, header, joining, origins, partner
+from localspec.catalog.registry import Registry
+from localspec.cli.main import cli
+
+REPO = "someone/tiny-GGUF"
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty models directory that the command uses."""
+    directory = tmp_path / "models"
+    monkeypatch.setenv("LOCALSPEC_MODELS", str(directory))
+    return directory
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> list[Path]:
+    """A sound model in several files."""
+    tiny.build(tmp_path / "Tiny-Q4_0.gguf", split_tensors=7)
+    return sorted(tmp_path.glob("Tiny-Q4_0-*.gguf"))
+
+
+def run(*arguments: str) -> Result:
+    """`localspec models ...` through the real edge, which maps errors to exit codes."""
+    return CliRunner().invoke(cli, ["models", *arguments])
+
+
+def serve(hub: Any, *paths: Path) -> None:
+    """Put files into the repository."""
+    hub.files |= {path.name: path.read_bytes() for path in paths}
+
+
+def test_parts_are_joined_into_what_was_split(split: list[Path], tmp_path: Path) -> None:
+    """Every key but those of the parts, every tensor with its bytes; one hears how far it is."""
+    whole = tiny.build(tmp_path / "whole.gguf")
+    heard: list[int] = []
+    joining.join(split, tmp_path / "joined.gguf", heard.append)
+    assert (
+        header.read(tmp_path / "joined.gguf").metadata.keys() == header.read(whole).metadata.keys()
+    )
+    ours, theirs = (gguf.GGUFReader(path).tensors for path in (tmp_path / "joined.gguf", whole))
+    assert [tensor.name for tensor in ours] == [tensor.name for tensor in theirs]
+    assert all(np.array_equal(a.data, b.data) for a, b in zip(ours, theirs, strict=True))
+    assert heard == sorted(heard)
+    assert heard[-1] == header.read(whole).weight_bytes
+
+
+def test_a_split_model_is_pulled_by_its_repository(
+    hub: Any, split: list[Path], models: Path
+) -> None:
+    """Each part is checked by the hash that the Hub lists; what remains is one file."""
+    serve(hub, *split)
+    result = run("pull", REPO)
+    assert result.exit_code == 0, result.output
+    assert f"{REPO}, licence apache-2.0: Q4_0" in result.stderr
+    assert sorted(path.name for path in models.glob("*.gguf")) == ["tiny-q4_0.gguf"]
+    assert not (models / ".tiny-q4_0").exists()
+    registry = Registry(models)
+    names = ("tiny-q4_0", REPO, f"{REPO}:q4_0")
+    assert {registry.resolve(name).target_path.name for name in names} == {"tiny-q4_0.gguf"}
+    asked = len(hub.tokens)
+    assert run("pull", REPO).exit_code == 0
+    assert len(hub.tokens) == asked  # what is here needs no network
+
+
+def test_a_part_that_is_missing_or_another_models_is_refused(
+    split: list[Path], tmp_path: Path, models: Path
+) -> None:
+    """By import, which joins too."""
+    beside = tmp_path / "other"
+    beside.mkdir()
+    for path in split:
+        (beside / path.name).write_bytes(path.read_bytes())
+    (beside / split[1].name).write_bytes(split[2].read_bytes())
+    first = str(beside / split[0].name)
+    assert "not the parts of one model" in run("import", first).stderr
+    (beside / split[1].name).unlink()
+    assert "is not beside it" in run("import", first).stderr
+    assert list(models.glob("*")) == []
+    assert run("import", str(split[0])).exit_code == 0
+    assert Registry(models).resolve("tiny-q4_0").target_path.exists()
+
+
+def test_a_file_of_any_server_is_fetched_resumed_and_never_gets_the_token(
+    hub: Any, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Hub's token is for the Hub."""
+    path = tiny.build(tmp_path / "Plain.gguf")
+    serve(hub, path)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.delenv("HF_ENDPOINT")
+    hub.cuts, hub.cut_after = 1, 30_000
+    result = run("pull", f"{hub.endpoint}/files/Plain.gguf", "--name", "mine", "--json")
+    assert result.exit_code == 0, result.output
+    assert (models / "mine.gguf").read_bytes() == path.read_bytes()
+    assert hub.ranges == [None, "bytes=30000-"]
+    assert {token for _, token in hub.tokens} == {None}
+    assert json.loads(result.stdout.splitlines()[-1])["model"] == "mine"
+
+
+def test_gated_missing_and_unreachable_are_three_sentences(
+    hub: Any, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with what to do."""
+    serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
+    hub.gated = True
+    assert "set HF_TOKEN" in run("pull", REPO).stderr
+    assert "models search nothing" in run("pull", "someone/nothing").stderr
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "Python package index" in run("pull", REPO).stderr
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    result = run("pull", REPO)
+    assert result.exit_code == 0, result.output
+    assert hub.tokens[-1][1] == "Bearer mine"
+    assert list(models.glob("*.partial")) == []
+
+
+def test_a_model_of_another_origin_is_not_replaced(hub: Any, tmp_path: Path, models: Path) -> None:
+    """Two repositories have a file of the same name; removing forgets the origin."""
+    serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
+    hub.repos.append("other/tiny-GGUF")
+    assert run("pull", REPO).exit_code == 0
+    assert "--name" in run("pull", "other/tiny-GGUF").stderr
+    assert run("pull", "other/tiny-GGUF", "--name", "other").exit_code == 0
+    assert run("rm", "other/tiny-gguf").exit_code == 0
+    assert list(origins.read(models)) == ["tiny-q4_0.gguf"]
+    assert "models pull other/tiny-GGUF" in run("show", "other/tiny-GGUF").stderr
+
+
+def test_the_draft_that_is_here_is_attached_and_what_it_may_bring_is_said(
+    hub: Any, tmp_path: Path, models: Path
+) -> None:
+    """Of the same vocabulary and much smaller; what does not fit is passed over."""
+    models.mkdir()
+    tiny.build(models / "small.gguf", layers=1, width=32)
+    tiny.build(models / "stranger.gguf", layers=1, width=32, extra_tokens=3)
+    serve(hub, tiny.build(tmp_path / "Big-Q4_0.gguf", layers=6, width=128))
+    result = run("pull", REPO)
+    assert result.exit_code == 0, result.output
+    assert Registry(models).find("big-q4_0").draft == "small"
+    assert "small drafts for it: answers should come" in result.stderr
+
+
+def test_a_family_of_the_catalog_brings_its_draft(hub: Any, tmp_path: Path, models: Path) -> None:
+    """A short name is enough; the pair is checked from the headers before it is one."""
+    repo, small = "Qwen/Qwen3-8B-GGUF", "Qwen/Qwen3-0.6B-GGUF"
+    hub.repos += [repo, small]
+    serve(hub, tiny.build(tmp_path / "Qwen3-8B-Q4_K_M.gguf", layers=6, width=128))
+    assert f"{small} could draft" in run("pull", "qwen3-8b").stderr
+    hub.files.clear()
+    serve(hub, tiny.build(tmp_path / "Qwen3-0.6B-Q8_0.gguf", layers=1, width=32))
+    result = run("pull", "qwen3-8b", "--draft")
+    assert result.exit_code == 0, result.output
+    assert Registry(models).find(repo).draft == "qwen3-0.6b-q8_0"
+
+
+def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
+    """Most fetched first, with licences; nothing found is said."""
+    hub.repos.append("someone/Other-GGUF")
+    assert "someone/tiny-GGUF" in run("search", "tiny").stdout
+    assert "no GGUF repository" in run("search", "nosuch").stdout
+    assert (
+        json.loads(run("search", "some", "--json").stdout)["models"][1]["license"] == "apache-2.0"
+    )
+
+
+def test_every_family_is_reachable_and_its_drafts_are_its_own() -> None:
+    """Short names are unique, and a large model finds a smaller one of its words."""
+    families = entries.families()
+    names = [name for family in families for name in family.models]
+    assert len(names) == len(set(names))
+    assert len(families) >= 20
+    for family in families:
+        for repo in (*family.models.values(), *family.drafts):
+            assert any(word in repo.lower() for word in family.words), repo
+    found = partner.elsewhere([entries.repository("llama3.3-70b") or ""])
+    assert found is not None
+    assert found.name == "bartowski/Llama-3.2-3B-Instruct-GGUF"
+
+
+def test_what_a_draft_may_bring_falls_with_its_size_and_is_never_a_loss() -> None:
+    """The controller does not use one that would be."""
+    gains = [partner.brings(share) for share in (0.03, 0.1, 0.3, 1.0)]
+    assert gains == sorted(gains, reverse=True)
+    assert all(1 <= low <= high for low, high in gains)
