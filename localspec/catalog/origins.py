@@ -29,10 +29,13 @@ def read(directory: Path) -> dict[str, Origin]:
 
 def remember(directory: Path, file: str, origin: Origin | None) -> None:
     """Where `file` came from; None forgets it. Raises OSError."""
-    known = {name: old for name, old in read(directory).items() if (directory / name).exists()}
+    before = read(directory)
+    known = {name: old for name, old in before.items() if (directory / name).exists()}
     known.pop(file, None)
     if origin is not None:
         known[file] = origin
+    if known == before:
+        return
     data = msgspec.json.format(msgspec.json.encode(known), indent=2)
     paths.write_atomically(directory / _FILE, data + b"\n", mode=0o644)
 
