@@ -20,7 +20,7 @@ TEMPLATE = (
 )
 
 
-def build(  # noqa: PLR0915 - one line for each header field and tensor
+def build(
     path: Path,
     *,
     seed: int = 0,
@@ -50,11 +50,14 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
         template: The chat template in the file.
         split_tensors: Most tensors of a file; then there are several, `path` with numbers.
     """
-    vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
-    vocabulary += [f"<|extra_{index}|>" for index in range(extra_tokens)]
-    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split_tensors)
-    writer.add_name(f"tiny-{seed}")
-    writer.add_context_length(4096)
+    writer, vocabulary = begun(
+        path,
+        "llama",
+        seed,
+        extra_tokens=extra_tokens,
+        template=template,
+        split_tensors=split_tensors,
+    )
     writer.add_embedding_length(width)
     writer.add_block_count(layers)
     writer.add_feed_forward_length(width * 2)
@@ -63,17 +66,6 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
     writer.add_rope_dimension_count(width // 4)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(vocabulary)
-    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
-    specials = {token for token in vocabulary if token.startswith("<|")}
-    writer.add_token_types([control if token in specials else normal for token in vocabulary])
-    writer.add_token_merges(["t h", "h e", "i n"])
-    writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
-    writer.add_eos_token_id(vocabulary.index("<|im_end|>"))
-    writer.add_add_bos_token(False)
-    writer.add_chat_template(template)
     random = np.random.default_rng(seed if like is None else like)
     differ = np.random.default_rng(seed + 1)
 
@@ -88,9 +80,9 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
         writer.add_tensor(name, np.ones(width, dtype=np.float32))
 
     inner = width**-0.5
-    matrix("token_embd.weight", len(vocabulary), width, 1.0)
+    matrix("token_embd.weight", vocabulary, width, 1.0)
     ones("output_norm.weight")
-    matrix("output.weight", len(vocabulary), width, sharpness * inner)
+    matrix("output.weight", vocabulary, width, sharpness * inner)
     for layer in range(layers):
         block = f"blk.{layer}."
         ones(block + "attn_norm.weight")
@@ -102,6 +94,40 @@ def build(  # noqa: PLR0915 - one line for each header field and tensor
         matrix(block + "ffn_gate.weight", width * 2, width, inner)
         matrix(block + "ffn_up.weight", width * 2, width, inner)
         matrix(block + "ffn_down.weight", width, width * 2, inner)
+    return ended(writer, path)
+
+
+def begun(
+    path: Path,
+    architecture: str,
+    seed: int = 0,
+    *,
+    extra_tokens: int = 0,
+    template: str = TEMPLATE,
+    split_tensors: int = 0,
+) -> tuple[gguf.GGUFWriter, int]:
+    """A file with a name, a context length and the tokenizer; and the size of its vocabulary."""
+    vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
+    vocabulary += [f"<|extra_{index}|>" for index in range(extra_tokens)]
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split_tensors)
+    writer.add_name(f"tiny-{seed}")
+    writer.add_context_length(4096)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(vocabulary)
+    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
+    specials = {token for token in vocabulary if token.startswith("<|")}
+    writer.add_token_types([control if token in specials else normal for token in vocabulary])
+    writer.add_token_merges(["t h", "h e", "i n"])
+    writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
+    writer.add_eos_token_id(vocabulary.index("<|im_end|>"))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(template)
+    return writer, len(vocabulary)
+
+
+def ended(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """Write what was added; the path."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

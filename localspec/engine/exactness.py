@@ -58,7 +58,8 @@ class Shape:
     @property
     def mixes(self) -> bool:
         """Whether rows that nobody asked for may be added to a forward."""
-        return self.multiple == 1 and not self.border and not self.alone
+        free = self.multiple == 1 and not self.border and not self.alone
+        return free and self.can_roll_back
 
     def room(self, start: int) -> int:
         """Rows of one session from position `start` on that one forward may hold."""
@@ -86,8 +87,7 @@ def strict(
         cells: Where they end in any case: a slot is not read farther.
     """
     if not can_roll_back:
-        detail = "not probed, for this model's memory cannot forget rows; nothing is drafted"
-        return Shape(1, target.max_rows, can_roll_back=False, detail=detail)
+        return _unforgetting(target)
     probe = Probe(target)
     best: Shape | None = None
     failed = 0
@@ -256,12 +256,20 @@ def _detail(shape: Shape, limit: str) -> str:
     return f"bit-identical for {rows}{inside}{alone}" + (f"; {limit}" if limit else "")
 
 
+def _unforgetting(target: Backend) -> Shape:
+    """For a memory that cannot go back: whatever was decoded there, stays."""
+    detail = "not probed, for this model's memory cannot forget rows; nothing is drafted"
+    return Shape(1, target.max_rows, can_roll_back=False, detail=detail)
+
+
 def standard(target: Backend, *, can_roll_back: bool) -> Shape:
     """Any rows in any forward, with a word on how far their logits differ. Leaves slot 0 empty."""
+    if not can_roll_back:
+        return _unforgetting(target)
     context, sizes = _CONTEXT, _SIZES
     span = max(sizes)
     if context + span > target.context:
-        return Shape(1, target.max_rows, can_roll_back, detail="context too short to probe")
+        return Shape(1, target.max_rows, detail="context too short to probe")
     _read(target, context)
     single = _replay(target, context, [1], span)
     differences = {
@@ -275,7 +283,7 @@ def standard(target: Backend, *, can_roll_back: bool) -> Shape:
         else f"{', '.join(map(str, same))} rows agree, others differ by up to "
         f"{max(differences.values()):.2f}"
     )
-    return Shape(1, target.max_rows, can_roll_back, bitwise=len(same) == len(sizes), detail=detail)
+    return Shape(1, target.max_rows, bitwise=len(same) == len(sizes), detail=detail)
 
 
 def _tokens(target: Backend, count: int) -> list[Token]:

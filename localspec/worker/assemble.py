@@ -211,13 +211,15 @@ def _measured(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
 def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     """Measure what is not known yet: a few short forwards or one draft for each `next`.
 
-    Of a `fresh` profile nothing is known well. What an idle slot remembers stays there.
+    Of a `fresh` profile nothing is known well. What an idle slot remembers stays there: where the
+    memory cannot forget a part, only an empty slot can be measured in, and nothing far.
     """
     target, clock = engine.target, engine.clock
-    slot = target.n_slots - 1
+    slot, forgets = target.n_slots - 1, engine.shape.can_roll_back
 
     def where() -> Behind:
-        return Behind(slot, engine.kept(slot))
+        kept = engine.kept(slot)
+        return Behind(slot, kept if forgets or not kept else target.context)  # or: no room there
 
     if fresh:
         for alike, seconds in enumerate(calibrate.changes(target, where(), clock)):
@@ -226,7 +228,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     warm = STEADY if costs.change_seconds > calibrate.FREE * costs.target(1) else 0
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
     yield from calibrate.staircase(target, missing, where, costs.measured, clock, warm)
-    if costs.furthest < calibrate.far_tokens(target):
+    if forgets and costs.furthest < calibrate.far_tokens(target):
         for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock, warm):
             costs.measured(*forward)
             yield
