@@ -110,6 +110,17 @@ class Draft:
             tuple(laws) if laws is not None else (None,) * count,
         )
 
+    @property
+    def drawn(self) -> int:
+        """Leading nodes that must be judged: up to the last one that was drawn from a law.
+
+        Whether a drawn token is judged may not depend on what it is: a rule that drops the unlikely
+        ones and lets the target draw there anew makes the likely ones likelier than the target has
+        them (`engine/verify.py`).
+        """
+        drawn = (node for node in range(len(self.laws), 0, -1) if self.laws[node - 1] is not None)
+        return next(drawn, 0)
+
     def head(self, count: int) -> Draft:
         """The first `count` nodes; still a tree, because parents come first."""
         if count >= len(self.tokens):
@@ -277,6 +288,7 @@ class Drafter(Protocol):
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """One extension per ask, in order; Draft() where it has nothing to say.
 
+        A node that was drawn from a law is proposed, whatever token it is: see `Draft.drawn`.
         All asks of a round come together so that a neural drafter decodes them as one batch.
         """
 

@@ -378,7 +378,8 @@ class Controller:
         """How many leading nodes of each draft to verify.
 
         Rows go to the likeliest nodes over all sessions, and their number is the one of most worth.
-        What drafting cost is spent: it changes nothing any more.
+        What drafting cost is spent: it changes nothing any more. What was drawn from a law is
+        verified (`Draft.drawn`); whether to draw it was the choice.
         """
         survivals = [
             _falling(self.acceptance.survival(draft.signals, view.local))
@@ -387,7 +388,10 @@ class Controller:
         for view, draft in zip(views, drafts, strict=True):
             if view.memory is not None:
                 view.memory.proposed = draft
-        counts = [int(view.always and len(s) > 0) for view, s in zip(views, survivals, strict=True)]
+        counts = [
+            max(draft.drawn, int(view.always and len(draft) > 0))
+            for view, draft in zip(views, drafts, strict=True)
+        ]
         tariff = self._tariff
         extra = tariff.extra_rows
         rows = other_rows + sum(self._multiple + extra(count) for count in counts)

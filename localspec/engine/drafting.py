@@ -98,7 +98,7 @@ class Drafting:
         before: int,
         spare: int,
     ) -> Proposals:
-        """One draft per session, cut to what is worth verifying.
+        """One draft per session, cut to what is worth verifying and never short of what was drawn.
 
         Args:
             sessions: Those that decode in this step.
@@ -125,7 +125,7 @@ class Drafting:
                 drafts[index] = drafts[index].then(tail)
         drafts = [draft.trunk() for draft in drafts]
         cuts = self.policy.cut(views, drafts, other_rows)
-        heads = [draft.head(cut) for draft, cut in zip(drafts, cuts, strict=True)]
+        heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
         return Proposals(sessions, views, heads, drafted)
 
     def _extend(

@@ -106,12 +106,14 @@ class Sampler:
         """A draft model's token from its own logits, and the law it was drawn from.
 
         Coupled drafts share the target's noise and need no law; drafts for rejection sampling are
-        drawn independently of the noise that will judge them.
+        drawn independently of the noise that will judge them, and of what was drawn for the same
+        position in earlier rounds: something may have been learned from that.
         """
         if self.greedy or self.verify == "coupled":
             return self.pick(logits, recent, path, position), None
         law = self.law(logits, recent, path)
-        return self.draw(law, position, Purpose.DRAFT), law
+        root = position - len(path)
+        return self.draw(law, root << 32 | position, Purpose.DRAFT), law
 
     def draw(self, law: Law, position: int, purpose: Purpose) -> Token:
         """A token with probability `law`, by the Gumbel-max trick."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from control.simulator import GPU, Q4_0, Q4_K, Machine
 from hypothesis import given
@@ -24,7 +25,7 @@ from localspec.control.controller import (
 from localspec.control.costs import POINTS, Costs
 from localspec.control.guard import Account, Pace
 from localspec.control.tariff import Tariff
-from localspec.types import Draft, Signal
+from localspec.types import Draft, Law, Signal
 
 FLAT = {1: 1, 8: 1.01, 32: 1.05}
 LONG = 60.0
@@ -105,6 +106,22 @@ def test_always_verifies_something_where_there_is_something() -> None:
     neural = View(neural=(Neural("neural", 5000),), budget=8, remaining=10, always=True)
     assert decide(control, neural)[0].extend == "neural"
     assert decide(control, View(budget=8, always=True))[1] == 0
+
+
+@pytest.mark.parametrize("priors", [[0.02] * 8, [0.98, 0.01] * 4])
+@pytest.mark.parametrize("drawn", [1, 3, 8])
+def test_what_was_drawn_from_a_law_is_verified(priors: list[float], drawn: int) -> None:
+    """However unlikely it is and whatever rows cost: its own token may not decide on that."""
+    law = Law(np.array([1], dtype=np.int32), np.zeros(1))
+    nodes = chain(priors)
+    draft = Draft.chain(nodes.tokens, nodes.signals, [None] * (drawn - 1) + [law])
+    draft = draft.then(Draft.chain(nodes.tokens[drawn:], nodes.signals[drawn:]))
+    view = View(free=(nodes,), budget=24, elapsed_seconds=LONG)
+    control = controller(Q4_K)
+    control.plan([view, view])
+    counts = control.cut([view, view], [draft, nodes])
+    assert draft.drawn == drawn <= counts[0]
+    assert nodes.drawn == 0
 
 
 def test_the_best_of_several_free_chains_is_taken() -> None:

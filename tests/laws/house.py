@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from localspec.engine import exactness
 from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
 from localspec.engine.model import Model
+from localspec.engine.paper import Here, Place
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Engine, Limits
 from localspec.types import Drafter, SamplingParams, SpeculationParams, Token
@@ -40,13 +40,13 @@ class House:
     draft_memory: Context
     shape: Shape
 
-    def drafters(self, *names: str) -> dict[str, Drafter]:
-        """Fresh drafters by name."""
+    def drafters(self, *names: str, place: Place | None = None) -> dict[str, Drafter]:
+        """Fresh drafters by name, of this machine or one on paper."""
         target = self.target
         return {
             name: load(
                 name,
-                context=self.draft_memory,
+                context=(place or Here()).context(self.draft_memory, "draft"),
                 n_vocab=target.n_vocab,
                 ends=target.eog,
                 piece=target.piece,
@@ -61,16 +61,18 @@ class House:
         *,
         prefill_rows: int = 32,
         max_draft: int = 16,
+        place: Place | None = None,
     ) -> Engine:
         """An engine with empty slots."""
+        place = place or Here()
         return Engine(
-            self.memory,
+            place.context(self.memory, "target"),
             drafters,
-            policy,
+            place.policy(policy),
             ends=self.target.eog,
             shape=self.shape,
             limits=Limits(prefill_rows, max_draft),
-            clock=time.perf_counter,
+            clock=place.clock,
         )
 
     def request(

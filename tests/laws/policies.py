@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -68,6 +69,20 @@ class FixedDepth:
     def observe(self, round_: Round) -> None:
         """Keep it for the test to look at."""
         self.rounds.append(round_)
+
+
+class Choosy(FixedDepth):
+    """Wants no node verified that its drafter was not sure of, nor any behind it."""
+
+    def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
+        """The leading nodes that are more likely than not."""
+        del views, other_rows
+        return [likely(draft) for draft in drafts]
+
+
+def likely(draft: Draft) -> int:
+    """How many leading nodes have a prior of more than a half."""
+    return sum(1 for _ in takewhile(lambda signal: signal.prior > 0.5, draft.signals))
 
 
 class Padding(FixedDepth):

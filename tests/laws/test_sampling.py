@@ -101,6 +101,14 @@ def test_noise_is_uniform_and_uncorrelated() -> None:
     assert np.abs(correlations).max() < 6 / np.sqrt(tokens.size)
 
 
+def test_an_independent_draft_has_new_noise_in_every_round() -> None:
+    """What was drawn for a position behind another root tells nothing about what is drawn there."""
+    sampler = Sampler(SamplingParams(temperature=1.0, top_k=0, min_p=0, seed=3), verify="rejection")
+    logits = np.zeros(1000, dtype=np.float32)
+    drawn = [[sampler.propose(logits, [], [0] * n, at)[0] for at in range(20, 40)] for n in (0, 9)]
+    assert sum(one == other for one, other in zip(*drawn, strict=True)) <= 1
+
+
 def test_penalties_see_the_draft_path_node_by_node() -> None:
     """A token that was drafted and accepted is penalized for the node after it."""
     params = SamplingParams(temperature=0.0, presence_penalty=2.0)
