@@ -57,7 +57,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     0 reads the prompt and says nothing. `logprobs` asks for each token's, with so many
     alternatives. `tools`, `tool_choice` and the like are as OpenAI's chat has them, whatever
     dialect asked; `suffix` is what follows a `prompt` whose middle is asked for. `session` is
-    what the client calls the conversation.
+    what the client calls the conversation. With `reasoning_apart` False thoughts are part of the
+    text.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     reasoning_effort: str | None = None
+    reasoning_apart: bool = True
     suffix: str | None = None
     session: str = ""
 
@@ -204,6 +206,18 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     top: list[Alternative] = []
 
 
+class CallDelta(msgspec.Struct, frozen=True, array_like=True):
+    """A part of one call of a function. The first part has id and name, later ones arguments.
+
+    `index` counts the answer's calls; all `arguments` of one together are a JSON object.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
     """New text: whole characters, and nothing that may yet become a stop string.
 
@@ -211,6 +225,7 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     none. `origins` are (characters, source) in order and add up to the text. A source is a
     drafter's name, "prediction" for what was copied from one, "target" for what the target decoded
     itself, or "prompt" for an echo. `logprobs` are those of `tokens`, for a request that asked.
+    `reasoning` are thoughts, said before the text; `calls` come after it.
     """
 
     id: str
@@ -218,6 +233,8 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     tokens: list[int]
     origins: list[tuple[int, str]] = []
     logprobs: list[TokenLogprob] = []
+    reasoning: str = ""
+    calls: list[CallDelta] = []
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -266,7 +283,7 @@ class SpeculationReport(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The last event of a request that ended by itself or by `Cancel`."""
+    """The last event of a request that ended by itself or by `Cancel`; it called so many tools."""
 
     id: str
     reason: FinishReason
@@ -274,6 +291,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     timings: Timings
     speculation: SpeculationReport
     seed: int
+    tool_calls: int = 0
 
 
 class Trace(msgspec.Struct, frozen=True):

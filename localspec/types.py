@@ -346,6 +346,9 @@ class Constraint(Protocol):
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
         """Allowed tokens (n_vocab,) after the committed text plus `path`."""
 
+    def forced(self, path: Sequence[Token]) -> Sequence[Token]:
+        """Tokens of the only text that may follow `path`; empty where there is a choice."""
+
     def commit(self, tokens: Sequence[Token]) -> None:
         """Advance over tokens that became part of the text."""
 

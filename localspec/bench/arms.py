@@ -45,7 +45,7 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
     whether it drafts: it differs from auto in nothing but its sources.
     """
     speculation: dict[str, Json] = {PLAIN: {"mode": "off"}, AUTO: {"mode": "auto"}}
-    for drafter in model.get("drafters") or []:
+    for drafter in _drafters(model):
         speculation[drafter] = {"mode": "auto", "drafters": [drafter]}
     speculation[PREDICTION] = speculation[AUTO]
     return {
@@ -63,10 +63,15 @@ def forced(client: Client, model: Json) -> dict[str, Arm]:
     """The arms that verify replays: plain, auto, and each drafter made to draft every round."""
     arms = own(client, model)
     del arms[PREDICTION]
-    for drafter in model.get("drafters") or []:
+    for drafter in _drafters(model):
         wish = {"mode": "always", "drafters": [drafter]}
         arms[drafter] = Arm(drafter, client, {"model": model["name"], "speculation": wish})
     return arms
+
+
+def _drafters(model: Json) -> list[str]:
+    """Its sources of drafts, less the one that only drafts where a request has a grammar."""
+    return [name for name in model.get("drafters") or [] if name != "grammar"]
 
 
 def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:

@@ -128,6 +128,10 @@ class Model:
             room = -count
         raise EngineError(f"The tokenizer failed on a text of {len(data)} bytes.")
 
+    def plain_tokens(self, text: str) -> list[Token]:
+        """The tokens of text in the middle of another one, where special tokens are words."""
+        return self.tokenize(text, add_special=False, parse_special=False)
+
     def piece(self, token: Token) -> bytes:
         """The bytes that a token writes; control tokens write nothing. Raises IndexError."""
         found = self._pieces.get(token)
@@ -138,6 +142,11 @@ class Model:
     def special_text(self, token: Token | None) -> str:
         """A special token as it stands in templates, such as "<|im_end|>"."""
         return "" if token is None else self._render(token, special=True).decode("utf-8", "replace")
+
+    def control(self, text: str) -> Token | None:
+        """The token that stands for `text` and writes nothing; None where there is none."""
+        tokens = self.tokenize(text, add_special=False, parse_special=True)
+        return tokens[0] if len(tokens) == 1 and not self.piece(tokens[0]) else None
 
     def _render(self, token: Token, *, special: bool) -> bytes:
         if not 0 <= token < self.n_vocab:

@@ -20,19 +20,25 @@ class Vocabulary:
 
     Args:
         n_vocab: Number of tokens.
-        piece: The bytes of a token; b"" for special ones, which no grammar can ask for.
+        piece: The bytes of a token; b"" for special ones, which a grammar asks for by their ids.
         eog: The tokens that end a generation; a finished answer allows nothing else.
+        tokenize: The tokens that the model would write a text with; what a grammar forces is told
+            in them. By default one for each byte.
     """
 
     def __init__(
-        self, n_vocab: int, piece: Callable[[Token], bytes], eog: Collection[Token]
+        self,
+        n_vocab: int,
+        piece: Callable[[Token], bytes],
+        eog: Collection[Token],
+        tokenize: Callable[[str], list[Token]] | None = None,
     ) -> None:
         self.n_vocab = n_vocab
         self.eog = sorted(eog)
         self._tokenizer: llguidance.LLTokenizer | None = None
         if self.eog:
             self._tokenizer = llguidance.LLTokenizer(
-                llguidance.TokenizerWrapper(_Pieces(n_vocab, piece, self.eog)),
+                llguidance.TokenizerWrapper(_Pieces(n_vocab, piece, self.eog, tokenize)),
                 n_vocab=n_vocab,
                 eos_token=self.eog,
             )
@@ -92,6 +98,14 @@ class GrammarConstraint:
         allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
         return allowed if allowed.any() else self._end_only
 
+    def forced(self, path: Sequence[Token]) -> Sequence[Token]:
+        """The only text that may follow `path`, in the tokens that the model would write it with.
+
+        Without the last of them where more text might change it.
+        """
+        tokens = self._matcher.compute_ff_tokens() if self._walk(path) else []
+        return () if self._matcher.is_error() else tokens
+
     def commit(self, tokens: Sequence[Token]) -> None:
         """Advance over tokens that became part of the text."""
         self._walk(tokens)
@@ -137,16 +151,27 @@ class GrammarConstraint:
 
 
 class _Pieces:
-    """The vocabulary in the shape that llguidance asks for."""
+    """The vocabulary in the shape that llguidance asks for. Special tokens go by their ids."""
 
     bos_token_id = None
-    special_token_ids: Sequence[Token] = ()
 
-    def __init__(self, n_vocab: int, piece: Callable[[Token], bytes], eog: Sequence[Token]) -> None:
-        self.tokens = [piece(token) for token in range(n_vocab)]
+    def __init__(
+        self,
+        n_vocab: int,
+        piece: Callable[[Token], bytes],
+        eog: Sequence[Token],
+        tokenize: Callable[[str], list[Token]] | None,
+    ) -> None:
+        pieces = [piece(token) for token in range(n_vocab)]
+        self.tokens = [piece or b"<%d>" % token for token, piece in enumerate(pieces)]
         self.eos_token_id = eog[0]
-        self._of_byte = {piece: token for token, piece in enumerate(self.tokens) if len(piece) == 1}
+        self.special_token_ids = [token for token, piece in enumerate(pieces) if not piece]
+        self._tokenize = tokenize
+        self._of_byte = {piece: token for token, piece in enumerate(pieces) if len(piece) == 1}
 
-    def __call__(self, text: bytes) -> list[Token]:
-        """Any tokens that spell `text`; llguidance asks for them to report forced text."""
-        return [self._of_byte[bytes([b])] for b in text if bytes([b]) in self._of_byte]
+    def __call__(self, text: bytes | str) -> list[Token]:
+        """Tokens that spell `text`: the model's own where it can be asked."""
+        data = text.encode() if isinstance(text, str) else text
+        if self._tokenize is not None:
+            return self._tokenize(data.decode("utf-8", "ignore"))
+        return [self._of_byte[bytes([b])] for b in data if bytes([b]) in self._of_byte]

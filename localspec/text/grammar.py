@@ -78,6 +78,22 @@ def source(response_format: dict[str, Any] | None) -> Source | None:
     return _of_text(response_format)
 
 
+def rule(response_format: dict[str, Any]) -> str:
+    """What a `response_format` allows as a rule of Lark, for a grammar around it.
+
+    Empty for one that is a whole grammar itself. Raises RequestError.
+    """
+    match source(response_format):
+        case Source("json_schema", text):
+            options = {"whitespace_pattern": _WHITESPACE, "lenient": True}
+            return f"%json {json.dumps({**json.loads(text), 'x-guidance': options})}"
+        case Source("regex", text):
+            return f"/{text.replace('/', chr(92) + '/')}/"
+        case Source("choice", text):
+            return " | ".join(json.dumps(one, ensure_ascii=False) for one in json.loads(text))
+    return ""
+
+
 def compiled(asked: Source) -> Compiled:
     """The grammar for llguidance, tried out on a few random beginnings.
 

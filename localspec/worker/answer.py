@@ -84,7 +84,8 @@ class Answer:
                 if self.order.constraint is not None:
                     self.order.constraint.check_end(tokens[:-1])
                 break
-            self.text.push(token, self.piece(token), source)
+            shown = self.order.said.shown.get(token)
+            self.text.push(token, self.piece(token) if shown is None else shown, source)
             if self.text.stopped:
                 self.finish = "stop"
                 return self._delta()
@@ -95,10 +96,8 @@ class Answer:
 
     def _delta(self) -> Delta | None:
         part = self.text.take()
-        if not (part.text or part.tokens):
-            return None
         logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
-        return Delta(self.id, *part, logprobs)
+        return self.order.said.delta(part, logprobs, ended=self.finish is not None)
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
         """Spell out what the session has learned of its tokens, until their text goes out."""
@@ -133,6 +132,7 @@ class Answer:
                 ttft_seconds=max(0.0, meter.first_token_at - self.arrived_at),
             ),
             seed=session.request.sampling.seed,
+            tool_calls=self.order.said.calls,
         )
 
 

@@ -163,7 +163,9 @@ def _load(
         shape = profile.shape
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
-            vocabulary = beside.submit(Vocabulary, model.n_vocab, model.piece, model.eog)
+            vocabulary = beside.submit(
+                Vocabulary, model.n_vocab, model.piece, model.eog, model.plain_tokens
+            )
             sources, off = loader.drafters(target, shape)
         sandbox = Sandbox()
         parts.callback(sandbox.close)

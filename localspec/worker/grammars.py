@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
+
+from llguidance import LLMatcher
 
 from localspec.errors import RequestError
 from localspec.text import grammar
@@ -40,6 +43,24 @@ class Grammars:
             return None, []
         compiled = self._compiled(source)
         return self._vocabulary.constraint(compiled.grammar), compiled.relaxed
+
+    def calls(self, lark: str, functions: Sequence[dict[str, Any]]) -> GrammarConstraint:
+        """The constraint of a grammar that holds the schemas of these functions' arguments.
+
+        Each schema is tried alone, where it may do harm. Raises RequestError.
+        """
+        try:
+            for function in functions:
+                wanted = {"type": "json_object", "schema": function.get("parameters") or {}}
+                if source := grammar.source(wanted):
+                    self._compiled(source)
+            return self._vocabulary.constraint(LLMatcher.grammar_from_lark(lark))
+        except RequestError as error:
+            raise RequestError(
+                f"The functions of tools cannot be called by a grammar: {error.message}",
+                fix="Simplify their parameters, or leave strict and tool_choice out.",
+                param="tools",
+            ) from error
 
     def _compiled(self, source: Source) -> Compiled:
         verdict = self._verdicts.pop(source, None)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import ContextOverflow, RequestError, TemplateError
 from localspec.protocol import Generate, Message
 from localspec.text.constraint import GrammarConstraint, Vocabulary
+from localspec.text import grammar
+from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.template import CHATML, Conversation
+from localspec.text.tools import Offer
 from localspec.types import Token
 from localspec.worker import limits
 from localspec.worker.grammars import Grammars
+from localspec.worker.said import Said
 from localspec.worker.sandbox import Died, Sandbox
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ class Order:
     """Keys of the schema that the constraint does not keep."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
+    said: Said
+    """Makes words, thoughts and calls of the answer's text."""
 
 
 class Intake:
@@ -57,6 +63,8 @@ class Intake:
         self._context = context
         self._drafters = frozenset(drafters)
         self._bos, self._eos = model.special_text(model.bos), model.special_text(model.eos)
+        self._source = CHATML if model.chat_template is None else model.chat_template
+        self._dialogue = Dialogue(self._source, self._rendered, model.control)
         self._grammars = Grammars(vocabulary, sandbox)
         self._sandbox = sandbox
 
@@ -76,7 +84,8 @@ class Intake:
                 fix="Put the model's own fill-in-the-middle tokens into prompt.",
                 param="suffix",
             )
-        prompt = self._tokens(request)
+        turn = None if request.messages is None else self._dialogue.turn(request)
+        prompt = self._tokens(request, turn)
         if not prompt:
             raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
         context = self._context()
@@ -89,7 +98,7 @@ class Intake:
                 param=_prompt_field(request),
                 details={"n_prompt_tokens": len(prompt), "n_ctx": context},
             )
-        constraint, relaxed = self._grammars.constraint(request.response_format)
+        constraint, relaxed = self._constraint(request, turn)
         return Order(
             request=request,
             prompt=prompt,
@@ -98,14 +107,33 @@ class Intake:
             constraint=constraint,
             relaxed=relaxed,
             echo=self._echo(request, prompt),
+            said=self._said(request, turn),
         )
 
-    def _tokens(self, request: Generate) -> list[Token]:
+    def _said(self, request: Generate, turn: Turn | None) -> Said:
+        dialogue = self._dialogue
+        reader = dialogue.reader(turn.offer) if turn and request.reasoning_apart else None
+        return Said(request.id, reader, dialogue.format.call_id, dialogue.shown if reader else {})
+
+    def _constraint(
+        self, request: Generate, turn: Turn | None
+    ) -> tuple[GrammarConstraint | None, list[str]]:
+        """The grammar of the answer: of its words alone, or of thoughts, words and calls."""
+        wanted = request.response_format
+        alone, relaxed = self._grammars.constraint(wanted)
+        offer = turn.offer if turn else Offer()
+        if offer.functions or offer.thinks or offer.thinking:
+            offer = replace(offer, said=grammar.rule(wanted) if wanted else "")
+        if not offer.constrains:
+            return alone, relaxed
+        return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
+
+    def _tokens(self, request: Generate, turn: Turn | None) -> list[Token]:
         """The prompt. A template writes its own BOS; plain text gets the model's."""
         if request.prompt_tokens is not None:
             return request.prompt_tokens
-        if request.messages is not None:
-            text = self._rendered(request.messages, request.template_kwargs) + request.prefill
+        if turn is not None:
+            text = turn.prompt + request.prefill
             add_special, parse_special = self._model.chat_template is None, True
         else:
             text = request.prompt or ""
@@ -113,17 +141,17 @@ class Intake:
         limits.check_text(text, _prompt_field(request))
         return self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
 
-    def _rendered(self, messages: list[Message], variables: dict[str, Any]) -> str:
+    def _rendered(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
         """The prompt by the file's own template, or by ChatML where it has none."""
         conversation = Conversation(
-            source=CHATML if self._model.chat_template is None else self._model.chat_template,
+            source=self._source,
             bos=self._bos,
             eos=self._eos,
             messages=[
                 {**message.extra, "role": message.role, "content": message.content}
                 for message in messages
             ],
-            variables=variables,
+            variables=dict(variables),
         )
         try:
             return self._sandbox.render(conversation)

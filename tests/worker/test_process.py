@@ -59,7 +59,7 @@ def test_ready_tells_what_was_loaded(worker: Worker, files: Files) -> None:
     ready = worker.ready
     assert (ready.n_vocab, ready.context_train) == (262, 4096)
     assert CONTEXT - 32 <= ready.context <= CONTEXT
-    assert ready.drafters == ["lookup", "model"]
+    assert ready.drafters == ["lookup", "grammar", "model"]
     assert ready.speculation_off is None
     assert ready.exactness == "strict"
     assert {device.what.split()[0] for device in ready.devices} == {"target", "draft"}
@@ -102,7 +102,7 @@ def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) 
     """The model answers without it, lookup stays, and the reason is told."""
     fresh.send(changed(load(files), draft_path=str(files.stranger)))
     fresh.until_ready()
-    assert fresh.ready.drafters == ["lookup"]
+    assert fresh.ready.drafters == ["lookup", "grammar"]
     assert "vocabulary" in (fresh.ready.speculation_off or "")
     assert fresh.one("hello hello hello").finished.usage.completion_tokens == 12
 
@@ -111,7 +111,7 @@ def test_a_single_model_speculates_by_lookup_alone(fresh: Worker, files: Files) 
     """Without a draft nothing is wrong, so nothing is reported as off."""
     fresh.send(changed(load(files), draft_path=None))
     fresh.until_ready()
-    assert fresh.ready.drafters == ["lookup"]
+    assert fresh.ready.drafters == ["lookup", "grammar"]
     assert fresh.ready.speculation_off is None
 
 

@@ -75,7 +75,7 @@ def test_a_replay_tells_of_every_token_and_drafter(loaded: Loaded) -> None:
     for told in (plain, chat):
         assert told.tokens == len(told.gaps) == len(told.margins) > 0
         assert all(gap >= 0 for gap in told.gaps)
-        assert set(told.drafters) == {"lookup", "model"}
+        assert set(told.drafters) == {"lookup", "grammar", "model"}
         for trace in told.drafters.values():
             assert len(trace.survives) == len(trace.predicted) == told.tokens
         assert told.after.gap >= 0

@@ -1,0 +1,77 @@
+"""Grammar: where the answer's grammar leaves one text only, that text.
+
+Free: the grammar is there to mask tokens anyway. What is forced may be spelled by many tokens, all
+of which it allows; drafted are those that the model's tokenizer makes of the text, which is how
+models write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Constraint, Draft, Signal, Token
+
+NAME = "grammar"
+_PRIOR = 0.95
+
+
+@dataclass(slots=True)
+class GrammarSession:
+    """A request's grammar, which the engine itself moves on; without one, nothing is drafted."""
+
+    constraint: Constraint | None
+    pending: int = 0
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """The grammar hears of them from the engine."""
+
+    def propose(self, ask: Ask) -> Draft:
+        """What is forced after the prefix."""
+        if self.constraint is None or ask.budget <= 0:
+            return Draft()
+        tokens = self.constraint.forced(ask.prefix.tokens)[: ask.budget]
+        signals: list[Signal] = []
+        for position, _ in enumerate(tokens):
+            signals.append(Signal(NAME, int(position > 0), _PRIOR))
+            if not ask.worth(signals):
+                signals.pop()
+                break
+        return Draft.chain(tokens[: len(signals)], signals)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class Grammar:
+    """Drafts what grammars force."""
+
+    name = NAME
+    free = True
+
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Sampler,
+        prediction: Sequence[Token] = (),
+    ) -> GrammarSession:
+        """A session of the sampler's grammar."""
+        del slot, prompt, prediction
+        return GrammarSession(sampler.constraint)
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """One draft for each ask."""
+        return [
+            ask.session.propose(ask) if isinstance(ask.session, GrammarSession) else Draft()
+            for ask in asks
+        ]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def build() -> Grammar:
+    """The drafter."""
+    return Grammar()

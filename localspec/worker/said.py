@@ -1,0 +1,88 @@
+"""What an answer says: its text as words, thoughts and calls, each with where it came from."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from localspec.protocol import CallDelta, Delta, TokenLogprob
+from localspec.text.stream import Part
+from localspec.text.tools import Piece, Reader
+from localspec.types import Token
+
+
+@dataclass(slots=True)
+class Said:
+    """Parts of one answer's text into deltas. Request lifetime.
+
+    Args:
+        id: The request's.
+        reader: Tells what is what; None where all is words.
+        call_id: A new id for a call.
+        shown: Control tokens that the reader has to see, and the bytes that stand for them.
+    """
+
+    id: str
+    reader: Reader | None
+    call_id: Callable[[], str]
+    shown: Mapping[Token, bytes]
+    calls: int = 0
+    """Calls that have begun."""
+    _origins: deque[tuple[int, str]] = field(default_factory=deque)
+    _bare: bool = False
+    """The latest call has no arguments yet."""
+
+    def delta(self, part: Part, logprobs: list[TokenLogprob], *, ended: bool) -> Delta | None:
+        """What may go out now of `part` and those before; None for nothing."""
+        if self.reader is None:
+            return Delta(self.id, *part, logprobs) if part.text or part.tokens else None
+        self._origins += part.origins
+        pieces = self.reader.push(part.text)
+        if ended:
+            pieces += self.reader.finish()
+        origins = [
+            origin
+            for piece in pieces
+            for origin in self._came(len(piece.raw))
+            if piece.kind == "content"
+        ]
+        text, reasoning = _of(pieces, "content"), _of(pieces, "reasoning")
+        calls = [*self._called(pieces, ended=ended)]
+        if not (text or reasoning or calls or part.tokens):
+            return None
+        return Delta(self.id, text, part.tokens, origins, reasoning, calls)
+
+    def _came(self, chars: int) -> list[tuple[int, str]]:
+        """Where the next `chars` characters of the answer came from."""
+        found = []
+        while chars:
+            length, source = self._origins.popleft()
+            if length > chars:
+                self._origins.appendleft((length - chars, source))
+            found.append((min(length, chars), source))
+            chars -= min(length, chars)
+        return found
+
+    def _called(self, pieces: Iterable[Piece], *, ended: bool) -> Iterator[CallDelta]:
+        """The parts of calls in `pieces`. A call without arguments has an empty object of them."""
+        for piece in pieces:
+            if piece.kind == "arguments":
+                self._bare = False
+                yield CallDelta(self.calls - 1, arguments=piece.text)
+            elif piece.kind != "markup" and self._bare:
+                yield self._nothing()
+            if piece.kind == "call":
+                self._bare = True
+                yield CallDelta(self.calls, self.call_id(), piece.text)
+                self.calls += 1
+        if ended and self._bare:
+            yield self._nothing()
+
+    def _nothing(self) -> CallDelta:
+        self._bare = False
+        return CallDelta(self.calls - 1, arguments="{}")
+
+
+def _of(pieces: Iterable[Piece], kind: str) -> str:
+    return "".join(piece.text for piece in pieces if piece.kind == kind)
