@@ -234,7 +234,8 @@ class Client:
 
 
 def _chat_body(messages: Sequence[Json], prediction: str, params: Json) -> Json:
-    body = {"messages": list(messages), **params}
+    # Thoughts are shown where they were thought, and a replay needs the whole text.
+    body = {"messages": list(messages), "reasoning_format": "none", **params}
     if prediction:
         body["prediction"] = {"type": "content", "content": prediction}
     return body

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from localspec.errors import TemplateError
 from localspec.protocol import Generate, Message
-from localspec.text.template import ChatTemplate
 from localspec.text.tools import Offer, Reader, offers_itself, recognise
 from localspec.text.tools.choice import offered
 from localspec.text.tools.format import arguments_of, literal
 from localspec.types import Token
+
+Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str]
 
 _NEEDLE = "a needle"
 
@@ -32,17 +33,20 @@ class Dialogue:
     """How one model is talked to. Model lifetime.
 
     Args:
-        template: Its chat template.
+        template: The source of its chat template.
+        render: Messages and variables into a prompt, by this template; raises TemplateError.
         control: The token that is this text and writes nothing, such as "<|im_end|>"; None where
             the vocabulary has none.
     """
 
-    def __init__(self, template: ChatTemplate, control: Callable[[str], Token | None]) -> None:
-        self._template = template
-        self.format = recognise(template.source)
-        self._offers_itself = offers_itself(template.source) and self.format.name != "generic"
+    def __init__(
+        self, template: str, render: Render, control: Callable[[str], Token | None]
+    ) -> None:
+        self._render = render
+        self.format = recognise(template)
+        self._offers_itself = offers_itself(template) and self.format.name != "generic"
         thought = self.format.thought
-        self._thinks = thought is not None and thought[1] in template.source
+        self._thinks = thought is not None and thought[1] in template
         tokens = {marker: control(marker) for marker in self.format.markers}
         self._tokens = {marker: token for marker, token in tokens.items() if token is not None}
         self.shown: dict[Token, bytes] = {
@@ -63,7 +67,7 @@ class Dialogue:
             variables["tools"] = shown
         elif offer.functions:
             messages = _told(messages, self.format.prompt(offer.functions))
-        prompt = self._template.render(self.format.messages(messages), variables)
+        prompt = self._render(self.format.messages(messages), variables)
         thought = self.format.thought
         thinking = thought is not None and prompt.rstrip().endswith(thought[0])
         return Turn(prompt, replace(offer, thinks=self._thinks, thinking=thinking))
@@ -106,7 +110,7 @@ class Dialogue:
             calls = [{"id": "abcdefghi", "type": "function", "function": function}]
             messages = [Message("user", "x"), Message("assistant", "", {"tool_calls": calls})]
             try:
-                self._wants_objects = f'"{_NEEDLE}": 1' in self._template.render(messages)
+                self._wants_objects = f'"{_NEEDLE}": 1' in self._render(messages, {})
             except TemplateError:
                 self._wants_objects = False
         return self._wants_objects

@@ -36,7 +36,7 @@ def dialogue(name: str) -> Dialogue:
     """A family's dialogue; its control tokens are in the vocabulary."""
     template = ChatTemplate(FAMILIES[name].template, bos="", eos="")
     token = {text: len(BYTES) + index for index, text in enumerate(CONTROL)}
-    return Dialogue(template, token.get)
+    return Dialogue(template.source, template.render, token.get)
 
 
 def opened(grammars: Vocabulary, name: str, offer: Offer) -> GrammarConstraint:

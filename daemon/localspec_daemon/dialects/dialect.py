@@ -48,10 +48,21 @@ class Asked:
 
 
 @dataclass(slots=True)
+class Call:
+    """One call of a function; `arguments` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(slots=True)
 class Answer:
     """One choice as far as it has come; `finished` once it is over."""
 
     finished: Finished | None = None
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
     origins: list[tuple[int, str]] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     _texts: list[str] = field(default_factory=list)
@@ -65,6 +76,11 @@ class Answer:
         """The next event of this choice."""
         if isinstance(event, Delta):
             self._texts.append(event.text)
+            self.reasoning += event.reasoning
+            for part in event.calls:
+                if part.name:
+                    self.calls.append(Call(part.id, part.name))
+                self.calls[part.index].arguments += part.arguments
             self.origins += event.origins
             self.logprobs += event.logprobs
         elif isinstance(event, Finished):

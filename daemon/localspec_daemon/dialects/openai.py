@@ -50,6 +50,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         tool_choice=request.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls,
         reasoning_effort=request.reasoning_effort,
+        reasoning_apart=request.reasoning_format != "none",
         **_shared(request, caller),
     )
     return _asked(request, [one])

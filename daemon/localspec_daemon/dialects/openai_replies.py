@@ -11,7 +11,15 @@ from functools import partial
 import msgspec
 
 from localspec.errors import LocalSpecError
-from localspec.protocol import Alternative, Delta, Finished, Started, TokenLogprob, Usage
+from localspec.protocol import (
+    Alternative,
+    CallDelta,
+    Delta,
+    Finished,
+    Started,
+    TokenLogprob,
+    Usage,
+)
 from localspec.types import PREDICTION, SourceCount
 from localspec_daemon.dialects.dialect import Answer, Asked, Json
 from localspec_daemon.dialects.openai_errors import errors
@@ -28,7 +36,7 @@ class Kind:
     chunk: str
     opening: Json | None
     piece: Callable[[str], Json]
-    said: Callable[[str], Json]
+    said: Callable[[Answer], Json]
     logprobs: Callable[[Sequence[TokenLogprob], int], Json]
 
 
@@ -50,7 +58,9 @@ class OpenAIReply:
                 yield self._chunk(choice, self.kind.opening)
 
     def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
-        """A chunk of text."""
+        """Chunks of thoughts, of text, and of calls: some clients read one call of a chunk only."""
+        if delta.reasoning:
+            yield self._chunk(choice, {"delta": {"reasoning_content": delta.reasoning}})
         if delta.text or delta.logprobs:
             fields = self.kind.piece(delta.text)
             if delta.logprobs:
@@ -60,6 +70,8 @@ class OpenAIReply:
                 chunk["origins"] = delta.origins
             self._chars[choice] += len(delta.text)
             yield chunk
+        for part in delta.calls:
+            yield self._chunk(choice, {"delta": {"tool_calls": [_call_part(part)]}})
 
     def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
         """The chunk that ends a choice and carries the figures of its run."""
@@ -91,7 +103,7 @@ class OpenAIReply:
         wanted = self.asked.generates[index].logprobs is not None
         logprobs = self.kind.logprobs(answer.logprobs, _echoed(answer)) if wanted else None
         ending = {"logprobs": logprobs, "finish_reason": reason(answer.end)}
-        return {"index": index} | self.kind.said(answer.text) | ending
+        return {"index": index} | self.kind.said(answer) | ending
 
     def _chunk(self, choice: int, fields: Json, reason_: str | None = None) -> Json:
         choices = [{"index": choice} | fields | {"finish_reason": reason_}]
@@ -109,7 +121,9 @@ class OpenAIReply:
 
 def reason(finished: Finished) -> str:
     """Why a choice ended, in OpenAI's words."""
-    return "length" if finished.reason == "length" else "stop"
+    if finished.reason == "length":
+        return "length"
+    return "tool_calls" if finished.tool_calls else "stop"
 
 
 def usage(ends: Sequence[Finished]) -> Json:
@@ -138,6 +152,32 @@ def figures(finished: Finished) -> Json:
     """What the run cost, and what speculation did for it."""
     report = msgspec.to_builtins(finished.speculation) | {"seed": finished.seed}
     return {"timings": msgspec.to_builtins(finished.timings), "speculation": report}
+
+
+def _message(answer: Answer) -> Json:
+    """A chat's answer in one piece; who calls functions and says nothing has no content."""
+    content = answer.text or (None if answer.calls else "")
+    message: Json = {"role": "assistant", "content": content}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in answer.calls
+        ]
+    return {"message": message}
+
+
+def _call_part(part: CallDelta) -> Json:
+    """A part of a call: a name begins one, and is never sent twice."""
+    if not part.name:
+        return {"index": part.index, "function": {"arguments": part.arguments}}
+    function = {"name": part.name, "arguments": part.arguments}
+    return {"index": part.index, "id": part.id, "type": "function", "function": function}
 
 
 def _echoed(answer: Answer) -> int:
@@ -186,7 +226,7 @@ CHAT_KIND = Kind(
     chunk="chat.completion.chunk",
     opening={"delta": {"role": "assistant", "content": ""}},
     piece=lambda text: {"delta": {"content": text}},
-    said=lambda text: {"message": {"role": "assistant", "content": text}},
+    said=_message,
     logprobs=_chat_logprobs,
 )
 COMPLETION_KIND = Kind(
@@ -194,7 +234,7 @@ COMPLETION_KIND = Kind(
     chunk="text_completion",
     opening=None,
     piece=lambda text: {"text": text},
-    said=lambda text: {"text": text},
+    said=lambda answer: {"text": answer.text},
     logprobs=_text_logprobs,
 )
 ChatReply = partial(OpenAIReply, CHAT_KIND)

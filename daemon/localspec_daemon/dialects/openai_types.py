@@ -80,7 +80,7 @@ class Request(Chain):
 
 
 class ChatRequest(Request):
-    """POST /v1/chat/completions."""
+    """POST /v1/chat/completions. `reasoning_format` "none" leaves thoughts in the text."""
 
     messages: list[ChatMessage] | None = None
     max_completion_tokens: Count | None = None
@@ -94,6 +94,7 @@ class ChatRequest(Request):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
+    reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] | None = None
 
 
 class CompletionRequest(Request):
