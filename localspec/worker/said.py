@@ -51,7 +51,7 @@ class Said:
         calls = [*self._called(pieces, ended=ended)]
         if not (text or reasoning or calls or part.tokens):
             return None
-        return Delta(self.id, text, part.tokens, origins, reasoning=reasoning, calls=calls)
+        return Delta(self.id, text, part.tokens, origins, logprobs, reasoning, calls)
 
     def _came(self, chars: int) -> list[tuple[int, str]]:
         """Where the next `chars` characters of the answer came from."""

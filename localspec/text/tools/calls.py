@@ -64,6 +64,8 @@ def arguments(tape: Tape) -> Reading[bool]:
 def _head(tape: Tape, at: int, known: Collection[str] | None) -> Reading[_Head]:
     """What stands before the arguments of a call. Raises _Other where it is no call."""
     place = _there((yield from tape.literal(at, "{")))
+    doubled = yield from tape.literal(place, "{")  # some templates show a call in two braces
+    place = place if doubled is None else doubled
     name: tuple[int, int] | None = None
     while True:
         key, value = yield from _key(tape, place)
