@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import ContextOverflow, RequestError, TemplateError
 from localspec.protocol import Generate, Message
-from localspec.text.constraint import GrammarConstraint, Vocabulary
 from localspec.text import grammar
+from localspec.text.constraint import GrammarConstraint, Vocabulary
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.template import CHATML, Conversation
 from localspec.text.tools import Offer

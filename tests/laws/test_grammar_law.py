@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from llguidance import LLMatcher
 from laws.house import PROMPTS, House, finish, output
 from laws.policies import FixedDepth
+from llguidance import LLMatcher
 
 from localspec.engine.session import Request
 from localspec.text.constraint import Vocabulary
@@ -45,9 +45,7 @@ def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
     """At each depth the same JSON; most of the forced text was drafted and kept."""
     sampling = SamplingParams(temperature=temperature, seed=3)
     for prompt in PROMPTS[:2]:
-        (plain,) = finish(
-            house.engine({}, FixedDepth(0)), [asked(house, words, prompt, sampling)]
-        )
+        (plain,) = finish(house.engine({}, FixedDepth(0)), [asked(house, words, prompt, sampling)])
         text = b"".join(map(house.target.piece, output(plain)))
         assert set(json.loads(text)) == {"the_answer", "certain"}
         for depth in (1, 4, 15):

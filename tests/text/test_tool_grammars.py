@@ -9,8 +9,8 @@ import pytest
 from llguidance import LLMatcher
 from text.test_tools import FAMILIES, TIME, WEATHER, read, said
 
-from localspec.text.dialogue import Dialogue
 from localspec.text.constraint import GrammarConstraint, Vocabulary
+from localspec.text.dialogue import Dialogue
 from localspec.text.tools import Offer
 from localspec.text.tools.choice import offered
 
@@ -27,22 +27,21 @@ family = pytest.mark.parametrize("name", FAMILIES)
 
 
 @pytest.fixture(scope="module")
-def grammars() -> Vocabulary:
+def words() -> Vocabulary:
     """Bytes and the control tokens of all families."""
     return Vocabulary(len(PIECES), PIECES.__getitem__, {EOG})
 
 
 def dialogue(name: str) -> Dialogue:
     """A family's dialogue; its control tokens are in the vocabulary."""
-    template = ChatTemplate(FAMILIES[name].template, bos="", eos="")
     token = {text: len(BYTES) + index for index, text in enumerate(CONTROL)}
-    return Dialogue(template.source, template.render, token.get)
+    return Dialogue(FAMILIES[name].template, lambda messages, _: str(messages), token.get)
 
 
-def opened(grammars: Vocabulary, name: str, offer: Offer) -> GrammarConstraint:
+def opened(words: Vocabulary, name: str, offer: Offer) -> GrammarConstraint:
     """The constraint of an offer's calls."""
     lark = dialogue(name).grammar(offer)
-    return grammars.constraint(LLMatcher.grammar_from_lark(lark))
+    return words.constraint(LLMatcher.grammar_from_lark(lark))
 
 
 def walk(constraint: GrammarConstraint, seed: int) -> str:
@@ -62,10 +61,10 @@ def walk(constraint: GrammarConstraint, seed: int) -> str:
 
 @family
 @pytest.mark.parametrize("seed", range(4))
-def test_a_forced_walk_is_calls_and_nothing_else(grammars: Vocabulary, name: str, seed: int) -> None:
+def test_a_forced_walk_is_calls_and_nothing_else(words: Vocabulary, name: str, seed: int) -> None:
     """Every name is one of the functions, and all arguments fit its schema."""
     offer = Offer([WEATHER, TIME], forced=True)
-    pieces = read(dialogue(name).format, [walk(opened(grammars, name, offer), seed)], offer)
+    pieces = read(dialogue(name).format, [walk(opened(words, name, offer), seed)], offer)
     calls = said(pieces, "call")
     assert calls
     assert "".join(said(pieces, "content")).strip() == ""
@@ -77,36 +76,36 @@ def test_a_forced_walk_is_calls_and_nothing_else(grammars: Vocabulary, name: str
 
 
 @family
-def test_a_named_function_is_called_once(grammars: Vocabulary, name: str) -> None:
+def test_a_named_function_is_called_once(words: Vocabulary, name: str) -> None:
     """`tool_choice` with a name allows no other and no second call."""
     choice = {"type": "function", "function": {"name": "now"}}
     tools = [{"type": "function", "function": one} for one in (WEATHER, TIME)]
     offer = offered(tools, choice, parallel=True)
     for seed in range(3):
-        text = walk(opened(grammars, name, offer), seed)
+        text = walk(opened(words, name, offer), seed)
         assert said(read(dialogue(name).format, [text], offer), "call") == ["now"]
 
 
 @family
 def test_a_strict_function_binds_its_arguments_and_not_the_words(
-    grammars: Vocabulary, name: str
+    words: Vocabulary, name: str
 ) -> None:
     """A call that fits goes behind words and may be left out; one that does not fit, may not."""
     strict = Offer([{**WEATHER, "strict": True}, TIME])
-    call = walk(opened(grammars, name, Offer([TIME], forced=True, parallel=False)), 0)
+    call = walk(opened(words, name, Offer([TIME], forced=True, parallel=False)), 0)
     begun = call[: call.rindex("now")] + "get_weather" + call[call.rindex("now") + 3 :]
     begun = begun[: begun.rindex("get_weather") + begun[begun.rindex("get_weather") :].index("{")]
-    words = "<|channel|>final<|message|>Hi." if name == "gpt-oss" else "Hi."
+    hello = "<|channel|>final<|message|>Hi." if name == "gpt-oss" else "Hi."
 
     def allows(text: str) -> bool:
-        constraint = opened(grammars, name, strict)
+        constraint = opened(words, name, strict)
         for token in tokens(text):
             if not constraint.mask([])[token]:
                 return False
             constraint.commit([token])
         return True
 
-    assert allows(words)
+    assert allows(hello)
     assert allows(call)
     assert allows(begun + '{"city": "x')
     assert not allows(begun + '{"city": 3')
