@@ -45,10 +45,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of the answer; `origins` gives (length in characters, source) for each token."""
+    """New text of the answer; `origins` gives (length in characters, source) for each token.
+
+    `thinking` is text that the server tells apart from the answer.
+    """
 
     text: str
     origins: tuple[tuple[int, str], ...] = ()
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,10 @@ class Client:
         """GET /v1/models: what a request may name."""
         found: list[Json] = self._get("/v1/models").get("data", [])
         return found
+
+    def load(self, model: str | None = None) -> Json:
+        """POST /v1/models/load: begin to load it, by default the default model, and return."""
+        return self._whole("POST", "/v1/models/load", {"model": model})
 
     def chat(
         self, messages: Sequence[Json], *, prediction: str = "", **params: Any
@@ -271,6 +279,8 @@ def _events(lines: Iterator[bytes], text_of: Callable[[Json], str]) -> Iterator[
             yield end
             return
         chunk = _chunk(data)
+        if thought := _thought(chunk):
+            yield Piece(thought, thinking=True)
         text = text_of(chunk)
         if text:
             origins = tuple((length, source) for length, source in chunk.get("origins") or ())
@@ -304,6 +314,12 @@ def _updated(end: End, chunk: Json) -> End:
 def _chat_text(chunk: Json) -> str:
     choices = chunk.get("choices") or [{}]
     return (choices[0].get("delta") or {}).get("content") or ""
+
+
+def _thought(chunk: Json) -> str:
+    """What servers that tell thinking apart call so."""
+    choices = chunk.get("choices") or [{}]
+    return (choices[0].get("delta") or {}).get("reasoning_content") or ""
 
 
 def _completion_text(chunk: Json) -> str:

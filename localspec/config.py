@@ -96,6 +96,13 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify: Verification = "coupled"
 
 
+class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`localspec chat`: whether conversations are kept on disk, and in which colours they are."""
+
+    keep: bool = True
+    theme: Literal["auto", "dark", "light", "none"] = "auto"
+
+
 class Upstream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another server, which answers for `models` with OpenAI's API below `url`.
 
@@ -117,6 +124,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: Engine = Engine()
     speculation: Speculation = Speculation()
     sampling: SamplingParams = SamplingParams()
+    chat: Chat = Chat()
     upstream: dict[str, Upstream] = {}
 
 

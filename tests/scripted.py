@@ -131,6 +131,11 @@ class Peer:
         self._directory.cleanup()
 
     @property
+    def question(self) -> dict[str, Any]:
+        """The body of the last request that had one."""
+        return next(asked.body for asked in reversed(self.asked) if asked.body)
+
+    @property
     def host(self) -> str:
         """What LOCALSPEC_HOST must be to reach this peer."""
         return f"127.0.0.1:{self.port}" if self.tcp else f"unix://{self.socket_path}"
@@ -154,6 +159,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.peer.asked.append(Asked(self.path, dict(self.headers), body))
+        if self.path == "/v1/models/load":
+            self._json(200, {"model": body["model"], "status": "loading"})
+            return
         reply = self.peer.streams.pop(0)
         if isinstance(reply, tuple):
             self._json(*reply)

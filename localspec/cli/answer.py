@@ -6,11 +6,12 @@ import os
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from localspec.cli.waiting import words
 from localspec.client import End, Event, Piece, Waiting
 from localspec.errors import LocalSpecError
 
@@ -46,12 +47,13 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
         try:
             for event in events:
                 if isinstance(event, Waiting):
-                    notice.show(event.text)
+                    notice.show(words(event.text))
                     continue
                 notice.clear()
                 if isinstance(event, Piece):
                     waited_seconds = waited_seconds or monotonic() - asked_at
-                    pieces.append(event.text)
+                    if not event.thinking:
+                        pieces.append(event.text)
                     sink.write(event)
                 else:
                     end = event
@@ -60,8 +62,9 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
         except LocalSpecError as failure:
             error = failure
         finally:
-            notice.clear()
-            sink.close(end)
+            with suppress(KeyboardInterrupt):  # what was said is kept, drawn to its end or not
+                notice.clear()
+                sink.close(end)
     return Answer("".join(pieces), end, error, waited_seconds)
 
 

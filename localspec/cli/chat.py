@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
-from localspec.cli import footer, launch, names, render
-from localspec.cli.answer import Answer, play
+from localspec.cli import archive, chosen, footer, material, names, presets, render
+from localspec.cli.answer import Answer
+from localspec.cli.asking import ask
 from localspec.cli.transcript import MODES, Conversation
-from localspec.client import Client
-from localspec.errors import LocalSpecError, RequestError, TooLarge, UnknownModel
 from localspec.ranges import SAMPLING
-
-MAX_INPUT_BYTES = 8 * 1024 * 1024
-"""As much as the daemon takes in one request by default."""
-
-PULL = "localspec models pull"
 
 _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
 
@@ -33,7 +26,15 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     shell_complete=names.of_models,
     help="Which model answers; by default models.default.",
 )
-@click.option("-s", "--system", default="", help="System prompt.")
+@click.option("-s", "--system", default="", help="System prompt, or @PRESET variable=value ...")
+@click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the last conversation.")
+@click.option(
+    "--chat",
+    "kept_name",
+    metavar="NAME",
+    shell_complete=names.of_chats,
+    help="Go on with that one; `localspec chats` lists them.",
+)
 @click.option(
     "-f",
     "--file",
@@ -55,9 +56,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 @click.option(
     "--draft",
     type=click.Choice(list(MODES)),
-    default="auto",
-    show_default=True,
-    help="Speculate always, never, or when it pays.",
+    help="Speculate always, never, or, by default, when it pays.",
 )
 @click.option("--colour-origins", is_flag=True, help="Colour tokens by who proposed them.")
 @click.option("--stats/--no-stats", default=True, help="The figures of the run, on stderr.")
@@ -69,12 +68,14 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     prompt: str | None,
     model: str | None,
     system: str,
+    latest: bool,
+    kept_name: str | None,
     files: tuple[Path, ...],
     prediction: Path | None,
     temperature: float | None,
     seed: int | None,
     max_tokens: int | None,
-    draft: str,
+    draft: str | None,
     colour_origins: bool,
     stats: bool,
     as_json: bool,
@@ -92,70 +93,48 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     git diff | localspec chat "review"
     localspec chat "Add type hints." -f a.py --prediction a.py
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
-    question = gather(prompt, files, sys.stdin)
+    question = material.gather(prompt, files, sys.stdin)
     given = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
-    conversation = Conversation(
-        model=model,
-        system=system,
-        draft=draft,
-        show_origins=colour_origins,
-        params={name: value for name, value in given.items() if value is not None},
-    )
+    resumes = latest or kept_name is not None
+    conversation = archive.load(kept_name or archive.latest()) if resumes else Conversation()
+    conversation.model = model or conversation.model
+    conversation.system = presets.expanded(system) or conversation.system
+    conversation.draft = draft or conversation.draft
+    conversation.show_origins = colour_origins
+    conversation.params |= {name: value for name, value in given.items() if value is not None}
     if prediction:
         if not question:
             raise click.UsageError("--prediction is of one answer: give a PROMPT.")
-        conversation.params["prediction"] = _read(prediction)
+        conversation.params["prediction"] = material.read(prediction)
     if question:
         sink = _sink(as_json=as_json, stream=stream, colour=colour_origins)
+        conversation.take_back("user")  # one that a crash left without an answer
         conversation.say("user", question)
-        _once(conversation, sink, spawn=not no_spawn, stats=stats, whole=as_json and not stream)
+        answer = ask(conversation, sink, render.Notice(), spawn=not no_spawn)
+        if resumes and answer.text:
+            conversation.say("assistant", answer.text)
+            archive.keep(conversation)
+        _conclude(answer, stats=stats, whole=as_json and not stream)
     elif as_json or not sys.stdout.isatty():
         raise click.UsageError("There is nothing to ask: give a PROMPT or pipe some text.")
     else:
-        from localspec.cli.repl import Repl  # noqa: PLC0415  prompt-toolkit is slow to import
-
-        Repl(conversation, spawn=not no_spawn, stats=stats).run()
+        _converse(conversation, resumes=resumes, spawn=not no_spawn, stats=stats)
 
 
-def gather(prompt: str | None, files: tuple[Path, ...], stdin: TextIO) -> str:
-    """The question: the prompt, then what was piped in, then the files, each in a fence.
+def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: bool) -> None:
+    """The conversation at this terminal; the model is loaded while the first line is typed."""
+    from localspec.cli import repl  # noqa: PLC0415  prompt-toolkit is slow to import
+    from localspec.cli.talk import Talk  # noqa: PLC0415  as rich is
+    from localspec.cli.theme import theme  # noqa: PLC0415  as above
 
-    Raises RequestError for what is not UTF-8 text, TooLarge past MAX_INPUT_BYTES.
-    """
-    parts = [prompt] if prompt else []
-    if not stdin.isatty():
-        parts.append(_text(stdin.buffer.read(MAX_INPUT_BYTES + 1), "standard input"))
-    parts += [_fenced(path.name, _read(path)) for path in files]
-    return "\n\n".join(part for part in parts if part.strip())
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return _text(file.read(MAX_INPUT_BYTES + 1), str(path))
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
-
-
-def _text(data: bytes, origin: str) -> str:
-    if len(data) > MAX_INPUT_BYTES:
-        raise TooLarge(f"{origin} is larger than {MAX_INPUT_BYTES >> 20} MiB.")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"{origin} is not UTF-8 text: {error.reason} at byte {error.start}.",
-            fix="Convert it, for example with iconv -f latin1 -t utf-8.",
-        ) from error
-
-
-def _fenced(name: str, text: str) -> str:
-    """A file as Markdown, in a fence longer than any inside it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    end = "" if text.endswith("\n") else "\n"
-    return f"{name}:\n{fence}\n{text}{end}{fence}"
+    settings = chosen.settings().chat
+    talk = Talk(
+        conversation, spawn=spawn, stats=stats, look=theme(settings.theme), keep=settings.keep
+    )
+    talk.open()
+    if resumes:
+        talk.resume(conversation)
+    repl.run(talk)
 
 
 def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
@@ -165,16 +144,17 @@ def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
         return render.PlainSink(sys.stdout)
     from rich.console import Console  # noqa: PLC0415  slow to import
 
+    from localspec.cli.live import MarkdownSink  # noqa: PLC0415  as above
+    from localspec.cli.theme import theme  # noqa: PLC0415  as above
+
     console = Console(highlight=False)
-    return render.OriginSink(console) if colour else render.MarkdownSink(console)
+    if colour:
+        return render.OriginSink(console)
+    return MarkdownSink(console, theme(chosen.settings().chat.theme))
 
 
-def _once(
-    conversation: Conversation, sink: render.Sink, *, spawn: bool, stats: bool, whole: bool
-) -> None:
-    """Ask one question and print the answer."""
-    notice = render.Notice()
-    answer = ask(conversation, sink, notice, spawn=spawn)
+def _conclude(answer: Answer, *, stats: bool, whole: bool) -> None:
+    """What follows an answer: the object, the figures, or why it is not whole."""
     if whole and answer.end:
         click.echo(json.dumps(_object(answer), ensure_ascii=False, separators=(",", ":")))
     if answer.error:
@@ -187,41 +167,6 @@ def _once(
             dim=render.can_redraw(sys.stderr),
             err=True,
         )
-
-
-def ask(
-    conversation: Conversation, sink: render.Sink, notice: render.Notice, *, spawn: bool
-) -> Answer:
-    """Send the conversation and play the answer; offers to pull a model that is not here yet."""
-    try:
-        client = launch.reach(spawn=spawn, tell=notice.show)
-    finally:
-        notice.clear()
-    answer = _play(client, conversation, sink, notice)
-    if isinstance(answer.error, UnknownModel) and _pulled(answer.error):
-        answer = _play(client, conversation, sink, notice)
-    return answer
-
-
-def _play(
-    client: Client, conversation: Conversation, sink: render.Sink, notice: render.Notice
-) -> Answer:
-    return play(client.chat(conversation.messages(), **conversation.request()), sink, notice)
-
-
-def _pulled(error: LocalSpecError) -> bool:
-    """True when the error is a model that can be pulled, the person agreed, and it is here now."""
-    if PULL not in error.fix or not sys.stdin.isatty():
-        return False
-    click.echo(error.message, err=True)
-    try:
-        if not click.confirm("Pull it now?", default=True, err=True):
-            return False
-    except click.Abort:
-        raise KeyboardInterrupt from None
-    command = error.fix[error.fix.index(PULL) :].splitlines()[0].split()
-    pull = [sys.executable, "-P", "-m", "localspec.cli.main", *command[1:4]]
-    return subprocess.run(pull, check=False).returncode == 0  # noqa: S603  our own command
 
 
 def _object(answer: Answer) -> dict[str, Any]:

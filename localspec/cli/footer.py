@@ -12,14 +12,19 @@ SPECULATING = "speculating"
 NOTICED_SECONDS = 0.5
 """Below it nobody wonders where the time went."""
 
+NOTICED_SHARE = 0.5
+"""Of the context: below it nobody need think of its end."""
 
-def line(end: End, waited_seconds: float = 0.0) -> str:
+
+def line(end: End, waited_seconds: float = 0.0, context_share: float = 0.0) -> str:
     """One line: `212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, ...) · ...`.
 
     `waited_seconds` is what the person waited for the first text; it is shown where it is more than
     the engine's own time to first token, because a model was loaded or others were first.
+    `context_share` is how much of the context the conversation takes, shown from half on.
     """
-    return " · ".join(_parts(end, waited_seconds))
+    meter = [f"context {context_share:.0%} full"] if context_share >= NOTICED_SHARE else []
+    return " · ".join([*_parts(end, waited_seconds), *meter])
 
 
 def _parts(end: End, waited_seconds: float) -> Iterator[str]:

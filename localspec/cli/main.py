@@ -15,6 +15,14 @@ from localspec.errors import LocalSpecError, of_system
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("localspec.cli.chat:chat", "Talk to the model; starts the daemon when needed."),
+    "chats": (
+        "localspec.cli.chats:chats",
+        "List, search, show, export and remove kept conversations.",
+    ),
+    "presets": (
+        "localspec.cli.prompts:presets",
+        "List, show, save and remove system prompts with names.",
+    ),
     "models": ("localspec.cli.models:models", "List, pull, import and inspect models."),
     "start": ("localspec.cli.daemon:start", "Start the daemon in the background."),
     "stop": ("localspec.cli.daemon:stop", "Let running answers finish, then end the daemon."),

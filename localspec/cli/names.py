@@ -1,4 +1,4 @@
-"""What Tab offers in the place of a model's name."""
+"""What Tab offers in the place of a name: models, conversations, presets."""
 
 from __future__ import annotations
 
@@ -25,3 +25,21 @@ def of_models(
             if model.installed and model.name.startswith(begun.lower())
         ]
     return []
+
+
+def of_chats(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Conversations that are kept, the latest first."""
+    from localspec.cli import archive  # noqa: PLC0415  as above
+
+    return [CompletionItem(name) for name in archive.names() if name.startswith(begun)]
+
+
+def of_presets(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """System prompts that have a name."""
+    from localspec.cli import presets  # noqa: PLC0415  as above
+
+    return [CompletionItem(name) for name in presets.names() if name.startswith(begun)]

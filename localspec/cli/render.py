@@ -1,4 +1,4 @@
-"""How an answer reaches the terminal while it is being written: plain, Markdown, or by origin."""
+"""How an answer reaches the terminal while it is being written; Markdown is in live.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from time import monotonic
 from typing import IO, TYPE_CHECKING, Protocol, TextIO
 
 import click
@@ -17,12 +16,7 @@ from localspec.client import End, Piece
 from localspec.errors import LocalSpecError
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-
-REDRAW_SECONDS = 1 / 15
-DRAWING_SHARE = 0.1
-"""At most this share of time goes into drawing: the processor is the model's, too."""
+    from rich.console import Console
 
 PALETTE = ("green", "cyan", "magenta", "yellow", "blue")
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -58,7 +52,9 @@ class PlainSink:
         self._last = "\n"
 
     def write(self, piece: Piece) -> None:
-        """Write and flush: whoever reads the pipe reads along."""
+        """Write and flush: whoever reads the pipe reads along, but no thinking."""
+        if piece.thinking and not self._stream.isatty():
+            return
         self._stream.write(self._clean(piece.text))
         self._stream.flush()
         self._last = piece.text[-1:] or self._last
@@ -125,82 +121,6 @@ class OriginSink:
 def origin_style(source: str) -> str:
     """A colour that a source's name always gets; what the target decoded itself is plain."""
     return "" if source == "target" else PALETTE[sum(source.encode()) % len(PALETTE)]
-
-
-class MarkdownSink:
-    """Markdown as it grows: finished blocks are printed once, only the last one is live.
-
-    A block is finished when the parser sees another one after it, so that nothing printed can
-    change its meaning later.
-    """
-
-    def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
-        from markdown_it import MarkdownIt  # noqa: PLC0415  slow, and the model is computing
-        from rich.live import Live  # noqa: PLC0415  as above
-
-        self._console = console
-        self._parse = MarkdownIt().enable("table").parse
-        self._open = ""
-        self._begun = False
-        self._clock = clock
-        self._redraw_at = clock()
-        self._live: Live = Live(
-            console=console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._live.start()
-
-    def write(self, piece: Piece) -> None:
-        """Add text; print what it finished."""
-        self._open += printable(piece.text)
-        if "\n" in piece.text:
-            self._print_finished()
-        if self._clock() >= self._redraw_at:
-            self._redraw()
-
-    def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
-        """Print what is still open, whole or not."""
-        self._live.stop()
-        self._print(self._open)
-        self._open = ""
-
-    def _redraw(self) -> None:
-        start = self._clock()
-        self._live.update(_tail(self._open, self._console), refresh=True)
-        spent_seconds = self._clock() - start
-        self._redraw_at = start + max(REDRAW_SECONDS, spent_seconds / DRAWING_SHARE)
-
-    def _print_finished(self) -> None:
-        complete = self._open[: self._open.rfind("\n") + 1]
-        starts = [token.map[0] for token in self._parse(complete) if token.map and not token.level]
-        if len(starts) > 1:
-            lines = complete.splitlines(keepends=True)
-            finished = "".join(lines[: starts[-1]])
-            self._live.update("", refresh=True)
-            self._print(finished)
-            self._open = self._open[len(finished) :]
-
-    def _print(self, text: str) -> None:
-        from rich.markdown import Markdown  # noqa: PLC0415  as above
-
-        if not text.strip():
-            return
-        if self._begun:  # rich sets blocks of one document apart by a line; ours come one by one
-            self._console.print()
-        self._console.print(Markdown(text))
-        self._begun = True
-
-
-def _tail(text: str, console: Console) -> RenderableType:
-    """The open block, or the last lines of it that fit on the screen."""
-    from rich.markdown import Markdown  # noqa: PLC0415  as above
-    from rich.segment import Segment, Segments  # noqa: PLC0415  as above
-
-    lines = console.render_lines(Markdown(text), pad=False)[-max(1, console.height - 2) :]
-    return Segments(segment for line in lines for segment in (*line, Segment.line()))
 
 
 class Notice:

@@ -1,18 +1,11 @@
-"""A conversation: what was said and with which settings, in memory and as a saved file."""
+"""A conversation in memory: what was said and with which settings."""
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from localspec import paths
-from localspec.errors import LocalSpecError, RequestError
-
 Turn: TypeAlias = dict[str, str]
-FORMAT = 1
 MODES = {"on": "always", "off": "off", "auto": "auto"}
 """What people type -> the request's speculation.mode."""
 
@@ -22,6 +15,7 @@ class Conversation:
     """Turns of user and assistant in order, the system prompt apart from them.
 
     `draft` is a key of MODES; `params` are further request fields (temperature, seed, max_tokens).
+    The first `trimmed` turns are not sent any more. `name` is that of the file it is kept in.
     """
 
     model: str | None = None
@@ -30,11 +24,13 @@ class Conversation:
     draft: str = "auto"
     show_origins: bool = False
     params: dict[str, Any] = field(default_factory=dict)
+    trimmed: int = 0
+    name: str = ""
 
     def messages(self) -> list[Turn]:
         """The turns as the API wants them, the system prompt first."""
         head = [{"role": "system", "content": self.system}] if self.system else []
-        return head + self.turns
+        return head + self.turns[self.trimmed :]
 
     def request(self) -> dict[str, Any]:
         """The request's fields beside the messages."""
@@ -53,50 +49,42 @@ class Conversation:
 
     def take_back(self, role: str) -> str | None:
         """Remove the last turn if `role` said it, and return its text."""
-        if self.turns and self.turns[-1]["role"] == role:
-            return self.turns.pop()["content"]
-        return None
+        if not self.turns or self.turns[-1]["role"] != role:
+            return None
+        said = self.turns.pop()["content"]
+        self.trimmed = min(self.trimmed, len(self.turns))
+        return said
 
-    def save(self, name: str) -> Path:
-        """Write to the state directory under `name`, replacing what had that name."""
-        path = _path(name)
-        kept = {"version": FORMAT, "model": self.model, "system": self.system, "turns": self.turns}
-        paths.make_private(path.parent)
-        paths.write_atomically(path, json.dumps(kept, ensure_ascii=False, indent=1).encode())
-        return path
+    def last(self, role: str) -> str:
+        """What `role` said last; "" if nothing."""
+        said = (turn["content"] for turn in reversed(self.turns) if turn["role"] == role)
+        return next(said, "")
 
-    def load(self, name: str) -> None:
-        """Replace turns, system prompt and model by those saved under `name`.
+    def forget(self) -> None:
+        """Begin anew, with the same settings."""
+        self.turns.clear()
+        self.trimmed, self.name = 0, ""
 
-        Raises RequestError when there are none, LocalSpecError when the file is damaged.
+    def trim(self, pairs: int) -> int:
+        """Leave out the oldest questions and their answers; how many of those turns there were.
+
+        The last question is always sent, and what is sent begins with a question.
         """
-        path = _path(name)
-        try:
-            kept = json.loads(path.read_bytes())
-            turns = [{"role": t["role"], "content": t["content"]} for t in kept["turns"]]
-            model, system = kept["model"], kept["system"]
-        except FileNotFoundError as error:
-            known = ", ".join(saved()) or "none yet"
-            raise RequestError(
-                f'There is no saved chat "{name}".', fix=f"Saved: {known}."
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise LocalSpecError(f"{path} is not a saved chat: {error!r}.") from error
-        self.turns, self.model, self.system = turns, model, system
+        questions = [place for place in range(self.trimmed, len(self.turns)) if self._asks(place)]
+        if len(questions) < 2:  # noqa: PLR2004  the last one stays
+            return 0
+        before, self.trimmed = self.trimmed, questions[min(pairs, len(questions) - 1)]
+        return self.trimmed - before
 
+    def make_room(self, share: float) -> int:
+        """Leave out as many of the oldest turns as leave at most this share of the text."""
+        most = share * sum(len(turn["content"]) for turn in self.turns[self.trimmed :])
+        left_out = 0
+        while gone := self.trim(1):
+            left_out += gone
+            if sum(len(turn["content"]) for turn in self.turns[self.trimmed :]) <= most:
+                break
+        return left_out
 
-def saved() -> list[str]:
-    """Names of the saved chats."""
-    return sorted(path.stem for path in _directory().glob("*.json"))
-
-
-def _directory() -> Path:
-    return paths.state_dir() / "chats"
-
-
-def _path(name: str) -> Path:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise RequestError(
-            f'"{name}" cannot name a saved chat.', fix="Use letters, digits, dot, dash, underscore."
-        )
-    return _directory() / f"{name}.json"
+    def _asks(self, place: int) -> bool:
+        return self.turns[place]["role"] == "user"

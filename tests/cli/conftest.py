@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from scripted import Peer
+from typist import Typist
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +29,9 @@ def peer(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Peer]:  # noqa
     with Peer() as found:
         monkeypatch.setenv("LOCALSPEC_HOST", found.host)
         yield found
+
+
+@pytest.fixture
+def talk() -> Typist:
+    """Somebody in an empty conversation."""
+    return Typist()

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 from scripted import PATIENCE_SECONDS, SPECULATION, TIMINGS, USAGE, Peer, answer, chunk
 
-from localspec.cli.chat import MAX_INPUT_BYTES
 from localspec.cli.main import cli
+from localspec.cli.material import MAX_INPUT_BYTES
 
 FOOTER = (
     "212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, model 26)"
@@ -166,8 +166,8 @@ def test_loading_is_told_once_per_stage_where_lines_cannot_be_replaced(peer: Pee
     """A log file gets two lines for two stages, not a hundred."""
     progress = [f": loading target {n}%\n\n".encode() for n in range(100)]
     peer.streams = [[*progress, b": loading draft 3%\n\n", *answer("ok")]]
-    lines = [line for line in chat("hi").stderr.splitlines() if "loading" in line]
-    assert lines == ["loading target 0%", "loading draft 3%"]
+    lines = [line for line in chat("hi").stderr.splitlines() if "reading" in line]
+    assert lines == ["reading the model 0%", "reading the draft model 3%"]
 
 
 @pytest.mark.parametrize(

@@ -5,65 +5,32 @@ from __future__ import annotations
 import io
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
-from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 from scripted import PATIENCE_SECONDS, Peer, answer, chunk
+from typist import ALT_ENTER, CTRL_C, ENTER, Typist, roles
 
 from localspec import paths
+from localspec.cli.commands import COMMANDS
 from localspec.cli.render import origin_style
-from localspec.cli.repl import HISTORY_BYTES, Repl, SlashCompleter, history, unfenced
-from localspec.cli.transcript import Conversation
-
-ENTER, ALT_ENTER, CTRL_D, CTRL_C = "\r", "\x1b\r", "\x04", "\x03"
+from localspec.cli.repl import HISTORY_BYTES, SlashCompleter, history
 
 
-class Talk:
-    """A Repl fed with keys; `shown` is what it printed."""
-
-    def __init__(self, conversation: Conversation | None = None) -> None:
-        self.conversation = conversation or Conversation()
-        self._file = io.StringIO()
-
-    def type(self, keys: str) -> str:
-        """Run the loop over `keys` and leave with Ctrl-D; what was printed since."""
-        start = self._file.tell()
-        console = Console(file=self._file, width=100, highlight=False)
-        with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
-            pipe.send_text(keys + CTRL_D)
-            Repl(self.conversation, spawn=False, console=console).run()
-        return self._file.getvalue()[start:]
-
-
-@pytest.fixture
-def talk() -> Talk:
-    """An empty conversation."""
-    return Talk()
-
-
-def roles(conversation: Conversation) -> list[tuple[str, str]]:
-    """The turns as pairs."""
-    return [(turn["role"], turn["content"]) for turn in conversation.turns]
-
-
-def test_a_conversation_carries_all_of_its_turns(peer: Peer, talk: Talk) -> None:
+def test_a_conversation_carries_all_of_its_turns(peer: Peer, talk: Typist) -> None:
     """The second question reaches the model with the first one and its answer."""
     peer.streams = [answer("Paris."), answer("France.")]
     shown = talk.type(f"Capital?{ENTER}Of what?{ENTER}")
-    assert [turn["content"] for turn in peer.asked[-1].body["messages"]] == [
+    assert [turn["content"] for turn in peer.question["messages"]] == [
         "Capital?", "Paris.", "Of what?",
     ]  # fmt: skip
     assert "Paris.\n212 tokens" in shown
 
 
-def test_alt_enter_and_quotes_make_one_message_of_several_lines(peer: Peer, talk: Talk) -> None:
+def test_alt_enter_and_quotes_make_one_message_of_several_lines(peer: Peer, talk: Typist) -> None:
     """Enter sends; Alt-Enter and Enter inside quotes do not."""
     peer.streams = [answer("ok"), answer("ok")]
     quoted = f'"""{ENTER}c{ENTER}d{ENTER}"""{ENTER}'
@@ -85,24 +52,24 @@ def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(peer: Peer) -> None:
             return written
 
     peer.streams = [[chunk("one "), chunk("two ")], answer("three")]
-    screen, conversation = Tripwire(), Conversation()
-    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
-        pipe.send_text(f"count{ENTER}go on{ENTER}{CTRL_D}")
-        Repl(conversation, spawn=False, console=Console(file=screen)).run()
+    screen = Tripwire()
+    typist = Typist(file=screen)
+    typist.type(f"count{ENTER}go on{ENTER}")
+    conversation = typist.conversation
     assert roles(conversation)[:2] == [("user", "count"), ("assistant", "one two ")]
     assert "kept" in screen.getvalue()
     assert peer.left.wait(PATIENCE_SECONDS)
-    assert peer.asked[-1].body["messages"][1]["content"] == "one two "
+    assert peer.question["messages"][1]["content"] == "one two "
 
 
-def test_ctrl_c_on_an_empty_line_does_not_leave(peer: Peer, talk: Talk) -> None:
+def test_ctrl_c_on_an_empty_line_does_not_leave(peer: Peer, talk: Typist) -> None:
     """An abandoned line is forgotten; the loop goes on."""
     peer.streams = [answer("still here")]
     assert "still here" in talk.type(f"abandon{CTRL_C}hello{ENTER}")
     assert roles(talk.conversation)[0] == ("user", "hello")
 
 
-def test_an_error_takes_the_question_back_and_the_loop_goes_on(peer: Peer, talk: Talk) -> None:
+def test_an_error_takes_the_question_back_and_the_loop_goes_on(peer: Peer, talk: Typist) -> None:
     """Two questions in a row would break many chat templates."""
     peer.streams = [(429, {"error": {"message": "Queue full.", "code": "busy"}}), answer("ok")]
     shown = talk.type(f"one{ENTER}two{ENTER}")
@@ -110,7 +77,7 @@ def test_an_error_takes_the_question_back_and_the_loop_goes_on(peer: Peer, talk:
     assert roles(talk.conversation) == [("user", "two"), ("assistant", "ok")]
 
 
-def test_an_error_in_the_middle_keeps_what_was_said(peer: Peer, talk: Talk) -> None:
+def test_an_error_in_the_middle_keeps_what_was_said(peer: Peer, talk: Typist) -> None:
     """The text on the screen is also in the conversation."""
     died = {"error": {"message": "It died.", "code": "worker_crashed"}}
     peer.streams = [[chunk("half"), b"data: " + json.dumps(died).encode() + b"\n\n"]]
@@ -118,55 +85,54 @@ def test_an_error_in_the_middle_keeps_what_was_said(peer: Peer, talk: Talk) -> N
     assert roles(talk.conversation) == [("user", "one"), ("assistant", "half")]
 
 
-def test_help_lists_every_command(talk: Talk) -> None:
+def test_help_lists_every_command(talk: Typist) -> None:
     """Each command that works is listed with what it does."""
     shown = talk.type(f"/help{ENTER}")
-    names = "help model system clear regen undo save load stats draft bye"
-    for name in names.split():
-        assert f"/{name} " in shown
+    assert all(f"{name} " in shown for name in COMMANDS)
 
 
-def test_an_unknown_command_is_not_sent_to_the_model(peer: Peer, talk: Talk) -> None:
+def test_an_unknown_command_is_not_sent_to_the_model(peer: Peer, talk: Typist) -> None:
     """A slip costs a sentence, not an answer."""
     assert "There is no /hepl" in talk.type(f"/hepl{ENTER}")
     assert not peer.asked
 
 
-def test_a_path_is_a_question_and_no_command(peer: Peer, talk: Talk) -> None:
+def test_a_path_is_a_question_and_no_command(peer: Peer, talk: Typist) -> None:
     """Only a slash and letters are a command."""
     peer.streams = [answer("a program")]
     talk.type(f"/usr/bin/env is what?{ENTER}")
     assert roles(talk.conversation)[0][1] == "/usr/bin/env is what?"
 
 
-def test_settings_reach_the_next_request(peer: Peer, talk: Talk) -> None:
+def test_settings_reach_the_next_request(peer: Peer, talk: Typist) -> None:
     """/model, /system and /draft change what is asked."""
-    peer.streams = [answer("ok")]
+    peer.streams, peer.models = [answer("ok")], [{"id": "tiny"}]
     talk.type(f"/model tiny{ENTER}/system be brief{ENTER}/draft off{ENTER}hi{ENTER}")
-    body = peer.asked[-1].body
+    body = peer.question
     assert body["model"] == "tiny"
     assert body["messages"][0] == {"role": "system", "content": "be brief"}
     assert body["speculation"] == {"mode": "off"}
 
 
-def test_model_without_a_name_lists_what_there_is(peer: Peer, talk: Talk) -> None:
+def test_model_without_a_name_lists_what_there_is(peer: Peer, talk: Typist) -> None:
     """The one in use is marked."""
     peer.models = [{"id": "tiny"}, {"id": "large"}]
     talk.conversation.model = "tiny"
     assert "* tiny\n  large\n" in talk.type(f"/model{ENTER}")
 
 
-def test_draft_show_colours_tokens_by_origin(peer: Peer, talk: Talk) -> None:
+def test_draft_show_colours_tokens_by_origin(peer: Peer) -> None:
     """Each source has its colour, the target none, and a legend says which is which."""
     origins = [[2, "target"], [3, "lookup"], [1, "model"]]
     peer.streams = [[chunk("ab cde", origins=origins), *answer()]]
     screen = io.StringIO()
-    console = Console(file=screen, width=100, force_terminal=True, color_system="standard")
-    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
-        pipe.send_text(f"/draft on show{ENTER}hi{ENTER}{CTRL_D}")
-        Repl(talk.conversation, spawn=False, console=console).run()
-    assert peer.asked[-1].body["return_origins"] is True
-    assert peer.asked[-1].body["speculation"] == {"mode": "always"}
+    typist = Typist(file=screen)
+    typist.talk.console = Console(
+        file=screen, width=100, force_terminal=True, color_system="standard"
+    )
+    typist.type(f"/draft on show{ENTER}hi{ENTER}")
+    assert peer.question["return_origins"] is True
+    assert peer.question["speculation"] == {"mode": "always"}
     codes = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
     lookup, model = (codes[origin_style(source)] for source in ("lookup", "model"))
     assert lookup != model
@@ -174,27 +140,27 @@ def test_draft_show_colours_tokens_by_origin(peer: Peer, talk: Talk) -> None:
     assert f"\x1b[{lookup}mlookup\x1b[0m" in screen.getvalue()
 
 
-def test_a_saved_conversation_comes_back_whole(peer: Peer, talk: Talk, home: Path) -> None:
+def test_a_saved_conversation_comes_back_whole(peer: Peer, talk: Typist, home: Path) -> None:
     """Turns, system prompt and model; the file is private."""
     peer.streams = [answer("hello")]
     talk.conversation.system, talk.conversation.model = "kind", "tiny"
     talk.type(f"hi{ENTER}/save first{ENTER}")
     (saved,) = home.rglob("first.json")
     assert saved.stat().st_mode & 0o777 == 0o600
-    other = Talk()
+    other = Typist()
     other.type(f"/load first{ENTER}")
     assert roles(other.conversation) == [("user", "hi"), ("assistant", "hello")]
     assert (other.conversation.system, other.conversation.model) == ("kind", "tiny")
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden", "x" * 101])
-def test_a_name_that_leaves_the_directory_is_refused(name: str, talk: Talk, home: Path) -> None:
+def test_a_name_that_leaves_the_directory_is_refused(name: str, talk: Typist, home: Path) -> None:
     """Names are names, not paths."""
     assert "cannot name a saved chat" in talk.type(f"/save {name}{ENTER}")
     assert not list(home.rglob("*.json"))
 
 
-def test_a_damaged_file_leaves_the_conversation_alone(talk: Talk) -> None:
+def test_a_damaged_file_leaves_the_conversation_alone(talk: Typist) -> None:
     """The error names the file."""
     talk.conversation.say("user", "precious")
     path = paths.state_dir() / "chats" / "bad.json"
@@ -204,7 +170,7 @@ def test_a_damaged_file_leaves_the_conversation_alone(talk: Talk) -> None:
     assert roles(talk.conversation) == [("user", "precious")]
 
 
-def test_undo_clear_and_regen_edit_the_conversation(peer: Peer, talk: Talk) -> None:
+def test_undo_clear_and_regen_edit_the_conversation(peer: Peer, talk: Typist) -> None:
     """/regen asks the same again, /undo takes a pair back, /clear all."""
     peer.streams = [answer("first"), answer("second"), answer("third")]
     talk.type(f"a{ENTER}/regen{ENTER}b{ENTER}/undo{ENTER}")
@@ -215,7 +181,7 @@ def test_undo_clear_and_regen_edit_the_conversation(peer: Peer, talk: Talk) -> N
     assert "nothing to take back" in shown
 
 
-def test_stats_show_sources_and_positions(peer: Peer, talk: Talk) -> None:
+def test_stats_show_sources_and_positions(peer: Peer, talk: Typist) -> None:
     """Everything that the last chunk told."""
     peer.streams = [answer("ok")]
     shown = talk.type(f"/stats{ENTER}hi{ENTER}/stats{ENTER}")
@@ -224,48 +190,48 @@ def test_stats_show_sources_and_positions(peer: Peer, talk: Talk) -> None:
     assert "84, verified by the coupled rule" in shown
 
 
-def test_bye_leaves(talk: Talk) -> None:
+def test_bye_leaves(talk: Typist) -> None:
     """Without waiting for Ctrl-D."""
     assert "/clear" not in talk.type(f"/bye{ENTER}/help{ENTER}")
 
 
-def test_the_history_is_private_and_bounded(home: Path) -> None:
+def test_the_history_is_private_and_bounded(home: Path, talk: Typist) -> None:
     """0600, kept between runs, cut at an entry when it grows too large."""
-    history().append_string("a question")
+    history(talk.talk).append_string("a question")
     (path,) = home.rglob("history")
     assert path.stat().st_mode & 0o777 == 0o600
     assert "a question" in path.read_text()
     path.write_text("\n# then\n+old line\n" * (HISTORY_BYTES // 16))
-    history().append_string("newest")
+    history(talk.talk).append_string("newest")
     assert path.stat().st_size <= HISTORY_BYTES // 2 + 100
-    assert list(history().load_history_strings())[:2] == ["newest", "old line"]
-    assert set(history().load_history_strings()) == {"newest", "old line"}
+    assert list(history(talk.talk).load_history_strings())[:2] == ["newest", "old line"]
+    assert set(history(talk.talk).load_history_strings()) == {"newest", "old line"}
 
 
 def test_no_history_is_written_when_none_is_wanted(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, talk: Typist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LOCALSPEC_NOHISTORY leaves no trace."""
     monkeypatch.setenv("LOCALSPEC_NOHISTORY", "1")
-    history().append_string("a secret")
+    history(talk.talk).append_string("a secret")
     assert not list(home.rglob("history"))
 
 
-def completions(text: str) -> Iterator[str]:
+def completions(talk: Typist, text: str) -> list[str]:
     """What Tab would offer after `text`."""
-    arguments = {"/draft": ["on", "off"], "/model": ["tiny"]}
-    completer = SlashCompleter(["/draft", "/model"], lambda name: arguments.get(name, []))
-    return (c.text for c in completer.get_completions(Document(text), CompleteEvent()))
+    completer = SlashCompleter(talk.talk)
+    return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
 
 
-def test_tab_completes_commands_and_their_words_only() -> None:
+def test_tab_completes_commands_their_words_and_paths_only(
+    peer: Peer, talk: Typist, home: Path
+) -> None:
     """Ordinary text is nobody's business."""
-    assert list(completions("/dr")) == ["/draft"]
-    assert list(completions("/draft o")) == ["on", "off"]
-    assert list(completions("draw o")) == []
-
-
-def test_quotes_are_taken_off_only_as_a_pair_at_the_ends() -> None:
-    """A docstring inside a question keeps its quotes."""
-    assert unfenced('"""\na\n"""') == "a"
-    assert unfenced('what is """?') == 'what is """?'
+    peer.models = [{"id": "tiny"}]
+    (home / "notes.txt").touch()
+    assert completions(talk, "/dr") == ["/draft"]
+    assert completions(talk, "/draft o") == ["on", "off"]
+    assert completions(talk, "/model ") == ["tiny"]
+    assert completions(talk, "/set temp") == ["temperature"]
+    assert completions(talk, f"/file {home}/not") == ["es.txt"]
+    assert completions(talk, "draw o") == []

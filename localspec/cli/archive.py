@@ -1,0 +1,193 @@
+"""Conversations on disk: one JSON file each in the state directory, private and replaced whole.
+
+A conversation has a name of its own from its first question on, the time and a few letters, until
+somebody gives it another. Nothing here is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec import paths
+from localspec.cli.transcript import MODES, Conversation
+from localspec.errors import LocalSpecError, RequestError
+
+FORMAT = 2
+_TITLE_CHARS = 72
+_OWN_NAME = re.compile(r"\d{4}-\d{2}-\d{2}-\d{4}-[0-9a-f]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One conversation of the list. `changed_at` is the file's time, in seconds since 1970."""
+
+    name: str
+    title: str
+    turns: int
+    model: str
+    changed_at: float
+
+
+def directory() -> Path:
+    """Where conversations are; it need not exist."""
+    return paths.state_dir() / "chats"
+
+
+def keep(conversation: Conversation) -> Path:
+    """Write it under its name, which it gets now if it has none. Raises OSError, RequestError."""
+    if not conversation.name:
+        moment = time.strftime("%Y-%m-%d-%H%M")
+        conversation.name = f"{moment}-{secrets.token_hex(3)}"
+    path = _path(conversation.name)
+    kept = {
+        "version": FORMAT,
+        "model": conversation.model,
+        "system": conversation.system,
+        "draft": conversation.draft,
+        "params": conversation.params,
+        "trimmed": conversation.trimmed,
+        "turns": conversation.turns,
+    }
+    paths.make_private(path.parent)
+    paths.write_atomically(path, json.dumps(kept, ensure_ascii=False, indent=1).encode())
+    return path
+
+
+def rename(conversation: Conversation, name: str) -> Path:
+    """Keep it under `name` from now on, replacing what had that name. Raises OSError, RequestError.
+
+    A name that a person chose before stays as well, as it is now.
+    """
+    _path(name)
+    before, conversation.name = conversation.name, name
+    try:
+        path = keep(conversation)
+    except OSError:
+        conversation.name = before
+        raise
+    if before != name and _OWN_NAME.fullmatch(before):
+        _path(before).unlink(missing_ok=True)
+    return path
+
+
+def load(name: str) -> Conversation:
+    """The conversation of that name. Raises RequestError, LocalSpecError when it is damaged."""
+    path = _path(name)
+    try:
+        return _read(path)
+    except FileNotFoundError as error:
+        known = ", ".join(names()[:10]) or "none yet"
+        raise RequestError(f'There is no saved chat "{name}".', fix=f"Saved: {known}.") from error
+
+
+def names() -> list[str]:
+    """Names of the conversations, the latest first."""
+    return [path.stem for path in _files()]
+
+
+def latest() -> str:
+    """The name of the conversation that was changed last. Raises RequestError if there is none."""
+    for name in names():
+        return name
+    raise RequestError("No conversation was kept yet.", fix="localspec chat  # begins one")
+
+
+def listed() -> Iterator[Kept]:
+    """The conversations, the latest first; damaged files are listed as such."""
+    for path in _files():
+        try:
+            found = _read(path)
+            yield _described(path, found)
+        except (LocalSpecError, OSError):
+            yield Kept(path.stem, "(damaged)", 0, "", _changed_at(path))
+
+
+def search(words: str) -> Iterator[tuple[Kept, str]]:
+    """Conversations in which all words occur, each with the line of the first of them."""
+    wanted = words.lower().split()
+    for path in _files():
+        try:
+            found = _read(path)
+        except (LocalSpecError, OSError):
+            continue
+        text = "\n".join([found.system, *(turn["content"] for turn in found.turns)])
+        if wanted and all(word in text.lower() for word in wanted):
+            line = next(line for line in text.split("\n") if wanted[0] in line.lower())
+            yield _described(path, found), line.strip()
+
+
+def remove(name: str) -> None:
+    """Delete it. Raises RequestError if there is none, OSError."""
+    load_path = _path(name)
+    if not load_path.exists():
+        raise RequestError(f'There is no saved chat "{name}".', fix="localspec chats list")
+    load_path.unlink()
+
+
+def title(conversation: Conversation) -> str:
+    """The first line of the first question."""
+    for turn in conversation.turns:
+        if turn["role"] == "user":
+            first = next((line for line in turn["content"].split("\n") if line.strip()), "")
+            return first.strip()[:_TITLE_CHARS]
+    return ""
+
+
+def markdown(conversation: Conversation) -> str:
+    """The whole conversation as a document."""
+    parts = [f"# {title(conversation) or conversation.name}"]
+    if conversation.system:
+        parts.append("\n".join(f"> {line}" for line in conversation.system.split("\n")))
+    for turn in conversation.turns:
+        who = "Question" if turn["role"] == "user" else "Answer"
+        parts.append(f"## {who}\n\n{turn['content'].strip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _described(path: Path, found: Conversation) -> Kept:
+    return Kept(path.stem, title(found), len(found.turns), found.model or "", _changed_at(path))
+
+
+def _read(path: Path) -> Conversation:
+    try:
+        kept: dict[str, Any] = json.loads(path.read_bytes())
+        turns = [{"role": str(t["role"]), "content": str(t["content"])} for t in kept["turns"]]
+        return Conversation(
+            model=kept["model"],
+            system=str(kept["system"]),
+            turns=turns,
+            draft=kept.get("draft", "auto") if kept.get("draft") in MODES else "auto",
+            params=dict(kept.get("params", {})),
+            trimmed=min(max(int(kept.get("trimmed", 0)), 0), len(turns)),
+            name=path.stem,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LocalSpecError(
+            f"{path} is not a saved chat: {error!r}.", fix=f"rm {path}  # if nothing in it matters"
+        ) from error
+
+
+def _files() -> list[Path]:
+    return sorted(directory().glob("*.json"), key=_changed_at, reverse=True)
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _path(name: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise RequestError(
+            f'"{name}" cannot name a saved chat.', fix="Use letters, digits, dot, dash, underscore."
+        )
+    return directory() / f"{name}.json"

@@ -1,0 +1,51 @@
+"""Asking the daemon: reaching it, playing the answer, and offering to pull what is not here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+
+from localspec.cli import launch, render
+from localspec.cli.answer import Answer, play
+from localspec.cli.transcript import Conversation
+from localspec.client import Client
+from localspec.errors import LocalSpecError, UnknownModel
+
+PULL = "localspec models pull"
+
+
+def ask(
+    conversation: Conversation, sink: render.Sink, notice: render.Notice, *, spawn: bool
+) -> Answer:
+    """Send the conversation and play the answer; offers to pull a model that is not here yet."""
+    try:
+        client = launch.reach(spawn=spawn, tell=notice.show)
+    finally:
+        notice.clear()
+    answer = _play(client, conversation, sink, notice)
+    if isinstance(answer.error, UnknownModel) and _pulled(answer.error):
+        answer = _play(client, conversation, sink, notice)
+    return answer
+
+
+def _play(
+    client: Client, conversation: Conversation, sink: render.Sink, notice: render.Notice
+) -> Answer:
+    return play(client.chat(conversation.messages(), **conversation.request()), sink, notice)
+
+
+def _pulled(error: LocalSpecError) -> bool:
+    """True when the error is a model that can be pulled, the person agreed, and it is here now."""
+    if PULL not in error.fix or not sys.stdin.isatty():
+        return False
+    click.echo(error.message, err=True)
+    try:
+        if not click.confirm("Pull it now?", default=True, err=True):
+            return False
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    command = error.fix[error.fix.index(PULL) :].splitlines()[0].split()
+    pull = [sys.executable, "-P", "-m", "localspec.cli.main", *command[1:4]]
+    return subprocess.run(pull, check=False).returncode == 0  # noqa: S603  our own command

@@ -1,0 +1,123 @@
+"""`localspec chats`: the conversations that are kept on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from localspec import paths
+from localspec.cli import archive, names
+from localspec.cli.archive import Kept
+from localspec.cli.render import printable
+from localspec.errors import escaped
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
+_NAME = click.argument("name", shell_complete=names.of_chats)
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def chats(context: click.Context) -> None:
+    """List, search, show, export and remove kept conversations.
+
+    They are files of yours alone in the state directory; `chat.keep = false` in config.toml keeps
+    none.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_chats)
+
+
+@chats.command("list")
+@_JSON
+def list_chats(*, as_json: bool = False) -> None:
+    """Show every kept conversation, the latest first.
+
+    Example: localspec chats list
+    """
+    found = list(archive.listed())
+    if as_json:
+        _emit([asdict(kept) for kept in found])
+        return
+    for kept in found:
+        click.echo(_row(kept))
+    if not found:
+        click.echo("none yet: `localspec chat` begins one", err=True)
+
+
+@chats.command()
+@click.argument("words", nargs=-1, required=True)
+@_JSON
+def search(words: tuple[str, ...], *, as_json: bool) -> None:
+    """Show conversations in which all WORDS occur, and where.
+
+    Example: localspec chats search monad
+    """
+    found = list(archive.search(" ".join(words)))
+    if as_json:
+        _emit([{**asdict(kept), "line": line} for kept, line in found])
+        return
+    for kept, line in found:
+        click.echo(_row(kept))
+        click.echo(escaped(f"    {line[:200]}"))
+
+
+@chats.command()
+@_NAME
+@_JSON
+def show(name: str, *, as_json: bool) -> None:
+    """Print a conversation.
+
+    Example: localspec chats show "$(localspec chats list --json | jq -r .[0].name)"
+    """
+    conversation = archive.load(name)
+    if as_json:
+        _emit({"model": conversation.model, "messages": conversation.messages()})
+        return
+    click.echo(printable(archive.markdown(conversation)), nl=False)
+
+
+@chats.command()
+@_NAME
+@click.option("--as", "kind", type=click.Choice(["md", "json"]), default="md", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
+def export(name: str, kind: str, output: Path | None) -> None:
+    """Write a conversation as Markdown, or as the messages of a request.
+
+    Example: localspec chats export plans -o plans.md
+    """
+    conversation = archive.load(name)
+    text = archive.markdown(conversation)
+    if kind == "json":
+        messages = {"model": conversation.model, "messages": conversation.messages()}
+        text = json.dumps(messages, ensure_ascii=False, indent=1) + "\n"
+    if output is None:
+        click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
+        return
+    paths.write_atomically(output, text.encode())
+    click.echo(f"written: {output}", err=True)
+
+
+@chats.command()
+@click.argument("chosen", nargs=-1, required=True, metavar="NAME...", shell_complete=names.of_chats)
+def rm(chosen: tuple[str, ...]) -> None:
+    """Remove conversations.
+
+    Example: localspec chats rm plans
+    """
+    for name in chosen:
+        archive.remove(name)
+        click.echo(f"removed: {name}")
+
+
+def _row(kept: Kept) -> str:
+    moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
+    return escaped(f"{kept.name:24}  {moment}  {kept.turns:>3} turns  {kept.title}")
+
+
+def _emit(value: object) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -1,0 +1,278 @@
+"""Markdown as lines of a terminal, without losing a word of it.
+
+What Markdown hides elsewhere is shown as it was said: HTML, links, images, entities, underscores
+around __init__. Where a rendering would lose a letter all the same, such as a cell more than a
+table has columns, the block is shown as its source. Lines of code are neither wrapped, padded nor
+set in, so that what is copied from the screen runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from localspec.cli.theme import Theme
+
+_HIDING = (
+    "html_block", "html_inline", "link", "image", "autolink", "entity", "reference", "text_join",
+)  # fmt: skip
+_RULE_COLUMNS = 40
+_LEAST_COLUMNS = 8
+"""Nesting never leaves a text less than this."""
+_PLAIN_ESCAPES = frozenset("()[]{}")
+r"""Behind a backslash these are TeX: \(x\) is shown as it is, \* as *."""
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable("table").disable(_HIDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A block, or one item of a list, printed at once. `apart` is a blank line before it."""
+
+    source: str
+    apart: bool
+
+
+def units(text: str) -> list[Unit]:
+    """`text` cut where blocks and items of top-level lists begin.
+
+    All but the last are finished: nothing that follows can change what they mean.
+    """
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # not splitlines, which knows more line ends
+    starts = list(_starts(_parser().parse(text)))
+    if not starts:
+        return []
+    ends = [start for start, _ in starts[1:]] + [len(lines)]
+    found = []
+    for (start, joined), end in zip(starts, ends, strict=True):
+        blank = start > 0 and not lines[start - 1].strip()
+        found.append(Unit("".join(lines[start:end]), blank or not joined))
+    return found
+
+
+def _starts(tokens: Sequence[Token]) -> Iterator[tuple[int, bool]]:
+    """First lines of units, and whether each goes on with the list before it."""
+    first = False
+    for token in tokens:
+        if token.map is None or token.nesting < 0:
+            continue
+        if token.level == 0 and token.type.endswith("_list_open"):
+            first = True
+        elif token.level == 0 or (token.level == 1 and token.type == "list_item_open"):
+            yield token.map[0], token.level == 1 and not first
+            first = False
+
+
+def fences(text: str) -> list[str]:
+    """The blocks of code in an answer, in order."""
+    return [t.content for t in _parser().parse(text) if t.type in {"fence", "code_block"}]
+
+
+def lines(source: str, width: int, theme: Theme, code_before: str = "") -> list[Text]:
+    """One unit as lines without newlines; only code and sources may be longer than `width`.
+
+    `code_before` is code of the same block that stands on the screen already: then the block's own
+    label is left out, and colours go on as they were.
+    """
+    tree = SyntaxTreeNode(_parser().parse(source))
+    painter = _Painter(theme, code_before)
+    drawn = painter.blocks(tree.children, width)
+    shown = painter.said or "".join(line.plain for line in drawn)
+    if _holds(shown, "" if code_before else source):
+        return drawn
+    return [Text(line) for line in source.rstrip("\n").split("\n")]
+
+
+def folded(text: Text, width: int) -> list[Text]:
+    """Lines of at most so many columns."""
+    return list(text.wrap(_ruler(), max(width, 1), tab_size=8)) or [Text()]
+
+
+def _holds(shown: str, source: str) -> bool:
+    """Whether the letters and digits of the source are all there, in order."""
+    letters = iter(shown)
+    return all(letter in letters for letter in re.sub(r"[\W_]+", "", source))
+
+
+class _Painter:
+    """Draws the blocks of one unit. `said` are the words of tables before columns fold them."""
+
+    def __init__(self, theme: Theme, code_before: str) -> None:
+        self._theme = theme
+        self._code_before = code_before
+        self.said = ""
+
+    def blocks(self, nodes: Sequence[SyntaxTreeNode], width: int) -> list[Text]:
+        """Blocks below each other, a blank line between them unless a list is tight."""
+        drawn: list[Text] = []
+        for node in nodes:
+            tight = node.type == "paragraph" and node.hidden
+            inside = node.type.endswith("_list") and node.level > 0
+            if drawn and not tight and not inside:
+                drawn.append(Text())
+            drawn += self._block(node, max(width, _LEAST_COLUMNS))
+        return drawn
+
+    def _block(self, node: SyntaxTreeNode, width: int) -> list[Text]:
+        painters = {
+            "paragraph": self._wrapped,
+            "heading": self._wrapped,
+            "fence": self._code,
+            "code_block": self._code,
+            "bullet_list": self._list,
+            "ordered_list": self._list,
+            "blockquote": self._quote,
+            "table": self._table,
+            "hr": self._rule,
+        }
+        return painters[node.type](node, width)
+
+    def _wrapped(self, node: SyntaxTreeNode, width: int) -> list[Text]:
+        style = self._theme.heading if node.type == "heading" else ""
+        text = self._inline(node.children[0], style) if node.children else Text()
+        return folded(text, width)
+
+    def _quote(self, node: SyntaxTreeNode, width: int) -> list[Text]:
+        bar = ("│ ", self._theme.aside)
+        return [Text.assemble(bar, line) for line in self.blocks(node.children, width - 2)]
+
+    def _rule(self, _node: SyntaxTreeNode, width: int) -> list[Text]:
+        return [Text("─" * min(width, _RULE_COLUMNS), style=self._theme.aside)]
+
+    def _code(self, node: SyntaxTreeNode, _width: int) -> list[Text]:
+        before = self._code_before
+        language = node.info.split()[0] if node.info.strip() else ""
+        code = highlighted(before + node.content, language, self._theme)[before.count("\n") :]
+        if before or not node.info.strip():
+            return code
+        return [Text(node.info.strip(), style=self._theme.aside), *code]
+
+    def _list(self, node: SyntaxTreeNode, width: int) -> list[Text]:
+        drawn: list[Text] = []
+        for item in node.children:
+            mark = f"{item.info}{item.markup} " if item.info else "• "
+            body = self._item(item, width - len(mark))
+            loose = any(child.type == "paragraph" and not child.hidden for child in item.children)
+            if drawn and loose:
+                drawn.append(Text())
+            drawn += _hung(mark, body)
+        return drawn
+
+    def _item(self, item: SyntaxTreeNode, width: int) -> list[Text | _Flush]:
+        """Lines of an item; those of code keep the left edge of the screen."""
+        body: list[Text | _Flush] = []
+        for child in item.children:
+            if body and (child.type == "paragraph" and not child.hidden):
+                body.append(Text())
+            drawn = self._block(child, max(width, _LEAST_COLUMNS))
+            flush = child.type in {"fence", "code_block"}
+            body += [_Flush(line) for line in drawn] if flush else drawn
+        return body
+
+    def _table(self, node: SyntaxTreeNode, width: int) -> list[Text]:
+        rows = [
+            [
+                self._inline(cell.children[0], "") if cell.children else Text()
+                for cell in row.children
+            ]
+            for part in node.children
+            for row in part.children
+        ]
+        self.said += "".join(cell.plain for row in rows for cell in row)
+        table = Table(box=SIMPLE, show_edge=False, pad_edge=False, header_style=self._theme.strong)
+        for cell, heading in zip(node.children[0].children[0].children, rows[0], strict=True):
+            side = re.search(r"right|center", str(cell.attrs.get("style", "")))
+            justify = "right" if side and side[0] == "right" else "center" if side else "left"
+            table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for row in rows[1:]:
+            table.add_row(*row)
+        drawn = _ruler().render_lines(table, _ruler().options.update_width(width), pad=False)
+        return [_joined(line) for line in drawn]
+
+    def _inline(self, node: SyntaxTreeNode, style: str) -> Text:
+        text = Text(style=style)
+        self._append(text, node.children, "")
+        return text
+
+    def _append(self, text: Text, nodes: Sequence[SyntaxTreeNode], style: str) -> None:
+        for node in nodes:
+            match node.type:
+                case "text":
+                    text.append(node.content, style)
+                case "text_special":
+                    escape = node.content in _PLAIN_ESCAPES
+                    text.append(node.markup if escape else node.content, style)
+                case "softbreak" | "hardbreak":
+                    text.append("\n")
+                case "code_inline":
+                    text.append(node.content, f"{style} {self._theme.code}".strip())
+                case "em" | "strong":
+                    how = self._theme.strong if node.type == "strong" else self._theme.emphasis
+                    mark = node.markup if node.markup.startswith("_") else ""
+                    both = f"{style} {how}".strip()
+                    text.append(mark, both)
+                    self._append(text, node.children, both)
+                    text.append(mark, both)
+                case _:
+                    text.append(node.content, style)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """A line that keeps the left edge."""
+
+    line: Text
+
+
+def _hung(mark: str, body: list[Text | _Flush]) -> list[Text]:
+    """The mark before the first line, blanks of its width before the others; code stays left."""
+    drawn: list[Text] = []
+    if not body or isinstance(body[0], _Flush):
+        drawn.append(Text(mark.rstrip()))
+        mark = " " * len(mark)
+    for line in body:
+        if isinstance(line, _Flush) or (drawn and not line.plain):
+            drawn.append(line.line if isinstance(line, _Flush) else line)
+        else:
+            drawn.append(Text.assemble(mark, line))
+        mark = " " * len(mark)
+    return drawn
+
+
+def highlighted(code: str, language: str, theme: Theme) -> list[Text]:
+    """Lines of code in the theme's colours; plain where the language is not known."""
+    if not code:
+        return []
+    if not (theme.pygments and language):
+        return [Text(line) for line in code.removesuffix("\n").split("\n")]
+    text = Syntax("", language, theme=theme.pygments).highlight(code)
+    text.right_crop(len(text.plain) - len(code.removesuffix("\n")))
+    return list(text.split("\n", allow_blank=True))
+
+
+def _joined(segments: Sequence[object]) -> Text:
+    text = Text()
+    for segment in segments:
+        text.append(segment.text, segment.style)  # type: ignore[attr-defined]
+    text.rstrip()
+    return text
+
+
+@cache
+def _ruler() -> Console:
+    """What rich asks for widths; nothing is printed on it."""
+    return Console(color_system=None, force_terminal=False, legacy_windows=False)

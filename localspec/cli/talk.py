@@ -1,0 +1,217 @@
+"""A conversation at a terminal: asking, keeping, and saying what happened. Reads no keys."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from rich.console import Console
+from rich.text import Text
+
+from localspec.cli import archive, chosen, footer, launch, render
+from localspec.cli.answer import Answer
+from localspec.cli.asking import ask
+from localspec.cli.live import MarkdownSink
+from localspec.cli.theme import Theme, theme
+from localspec.cli.transcript import Conversation
+from localspec.client import Client, End, Piece
+from localspec.errors import ContextOverflow, LocalSpecError, RequestError, of_system
+
+FULL = 0.8
+"""Of the context: from here on a warning says so after every answer."""
+_ROOM = 0.5
+"""What an overflow leaves of the text: cutting little would cost the cache at every turn."""
+_SHOWN_TURNS = 2
+_SHOWN_LINES = 8
+
+
+class Talk:
+    """One conversation, how it is shown, and where it is kept. Owned by the main thread."""
+
+    def __init__(  # noqa: PLR0913  what a terminal and a person decide
+        self,
+        conversation: Conversation,
+        *,
+        spawn: bool,
+        stats: bool = True,
+        console: Console | None = None,
+        look: Theme | None = None,
+        keep: bool = True,
+    ) -> None:
+        """A talk over `conversation`, which may already have turns; `keep` writes it to disk."""
+        self.conversation = conversation
+        self.stats = stats
+        self.console = console or Console(highlight=False)
+        self.look = look or theme("auto")
+        self.keeping = keep
+        self.show_thinking = True
+        self.next_line = ""
+        """What the next prompt begins with."""
+        self.attached: list[str] = []
+        """Files that go with the next question."""
+        self.ended: End | None = None
+        self.over = False
+        self._spawn = spawn
+        self._contexts: dict[str, int] = {}
+        self._kept_badly = False
+        self._opening: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Begin to start the daemon and to load the model, while the person still types."""
+        self._opening = threading.Thread(target=self._prepare, daemon=True)
+        self._opening.start()
+
+    def ask(self, question: str) -> None:
+        """One question with what was attached, and its answer."""
+        self.conversation.say("user", "\n\n".join([question, *self.attached]))
+        self.attached = []
+        self.answer()
+
+    def answer(self, before: str = "") -> None:
+        """Ask for the next turn; what arrived is kept, whatever ended it.
+
+        `before` is the answer that it replaces, which stays until the new one has text.
+        """
+        self.keep()
+        try:
+            answer = self._asked()
+        except (LocalSpecError, KeyboardInterrupt):
+            self._put_back(before)
+            raise
+        if answer.text:
+            self.conversation.say("assistant", answer.text)
+        else:
+            self._put_back(before)
+        self.keep()
+        self.ended = answer.end
+        if answer.error:
+            raise answer.error
+        if answer.interrupted:
+            self.say("stopped; what was said is kept" if answer.text else "stopped")
+        elif answer.end:
+            self._tell(answer.end, answer.waited_seconds)
+
+    def keep(self) -> None:
+        """Write the conversation; a disk that refuses costs one sentence, not the chat."""
+        if not self.keeping or not self.conversation.turns:
+            return
+        try:
+            archive.keep(self.conversation)
+        except OSError as error:
+            if not self._kept_badly:
+                self.complain(of_system(error))
+                self.say("The chat goes on; it is not kept until that is mended.")
+            self._kept_badly = True
+        else:
+            self._kept_badly = False
+
+    def resume(self, conversation: Conversation) -> None:
+        """Go on with another conversation, and show how it ended."""
+        self.conversation = conversation
+        self.ended = None
+        self.next_line = conversation.take_back("user") or ""
+        self.say(f"{conversation.name}: {len(conversation.turns)} turns")
+        for turn in conversation.turns[-_SHOWN_TURNS:]:
+            lines = turn["content"].strip().split("\n")
+            more = ["..."] if len(lines) > _SHOWN_LINES else []
+            mark = ">>> " if turn["role"] == "user" else ""
+            self.say(mark + "\n".join([*lines[:_SHOWN_LINES], *more]))
+        if self.next_line:
+            self.say("The last question has no answer yet: Enter asks it again.")
+
+    def models(self) -> list[str]:
+        """What can be talked to. Raises what `Client` raises."""
+        return [entry["id"] for entry in chosen.client().models()]
+
+    def say(self, text: str) -> None:
+        """A remark of ours, not of the model."""
+        self.console.print(Text(render.printable(text), style=self.look.aside))
+
+    def show(self, text: str) -> None:
+        """Something that was asked for."""
+        self.console.print(Text(render.printable(text)), soft_wrap=True)
+
+    def complain(self, error: LocalSpecError) -> None:
+        """What went wrong, and what helps."""
+        first, *others = render.sentences(error)
+        self.console.print(Text(first, style=self.look.trouble))
+        for line in others:
+            self.console.print(Text(line))
+
+    def _prepare(self) -> None:
+        with contextlib.suppress(LocalSpecError, OSError):  # whoever asks is told
+            client = launch.reach(spawn=self._spawn, tell=lambda _: None)
+            client.load(self.conversation.model)
+
+    def _asked(self) -> Answer:
+        notice = render.Notice()
+        if self._opening and self._opening.is_alive():
+            notice.show("starting the daemon")
+            try:
+                self._opening.join()
+            finally:
+                notice.clear()
+        while True:
+            answer = ask(self.conversation, self._sink(), notice, spawn=self._spawn)
+            if answer.text or not isinstance(answer.error, ContextOverflow):
+                return answer
+            left_out = self.conversation.make_room(_ROOM)
+            if not left_out:
+                return answer
+            self.say(f"The context is full: the oldest {left_out} turns are not sent any more.")
+
+    def _put_back(self, before: str) -> None:
+        if before:
+            self.conversation.say("assistant", before)
+        else:
+            self.conversation.take_back("user")
+
+    def _tell(self, end: End, waited_seconds: float) -> None:
+        share = self._share(end)
+        if self.stats:
+            self.say(footer.line(end, waited_seconds, share))
+        if share >= FULL:
+            self.say("The context is nearly full: /trim leaves the oldest turns out.")
+
+    def _share(self, end: End) -> float:
+        """How much of the context the conversation takes; 0 where that is not known."""
+        used = end.usage.get("prompt_tokens", 0) + end.usage.get("completion_tokens", 0)
+        context = self._contexts.get(end.model)
+        if context is None:
+            with contextlib.suppress(LocalSpecError, OSError):
+                for entry in Client.from_environment().models():
+                    self._contexts[entry["id"]] = (entry.get("meta") or {}).get("n_ctx", 0)
+            context = self._contexts.setdefault(end.model, 0)
+        return used / context if context else 0.0
+
+    def _sink(self) -> render.Sink:
+        return _Sturdy(self._bare_sink())
+
+    def _bare_sink(self) -> render.Sink:
+        if not self.console.is_terminal or self.console.is_dumb_terminal:
+            return render.PlainSink(self.console.file)
+        if self.conversation.show_origins:
+            return render.OriginSink(self.console)
+        return MarkdownSink(self.console, self.look, show_thinking=self.show_thinking)
+
+
+class _Sturdy:
+    """A sink on a terminal that may go away: the answer is still heard, and kept."""
+
+    def __init__(self, sink: render.Sink) -> None:
+        self._sink = sink
+
+    def write(self, piece: Piece) -> None:
+        """Show it where that is possible."""
+        with contextlib.suppress(OSError):
+            self._sink.write(piece)
+
+    def close(self, end: End | None) -> None:
+        """The same for what is still open."""
+        with contextlib.suppress(OSError):
+            self._sink.close(end)
+
+
+def missing(what: str) -> RequestError:
+    """For a command that needs an answer, or a question, that is not there."""
+    return RequestError(f"There is no {what}.")

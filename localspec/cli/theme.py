@@ -1,0 +1,43 @@
+"""How the parts of an answer look: named themes, and the one that fits this terminal."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+Name: TypeAlias = Literal["auto", "dark", "light", "none"]
+NAMES: tuple[str, ...] = get_args(Name)
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """rich's styles by what they are for; `pygments` colours code, "" leaves it plain."""
+
+    heading: str = ""
+    strong: str = ""
+    emphasis: str = ""
+    code: str = ""
+    aside: str = ""
+    """Labels, thinking, figures: what is not the answer itself."""
+    trouble: str = ""
+    pygments: str = ""
+
+
+_PLAIN = Theme()
+_THEMES = {
+    "dark": Theme("bold bright_white", "bold", "italic", "bright_cyan", "dim", "red", "ansi_dark"),
+    "light": Theme("bold", "bold", "italic", "blue", "bright_black", "red", "ansi_light"),
+    "none": _PLAIN,
+}
+_LIGHT_BACKGROUNDS = {"7", "15"}
+
+
+def theme(name: str) -> Theme:
+    """The theme of that name; "auto" asks the environment. NO_COLOR is always none."""
+    if os.environ.get("NO_COLOR"):
+        return _PLAIN
+    if name == "auto":  # some terminals say "foreground;background" in numbers of their palette
+        background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+        name = "light" if background in _LIGHT_BACKGROUNDS else "dark"
+    return _THEMES[name]

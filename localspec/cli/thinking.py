@@ -1,0 +1,57 @@
+"""Which part of a growing answer is thinking: what stands in <think> and </think> before it."""
+
+from __future__ import annotations
+
+import re
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+class Divider:
+    """Cuts a stream of text into thinking and answer, wherever pieces end. One answer long.
+
+    Only an answer that begins with the tag has thinking; anywhere else it is text about a tag.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state = "before"
+
+    def feed(self, text: str) -> list[tuple[bool, str]]:
+        """(is thinking, text) in order; what may be half a tag is held back. Tags are not given."""
+        self._held += text
+        found: list[tuple[bool, str]] = []
+        if self._state == "before":
+            self._begin()
+        if self._state == "thinking":
+            inside, tag, rest = self._held.partition(CLOSE)
+            kept = 0 if tag else _overlap(inside, CLOSE)
+            found.append((True, inside[: len(inside) - kept]))
+            self._held = rest if tag else inside[len(inside) - kept :]
+            self._state = "answer" if tag else "thinking"
+        if self._state == "answer":
+            found.append((False, self._held))
+            self._held = ""
+        return [(thinking, part) for thinking, part in found if part]
+
+    def close(self) -> list[tuple[bool, str]]:
+        """What was held back, because the answer is over."""
+        held, self._held = self._held, ""
+        return [(self._state == "thinking", held)] if held else []
+
+    def _begin(self) -> None:
+        begun = self._held.lstrip()
+        if begun.startswith(OPEN):
+            self._state, self._held = "thinking", begun.removeprefix(OPEN)
+        elif not OPEN.startswith(begun):
+            self._state = "answer"
+
+
+def _overlap(text: str, tag: str) -> int:
+    """Length of the longest end of `text` that begins `tag`."""
+    return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
+
+
+def without(text: str) -> str:
+    """An answer without its thinking."""
+    return re.sub(rf"\A\s*{OPEN}.*?({CLOSE}|\Z)\s*", "", text, flags=re.DOTALL)

@@ -1,0 +1,172 @@
+"""Conversations last: what is kept, how it is found again, and by whom it may be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from scripted import Peer, answer
+from typist import ENTER, Typist, roles
+
+from localspec import paths
+from localspec.cli import archive
+from localspec.cli.main import cli
+from localspec.cli.transcript import Conversation
+
+
+def localspec(*arguments: str, stdin: str = "") -> Result:
+    """`localspec ARGUMENTS`, in process."""
+    return CliRunner().invoke(cli, arguments, input=stdin)
+
+
+def kept(name: str, *turns: str, system: str = "", changed_at: float = 0.0) -> Conversation:
+    """A conversation on disk; questions and answers take turns."""
+    conversation = Conversation(name=name, system=system)
+    for place, text in enumerate(turns):
+        conversation.say("assistant" if place % 2 else "user", text)
+    path = archive.keep(conversation)
+    if changed_at:
+        os.utime(path, (changed_at, changed_at))
+    return conversation
+
+
+def test_every_conversation_is_kept_privately_from_its_first_question_on(
+    peer: Peer, talk: Typist
+) -> None:
+    """0600 in 0700, in one file however long it becomes, also when no answer comes."""
+    peer.streams = [answer("A"), (503, {"error": {"message": "No.", "code": "loading"}})]
+    talk.type(f"one{ENTER}two{ENTER}")
+    (file,) = archive.directory().iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert archive.directory().stat().st_mode & 0o777 == 0o700
+    assert roles(archive.load(archive.latest())) == [("user", "one"), ("assistant", "A")]
+
+
+def test_after_a_crash_the_question_is_back_in_the_line(peer: Peer, talk: Typist) -> None:
+    """It was written before it was asked."""
+    kept("crashed", "one", "A", "two")
+    peer.streams = [answer("B")]
+    talk.talk.resume(archive.load("crashed"))
+    talk.type(ENTER)
+    assert roles(talk.conversation)[2:] == [("user", "two"), ("assistant", "B")]
+
+
+def test_nothing_is_kept_where_nobody_wants_it(peer: Peer) -> None:
+    """chat.keep = false: only what is saved by name is on disk."""
+    peer.streams = [answer("A")]
+    silent = Typist()
+    silent.talk.keeping = False
+    silent.type(f"one{ENTER}")
+    assert not archive.directory().exists()
+    silent.type(f"/save mine{ENTER}")
+    assert archive.names() == ["mine"]
+
+
+def test_a_name_of_ones_own_replaces_the_one_it_had(peer: Peer, talk: Typist) -> None:
+    """One conversation is one file; /clear begins another."""
+    peer.streams = [answer("A"), answer("B"), answer("C")]
+    talk.type(f"one{ENTER}/save mine{ENTER}two{ENTER}")
+    assert archive.names() == ["mine"]
+    assert len(archive.load("mine").turns) == 4
+    talk.type(f"/clear{ENTER}three{ENTER}")
+    assert len(archive.names()) == 2
+    assert len(archive.load("mine").turns) == 4
+
+
+def test_the_commands_list_search_show_export_and_remove() -> None:
+    """The latest first; searching finds all words, in whatever turn."""
+    kept("old", "What is a monad?", "A burrito.", changed_at=1e9)
+    kept("new", "Hello\nthere", "Hi, **you**.", system="kind", changed_at=2e9)
+    assert [line.split()[0] for line in localspec("chats").stdout.splitlines()] == ["new", "old"]
+    (first, _) = json.loads(localspec("chats", "list", "--json").stdout)
+    assert (first["name"], first["title"], first["turns"]) == ("new", "Hello", 2)
+    found = localspec("chats", "search", "BURRITO", "monad").stdout
+    assert "old" in found
+    assert "A burrito." in found
+    assert localspec("chats", "search", "burrito", "hello").stdout == ""
+    page = localspec("chats", "show", "new").stdout
+    assert page == "# Hello\n\n> kind\n\n## Question\n\nHello\nthere\n\n## Answer\n\nHi, **you**.\n"
+    assert localspec("chats", "export", "new").stdout == page
+    told = json.loads(localspec("chats", "export", "new", "--as", "json").stdout)
+    assert [message["role"] for message in told["messages"]] == ["system", "user", "assistant"]
+    assert localspec("chats", "rm", "old").stdout == "removed: old\n"
+    assert localspec("chats", "rm", "old").exit_code == 2
+    assert archive.names() == ["new"]
+
+
+def test_an_export_is_a_private_file(tmp_path: Path) -> None:
+    """Written whole."""
+    kept("new", "Hello", "Hi.")
+    assert localspec("chats", "export", "new", "-o", str(tmp_path / "a.md")).exit_code == 0
+    assert (tmp_path / "a.md").read_text().startswith("# Hello")
+    assert (tmp_path / "a.md").stat().st_mode & 0o777 == 0o600
+
+
+def test_one_question_may_continue_a_conversation(peer: Peer) -> None:
+    """--continue the last one, --chat any; both keep the answer. A lone question is not kept."""
+    peer.streams = [answer("B"), answer("C"), answer("D")]
+    kept("old", "one", "A", changed_at=1e9)
+    kept("new", "eins", "A", "unanswered", changed_at=2e9)
+    assert localspec("chat", "--continue", "zwei").exit_code == 0
+    assert [turn["content"] for turn in archive.load("new").turns] == ["eins", "A", "zwei", "B"]
+    localspec("chat", "--chat", "old", "two")
+    assert [turn["content"] for turn in peer.question["messages"]] == ["one", "A", "two"]
+    localspec("chat", "alone")
+    assert sorted(archive.names()) == ["new", "old"]
+
+
+def test_without_a_conversation_there_is_nothing_to_continue(peer: Peer) -> None:
+    """A sentence, before anything is asked."""
+    done = localspec("chat", "--continue", "and?")
+    assert (done.exit_code, peer.asked) == (2, [])
+    assert "No conversation was kept yet." in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"turns": 1}', '{"version": 2}', "{", '{"turns":[{}]}']
+)
+def test_a_damaged_file_is_listed_as_such_and_hides_no_other(text: str) -> None:
+    """Nothing about it is guessed."""
+    kept("sound", "Hello", "Hi.")
+    (archive.directory() / "bad.json").write_text(text)
+    shown = localspec("chats").stdout
+    assert "(damaged)" in shown
+    assert "Hello" in shown
+    assert localspec("chats", "show", "bad").exit_code == 1
+    assert "Hello" in localspec("chats", "search", "hello").stdout
+
+
+def test_a_chat_of_the_first_format_is_read() -> None:
+    """Conversations outlive versions."""
+    path = archive.directory() / "first.json"
+    paths.make_private(path.parent)
+    turns = [{"role": "user", "content": "hi"}]
+    path.write_text(json.dumps({"version": 1, "model": None, "system": "", "turns": turns}))
+    assert archive.load("first").turns == turns
+
+
+def test_presets_are_files_with_variables(home: Path) -> None:
+    """Saved, listed, shown, used and removed; the built-in ones come back."""
+    assert localspec("presets", "save", "polite", "Be kind, in $language. $$5").exit_code == 0
+    assert (home / "config" / "localspec" / "presets" / "polite.txt").exists()
+    listed = localspec("presets").stdout
+    assert "@polite" in listed
+    assert "language=..." in listed
+    assert localspec("presets", "show", "polite").stdout == "Be kind, in $language. $$5\n"
+    assert localspec("presets", "save", "brief", stdin="My own.").exit_code == 0
+    assert localspec("presets", "show", "brief").stdout == "My own.\n"
+    assert localspec("presets", "rm", "brief").exit_code == 0
+    assert "few words" in localspec("presets", "show", "brief").stdout
+    assert "is built in" in localspec("presets", "rm", "brief").stderr
+    assert localspec("presets", "save", "a/b", "x").exit_code == 2
+    assert localspec("presets", "save", "bad", "5 $ each").exit_code == 2
+
+
+def test_a_preset_is_a_system_prompt_of_one_question(peer: Peer) -> None:
+    """-s @NAME variable=value."""
+    peer.streams = [answer("oui")]
+    assert localspec("chat", "-s", "@translate language=French", "yes").exit_code == 0
+    assert "into French" in peer.question["messages"][0]["content"]

@@ -1,0 +1,46 @@
+"""Somebody who types: real keys through prompt-toolkit's pipe."""
+
+from __future__ import annotations
+
+import io
+
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.console import Console
+
+from localspec.cli.repl import run
+from localspec.cli.talk import Talk
+from localspec.cli.transcript import Conversation
+
+ENTER, ALT_ENTER, CTRL_D, CTRL_C, CLEAR_LINE = "\r", "\x1b\r", "\x04", "\x03", "\x15"
+PASTE, PASTED = "\x1b[200~", "\x1b[201~"
+
+
+class Typist:
+    """Somebody who types into a talk; the conversation is what became of it."""
+
+    def __init__(
+        self, conversation: Conversation | None = None, file: io.StringIO | None = None
+    ) -> None:
+        self._file = file or io.StringIO()
+        console = Console(file=self._file, width=100, highlight=False)
+        self.talk = Talk(conversation or Conversation(), spawn=False, console=console)
+
+    @property
+    def conversation(self) -> Conversation:
+        """The one that is talked in now."""
+        return self.talk.conversation
+
+    def type(self, keys: str) -> str:
+        """Run the loop over `keys` and leave with Ctrl-D; what was printed since."""
+        start = self._file.tell()
+        with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+            pipe.send_text(keys + CLEAR_LINE + CTRL_D)
+            run(self.talk)
+        return self._file.getvalue()[start:]
+
+
+def roles(conversation: Conversation) -> list[tuple[str, str]]:
+    """The turns as pairs."""
+    return [(turn["role"], turn["content"]) for turn in conversation.turns]
