@@ -6,6 +6,7 @@
     │   ├── ContextOverflow        400            prompt and answer do not fit the context
     │   ├── TemplateError          400            the chat template refused the messages
     │   ├── GrammarError           400            the grammar gave up in the middle of an answer
+    │   ├── Poisonous              422            it killed two workers and is refused for a while
     │   ├── UnknownModel           404            no such model here or in the catalog
     │   └── TooLarge               413            body or prompt over the size limit
     ├── ModelError                 422  exit 65   a file that cannot serve as a model
@@ -109,6 +110,10 @@ class TemplateError(RequestError):
 
 class GrammarError(RequestError):
     code = "grammar_error"
+
+
+class Poisonous(RequestError):
+    status, code = 422, "poisonous"
 
 
 class UnknownModel(RequestError):

@@ -28,6 +28,40 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: dict[str, Any] = {}
 
 
+class Spent(msgspec.Struct, frozen=True):
+    """What an answer has cost so far, as its workers counted it, without the pauses between them.
+
+    `predicted` are output tokens that the request's prediction told; `decode_seconds` passed from
+    the first token to the latest. The rest is that of `SpeculationReport`.
+    """
+
+    ttft_seconds: float = 0.0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    rounds: int = 0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    host_seconds: float = 0.0
+    predicted: int = 0
+    sources: dict[str, SourceCount] = {}
+
+
+class SoFar(msgspec.Struct, frozen=True):
+    """An answer whose worker is gone, for the next one to go on with.
+
+    `prompt` and `cached_tokens` are what its first worker said in `Started`; `tokens` were decided,
+    each by its source, also those whose text is still held back, with the logprobs in `held`. What
+    they let out has gone out.
+    """
+
+    prompt: list[int]
+    cached_tokens: int
+    tokens: list[int]
+    sources: list[str]
+    held: list[TokenLogprob]
+    spent: Spent
+
+
 # --- supervisor -> worker -------------------------------------------------------------------------
 
 
@@ -58,7 +92,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     alternatives. `tools`, `tool_choice` and the like are as OpenAI's chat has them, whatever
     dialect asked; `suffix` is what follows a `prompt` whose middle is asked for. `session` is
     what the client calls the conversation. With `reasoning_apart` False thoughts are part of the
-    text.
+    text. With `so_far` the answer has begun on another worker and goes on from there.
     """
 
     id: str
@@ -85,6 +119,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     reasoning_apart: bool = True
     suffix: str | None = None
     session: str = ""
+    so_far: SoFar | None = None
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay"):
@@ -179,13 +214,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """The request has its slot; `cached_tokens` of `prompt_tokens` need no prefill.
 
-    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere.
+    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere; `prompt` are
+    the prompt's tokens.
     """
 
     id: str
     prompt_tokens: int
     cached_tokens: int
     relaxed: list[str] = []
+    prompt: list[int] = []
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
@@ -226,6 +263,9 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     drafter's name, "prediction" for what was copied from one, "target" for what the target decoded
     itself, or "prompt" for an echo. `logprobs` are those of `tokens`, for a request that asked.
     `reasoning` are thoughts, said before the text; `calls` come after it.
+
+    The rest is what `SoFar` needs: `decided` are the tokens that are new, each with its source in
+    `decided_by`; `held` are the logprobs of those whose text is still held back.
     """
 
     id: str
@@ -235,6 +275,10 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     logprobs: list[TokenLogprob] = []
     reasoning: str = ""
     calls: list[CallDelta] = []
+    decided: list[int] = []
+    decided_by: list[str] = []
+    held: list[TokenLogprob] = []
+    spent: Spent = Spent()
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 from localspec.protocol import Generate, Progress
 from localspec_daemon.dialects.dialect import Asked
 from localspec_daemon.model import Model
+from localspec_daemon.stream import Resumed
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.worker import StreamEvent
 
-ChoiceEvent: TypeAlias = tuple[int, Progress | StreamEvent]
+ChoiceEvent: TypeAlias = tuple[int, Progress | Resumed | StreamEvent]
 
 
 async def answered(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from localspec.protocol import Delta, Finished, Progress, Replayed, Started
+from localspec_daemon.stream import Resumed
 from localspec_daemon.worker import StreamEvent
 
 _log = logging.getLogger("localspec.request")
@@ -30,6 +31,7 @@ class Tally:
     accepted_by_position: Counter[int] = field(default_factory=Counter)
     draft_rounds: int = 0
     host_seconds: float = 0.0
+    resumes: int = 0
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
@@ -71,12 +73,15 @@ class Record:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     ttft_seconds: float = 0.0
+    resumes: int = 0
     outcome: str = "cancelled"
     finished: Finished | None = None
 
-    def see(self, event: Progress | StreamEvent, now: float) -> None:
+    def see(self, event: Progress | Resumed | StreamEvent, now: float) -> None:
         """The next event of the request."""
         match event:
+            case Resumed():
+                self.resumes += 1
             case Started():
                 self.prompt_tokens, self.cached_tokens = event.prompt_tokens, event.cached_tokens
             case Delta() if not self.ttft_seconds:
@@ -99,6 +104,8 @@ class Record:
             "cached_tokens": self.cached_tokens,
             "ttft_seconds": f"{self.ttft_seconds:.3f}",
         }
+        if self.resumes:
+            fields["resumes"] = self.resumes
         if self.finished:
             report = self.finished.speculation
             fields |= {

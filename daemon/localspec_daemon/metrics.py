@@ -95,12 +95,14 @@ class _Figures(Collector):
                 for key, count in sorted(getattr(tally, attribute).items()):
                     family.add_metric([model, key], count)
             yield family
-        host = CounterMetricFamily(
-            "localspec_host_seconds", "Host time of decode rounds", labels=["model"]
-        )
-        for model, tally in self._tallies.items():
-            host.add_metric([model], tally.host_seconds)
-        yield host
+        for name, help_ in (
+            ("host_seconds", "Host time of decode rounds"),
+            ("resumes", "Requests that went on with another worker"),
+        ):
+            family = CounterMetricFamily(f"localspec_{name}", help_, labels=["model"])
+            for model, tally in self._tallies.items():
+                family.add_metric([model], getattr(tally, name))
+            yield family
 
 
 def _rate(count: int, seconds: float) -> float:

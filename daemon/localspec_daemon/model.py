@@ -14,10 +14,12 @@ import msgspec
 
 from localspec.catalog import header
 from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
-from localspec.protocol import Delta, Generate, Load, Progress, Replay
+from localspec.protocol import Delta, Event, Generate, Load, Progress, Replay
 from localspec_daemon.bell import Bell
+from localspec_daemon.blame import Poisons, Trials
 from localspec_daemon.policy import CrashHistory
 from localspec_daemon.pulse import pulse
+from localspec_daemon.stream import MAX_RESUMES, Resumed, Stream
 from localspec_daemon.worker import Exit, StreamEvent, Worker
 
 _log = logging.getLogger("localspec.model")
@@ -36,12 +38,13 @@ class Surroundings:
     """What all models of a pool share.
 
     `make_room` returns when the model may take memory; `changed` rings whenever a state, a number
-    of requests or a loading progress changes; `command` starts a worker.
+    of requests or a loading progress changes; `command` starts a worker; `poisons` are refused.
     """
 
     make_room: Callable[[Model], Awaitable[None]]
     changed: Bell
     command: Sequence[str]
+    poisons: Poisons
 
 
 class Model:
@@ -72,11 +75,14 @@ class Model:
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
         self._turns = asyncio.Semaphore(load.config.engine.slots)
+        self._streams: dict[str, Stream] = {}
+        self._trials = Trials()
         self._loading: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._make_room = surroundings.make_room
         self._changed = surroundings.changed
         self._command = surroundings.command
+        self._poisons = surroundings.poisons
 
     @property
     def name(self) -> str:
@@ -101,32 +107,36 @@ class Model:
 
     async def generate(
         self, request: Generate | Replay, max_queue: int
-    ) -> AsyncGenerator[Progress | StreamEvent]:
+    ) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
         """Progress while the model loads, then the events of the request, its end last.
 
-        A remote may have gone away and come back while nobody asked: then it is loaded once more.
-        Closing the iterator cancels the request wherever it is. Raises Busy, WorkerCrashed,
-        RemoteUnavailable, what refused the model and what the worker answered with `Failed`.
+        When a worker dies, the next one goes on where it stopped, at most `MAX_RESUMES` times.
+        Closing the iterator cancels the request wherever it is. Raises Busy, Poisonous,
+        WorkerCrashed, RemoteUnavailable, what refused the model and what the worker answered with
+        `Failed`.
         """
-        begun = False
-        with self._admitted(max_queue):
+        self._poisons.check(request, self._now())
+        stream = Stream(request)
+        with self._admitted(stream, max_queue):
             async with self._turns:
-                for last in (False, True):
-                    async with aclosing(self.loading()) as loading:
+                while True:
+                    async with aclosing(self._loading_for(stream)) as loading:
                         async for progress in loading:
                             yield progress
-                    if not (worker := self.worker):
-                        raise WorkerCrashed(f"{self.name} went away.", fix="Send it again.")
+                    if not (worker := await self._board(stream)):
+                        continue
                     try:
-                        async with aclosing(worker.generate(request)) as events:
+                        async with aclosing(worker.generate(stream.command())) as events:
                             async for event in events:
-                                begun = begun or isinstance(event, Delta)
-                                yield event
-                    except RemoteUnavailable:
-                        if begun or last:
-                            raise
+                                if (news := stream.take(event)) is not None:
+                                    yield news
+                    except (WorkerCrashed, RemoteUnavailable) as error:
+                        self._judge(stream, error)
                     else:
                         return
+                    finally:
+                        self._leave_board(stream)
+                    yield Resumed(self.last_crash)
 
     async def loading(self) -> AsyncGenerator[Progress]:
         """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
@@ -169,9 +179,10 @@ class Model:
     def give_up(self) -> None:
         """End a loading that somebody does not want any more, and who waits for it with an error.
 
-        A model that is ready finishes what it has. For one that is retired: nobody can come back.
+        A model that is ready finishes what it has, and so does one that loads again for an answer
+        that has begun. For one that is retired: nobody can come back.
         """
-        if self._loading:
+        if self._loading and not any(stream.begun for stream in self._streams.values()):
             self._given_up = True
             self.unload()
 
@@ -187,19 +198,66 @@ class Model:
     def _unloaded(self) -> Loading:
         return Loading(f"{self.name} was unloaded while it was loading.", fix="Send it again.")
 
+    async def _loading_for(self, stream: Stream) -> AsyncGenerator[Progress]:
+        """As `loading`; an answer that has begun outlives crashes there as well."""
+        while not self.worker:
+            try:
+                async with aclosing(self.loading()) as loading:
+                    async for progress in loading:
+                        yield progress
+            except WorkerCrashed:
+                if not stream.begun or self._now() < self.crashes.failed_until():
+                    raise
+
+    async def _board(self, stream: Stream) -> Worker | None:
+        """The worker, once the stream may go there; None if it is gone."""
+        while self.worker and not self._trials.admits(stream):
+            await self._changed.wait()
+        worker = self.worker
+        if worker and worker.exited.done():  # and `_exited` is about to be called
+            await asyncio.sleep(0)
+            worker = None
+        if not worker:
+            self._trials.over(stream)
+            return None
+        stream.aboard = True
+        return worker
+
+    def _leave_board(self, stream: Stream) -> None:
+        stream.aboard = False
+        self._trials.over(stream)
+        self._changed.ring()
+
+    def _judge(self, stream: Stream, error: LocalSpecError) -> None:
+        """A worker died with the stream aboard. Raises what ends it, if something does."""
+        if stream.convicted:
+            _log.error("poison model=%s id=%s", self.name, stream.request.id)
+            raise self._poisons.add(stream.request, self.last_crash, self._now()) from error
+        if stream.crashes > MAX_RESUMES:
+            raise error
+
+    def _heard(self, event: Event) -> None:
+        """An answer may have grown."""
+        stream = self._streams.get(event.id) if isinstance(event, Delta) else None
+        tokens = len(event.decided) if isinstance(event, Delta) else 0
+        if stream and self._trials.heard(stream, tokens):
+            self._changed.ring()
+
     @contextmanager
-    def _admitted(self, max_queue: int) -> Iterator[None]:
+    def _admitted(self, stream: Stream, max_queue: int) -> Iterator[None]:
         if self.queued >= max_queue:
             raise Busy(
                 f"{self.requests} requests are on {self.name} already.",
                 fix="Try again in a moment, or raise server.max_queue.",
             )
         self.requests += 1
+        self._streams[stream.request.id] = stream
         self._changed.ring()
         try:
             yield
         finally:
             self.requests -= 1
+            del self._streams[stream.request.id]
             self.used_at = self._now()
             self._changed.ring()
 
@@ -212,6 +270,7 @@ class Model:
                 await worker.quit()
                 raise asyncio.CancelledError  # noqa: TRY301 - what `unload` asked for, a bit late
             self.worker, self.error = worker, None
+            worker.on_event = self._heard
             worker.exited.add_done_callback(self._exited)
         except BaseException as error:
             if isinstance(error, LocalSpecError):
@@ -270,6 +329,8 @@ class Model:
             self.smaller += 1
             _log.warning("smaller model=%s plans=%d", self.name, self.smaller)
             return True
+        if exit_.from_outside:
+            return self._now() >= self.crashes.failed_until()
         if exit_.out_of_memory or self.safe_kernels or not exit_.by_fault:
             return False
         # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
@@ -312,19 +373,23 @@ class Model:
             return
         worker, exit_ = self.worker, exited.result()
         self.worker, self.resident = None, False
+        aboard = [stream for stream in self._streams.values() if stream.aboard]
+        culprit = self._trials.crashed(aboard, faulty=exit_.faulty)
         if exit_.lost_remote:  # the next request looks whether it is back
-            self.error = worker.crash(exit_)
+            self.error, self.last_crash = worker.crash(exit_), "a remote that went away"
             _log.error("remote_lost model=%s %s", self.name, self.error.message)
         elif not exit_.goodbye:
             if exit_.out_of_memory and self.smaller < MAX_SMALLER:
                 self.smaller += 1
-            self._crashed(exit_, self._now() - worker.ready_at)
-            if self.crashes.streak == 1:
+            self._crashed(exit_, self._now() - worker.ready_at, counts=culprit is None)
+            if culprit or self.crashes.streak == 1:
                 self.start_loading()
         self._changed.ring()
 
-    def _crashed(self, exit_: Exit, lived_seconds: float) -> None:
-        self.crashes.record(self._now(), lived_seconds)
+    def _crashed(self, exit_: Exit, lived_seconds: float, *, counts: bool = True) -> None:
+        """Note a crash; one that a request was convicted of says nothing about the model."""
+        if counts:
+            self.crashes.record(self._now(), lived_seconds)
         self.last_crash = exit_.cause
         _log.error("worker_crashed model=%s cause=%r", self.name, exit_.cause)
         for line in exit_.last_words:

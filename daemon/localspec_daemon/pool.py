@@ -10,6 +10,7 @@ from localspec import config as settings
 from localspec.config import Config
 from localspec.protocol import Load
 from localspec_daemon.bell import Bell
+from localspec_daemon.blame import Poisons
 from localspec_daemon.model import FileIdentity, Model, Surroundings
 from localspec_daemon.policy import Resident, first_to_leave
 from localspec_daemon.worker import COMMAND
@@ -31,7 +32,7 @@ class Pool:
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
-        self._surroundings = Surroundings(self._make_room, self.changed, command)
+        self._surroundings = Surroundings(self._make_room, self.changed, command, Poisons())
 
     def model(self, load: Load, files: tuple[FileIdentity, ...]) -> Model:
         """The model that was loaded, or will be, just as `load` says and from these very files."""

@@ -20,6 +20,7 @@ from localspec_daemon.dialects import relay
 from localspec_daemon.dialects.dialect import Answer, Asked, Dialect, Json, Reply
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.model import Model
+from localspec_daemon.stream import Resumed
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import CLIENT, body, caller
 from localspec_daemon.wire import FrameStream, json_response
@@ -121,6 +122,8 @@ async def _pump(
                 case Progress() if clock() >= quiet_until:
                     quiet_until = clock() + (0 if asked.progress else COMMENT_SECONDS)
                     await stream.comment(f"loading {event.stage} {event.fraction:.0%}")
+                case Resumed():
+                    await stream.comment(f"going on with another worker after {event.cause}")
                 case Started() if not begun:
                     begun, frames = True, reply.begin(event)
                 case Delta():

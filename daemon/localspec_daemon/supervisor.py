@@ -32,6 +32,7 @@ from localspec_daemon.journal import Record, Tally
 from localspec_daemon.model import FileIdentity, Model
 from localspec_daemon.pool import Pool
 from localspec_daemon.status import Status, of_models, of_upstreams, stage
+from localspec_daemon.stream import Resumed
 from localspec_daemon.upstream import Upstreams
 from localspec_daemon.worker import COMMAND, StreamEvent
 
@@ -142,7 +143,7 @@ class Supervisor:
 
     async def generate(
         self, model: Model, request: Generate | Replay
-    ) -> AsyncGenerator[Progress | StreamEvent]:
+    ) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
         """Progress while the model loads, then the request's events; logged and counted.
 
         Closing the iterator cancels the request. Raises what `Model.generate` raises.
@@ -163,6 +164,7 @@ class Supervisor:
             if record.finished:
                 tally.add(record.finished)
             tally.requests[record.outcome] += 1
+            tally.resumes += record.resumes
             record.write(clock())
 
     async def entries(self) -> list[Entry]:

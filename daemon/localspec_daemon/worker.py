@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from localspec.errors import (
@@ -69,6 +70,8 @@ class Exit:
     returncode: int
     killed_for: str = ""
     last_words: tuple[str, ...] = ()
+    memory_kills: int | None = None
+    """Processes that the kernel killed for want of memory meanwhile; None where it does not say."""
 
     @property
     def by_signal(self) -> bool:
@@ -87,12 +90,20 @@ class Exit:
 
     @property
     def out_of_memory(self) -> bool:
-        """True when it died for want of memory.
-
-        The kernel then sends SIGKILL, as nobody else does; llama.cpp says so and aborts.
-        """
+        """True when it died for want of memory: the kernel counts SIGKILLs, llama.cpp says so."""
         said = any(_NO_MEMORY.search(line) for line in self.last_words)
-        return self.by_signal and (self.returncode == -signal.SIGKILL or said)
+        killed = self.returncode == -signal.SIGKILL and self.memory_kills != 0
+        return self.by_signal and (killed or said)
+
+    @property
+    def from_outside(self) -> bool:
+        """True when somebody sent it a signal: no fault of the model, nor of a request."""
+        return self.by_signal and not self.by_fault and not self.out_of_memory
+
+    @property
+    def faulty(self) -> bool:
+        """True when a request may have done it."""
+        return not (self.goodbye or self.lost_remote or self.out_of_memory or self.from_outside)
 
     @property
     def cause(self) -> str:
@@ -122,11 +133,13 @@ class Worker:
         self.heartbeat: Heartbeat | None = None
         self.watchdog = Watchdog(load.config.engine.prefill_rows, timed_here=not load.machine)
         self.on_progress: Callable[[Progress], None] = lambda _: None
+        self.on_event: Callable[[Event], None] = lambda _: None
         self._process = process
         self._channel = channel
         self._streams: dict[str, asyncio.Queue[Event | Exit]] = {}
         self._goodbye = False
         self._killed_for = ""
+        self._memory_kills = _memory_kills()
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS_LINES)
         channel.send(load)
         self._life = loop.create_task(self._live())
@@ -225,7 +238,14 @@ class Worker:
             self.kill("closing its channel without leaving")
         returncode = await self._process.wait()
         await words
-        exit_ = Exit(self._goodbye, returncode, self._killed_for, tuple(self._last_words))
+        before, now = self._memory_kills, _memory_kills()
+        exit_ = Exit(
+            self._goodbye,
+            returncode,
+            self._killed_for,
+            tuple(self._last_words),
+            None if before is None or now is None else now - before,
+        )
         self.exited.set_result(exit_)
         if not self.loaded.done():
             self.loaded.set_exception(self.crash(exit_))
@@ -255,6 +275,7 @@ class Worker:
             case Started() | Delta() | Finished() | Replayed() | Failed():
                 if stream := self._streams.get(event.id):
                     stream.put_nowait(event)
+                self.on_event(event)
 
     async def _relay_stderr(self) -> None:
         """Native code explains its aborts on standard error: into our log, and kept."""
@@ -271,6 +292,16 @@ class Worker:
             self._last_words.append(text)
             quiet = text.startswith(("DEBUG ", "INFO "))  # our own log says the same in its words
             _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
+
+
+def _memory_kills() -> int | None:
+    """How many processes the kernel has killed for want of memory; None where it does not say."""
+    try:
+        counters = Path("/proc/vmstat").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^oom_kill (\d+)$", counters, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def _error(event: Failed) -> LocalSpecError:

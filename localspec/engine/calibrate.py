@@ -154,17 +154,17 @@ def far_measurements(
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
     Tokens are read behind what the engine's last slot holds, if that is not enough, and again after
-    a step of the engine; what the slot held stays. Every far forward has a near one of as many rows
+    somebody had a slot; what it held stays. Every far forward has a near one of as many rows
     after it, where another slot is idle: the machine's mood is that of both, so their difference is
     the distance.
     """
     target = engine.target
     far, slot = far_tokens(target), target.n_slots - 1
     wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
-    held, known = engine.kept(slot), engine.steps
+    held, known = engine.kept(slot), engine.seated
     while wanted:
-        if engine.steps != known:
-            held, known = engine.kept(slot), engine.steps
+        if engine.seated != known:
+            held, known = engine.kept(slot), engine.seated
         target.truncate(slot, held)
         reading = min(far - held, _CHUNK_ROWS, target.max_rows)
         if reading > 0:

@@ -85,6 +85,9 @@ class Drafting:
             for name, drafter in self.drafters.items()
             if allowed is None or name in allowed
         }
+        if request.so_far:
+            for opened in session.drafters.values():
+                opened.commit(request.so_far)
 
     def wants_ease(self, session: Session) -> bool:
         """Whether a neural drafter may be judged by how easy the session's text is."""

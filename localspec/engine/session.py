@@ -37,7 +37,8 @@ class Request:
     `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
     `expectation` tells how long the output may become, which amortises reading the prompt.
     `prediction` is what the client expects the output to be. `logprobs` asks for the likelihood of
-    each token, with so many alternatives.
+    each token, with so many alternatives. `so_far` is output that was decided elsewhere: the
+    session goes on behind it, as if it had been decided here.
     """
 
     id: str
@@ -52,6 +53,12 @@ class Request:
     ignore_eos: bool = False
     prediction: Sequence[Token] = ()
     logprobs: int | None = None
+    so_far: Sequence[Token] = ()
+
+    @property
+    def text(self) -> list[Token]:
+        """The tokens that the session begins with."""
+        return [*self.prompt, *self.so_far]
 
 
 @dataclass(slots=True)
@@ -162,6 +169,13 @@ class Session:
                 self.saw(rows[node + 1].certainty())
         if self.request.logprobs is not None:
             self.likelihoods += likelihoods(rows, draft, verdict, self.request.logprobs)
+
+    def ending(self, ends: frozenset[Token], context: int) -> FinishReason | None:
+        """Why the output is over, in a context of so many tokens; None while it goes on."""
+        if self.n_output and self.tokens[-1] in ends and not self.request.ignore_eos:
+            return "stop"
+        over = self.n_output > 0 and (self.remaining <= 0 or len(self.tokens) >= context)
+        return "length" if over else None
 
     def saw(self, certainty: float) -> None:
         """How certain the target was of one token that was committed."""

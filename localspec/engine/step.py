@@ -148,19 +148,20 @@ class Engine:
         Raises:
             Busy: every slot is taken.
         """
-        index, shared = self.seat(request.client, request.prompt)
+        index, shared = self.seat(request.client, request.text)
         sampler = Sampler(request.sampling, request.constraint, request.speculation.verify)
         session = Session(
             request=request,
             slot=index,
-            tokens=list(request.prompt),
+            tokens=request.text,
             cached=shared,
-            cached_tokens=shared,
+            cached_tokens=min(shared, len(request.prompt)),
             sampler=sampler,
             meter=Meter(admitted_at=self.clock()),
         )
         if request.route == SPECULATING:
             self._drafting.open(session)
+        session.finish = session.ending(self._ends, self.context)  # it may have come to its end
         self._sessions.append(session)
         return session
 
@@ -383,10 +384,7 @@ class Engine:
         tokens = session.commit(draft, verdict)
         sources = [draft.signals[node].source for node in verdict.accepted]
         sources.append(TARGET)
-        if verdict.token in self._ends and not session.request.ignore_eos:
-            session.finish = "stop"
-        elif session.remaining <= 0 or len(session.tokens) >= self.context:
-            session.finish = "length"
+        session.finish = session.ending(self._ends, self.context)
         if session.finish is None:
             for opened in session.drafters.values():
                 opened.commit(tokens)

@@ -47,7 +47,7 @@ def _serve(load: Load, channel: Channel) -> int:
         channel.send(loaded.ready)
         try:
             Service(loaded, channel, time.monotonic).run()
-        except Exception as error:  # noqa: BLE001 - the service has told everyone; now leave
+        except Exception as error:  # noqa: BLE001 - whatever it is, this process is over
             _log.exception("the engine failed")
             return error.exit_code if isinstance(error, LocalSpecError) else EngineError.exit_code
     return 0

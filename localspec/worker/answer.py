@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
 from localspec.engine.step import Advance
@@ -14,7 +16,9 @@ from localspec.protocol import (
     Delta,
     Finished,
     Generate,
+    SoFar,
     SpeculationReport,
+    Spent,
     Timings,
     TokenLogprob,
     Usage,
@@ -35,7 +39,8 @@ class Answer:
     """An admitted request. `completion_tokens` counts what plain decoding would have decoded.
 
     Tokens after a stop string were never wanted, although a draft may have been accepted beyond
-    it; so the count, like the text, does not depend on speculation.
+    it; so the count, like the text, does not depend on speculation. One that has begun on another
+    worker goes on behind what was decided there, counts and times included.
     """
 
     order: Order
@@ -49,6 +54,8 @@ class Answer:
 
     def __post_init__(self) -> None:
         self.text = AnswerText(self.order.request.stop)
+        if so_far := self.order.request.so_far:
+            self._go_on(so_far)
 
     @property
     def id(self) -> str:
@@ -64,40 +71,52 @@ class Answer:
     def opening(self) -> Delta | None:
         """The echoed prompt, if it was asked for."""
         echo = self.order.echo
-        return Delta(self.id, echo, [], [(len(echo), PROMPT)]) if echo else None
+        if not echo or self.order.request.so_far:
+            return None
+        return Delta(self.id, echo, [], [(len(echo), PROMPT)])
 
     def advance(self, advance: Advance) -> Delta | None:
-        """Take what a step gave; the text and tokens that may go out, None where there are none.
+        """Take what a step gave; what it decided and let out, None where it decided nothing.
 
         `finish` is set when the answer is over: by a stop string before anything the engine says.
         Raises GrammarError where it ends because its grammar gave up.
         """
-        tokens = advance.tokens
         if not self.order.max_tokens:  # only the prompt was to be read
             self.finish = "length"
             return None
         self._note(self.session.likelihoods)
-        ended = advance.finish == "stop"
-        for index, (token, source) in enumerate(zip(tokens, advance.sources, strict=True)):
+        count = self._take(advance.tokens, advance.sources, advance.finish)
+        constraint = self.order.constraint
+        if advance.finish == "stop" and not self.text.stopped and constraint is not None:
+            constraint.check_end(advance.tokens[:-1])
+        part = self.text.take()
+        logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
+        delta = self.order.said.delta(part, logprobs, ended=self.finish is not None)
+        if not count:
+            return delta
+        return msgspec.structs.replace(
+            delta or Delta(self.id, "", []),
+            decided=advance.tokens[:count],
+            decided_by=advance.sources[:count],
+            held=list(self._logprobs),
+            spent=self._spent(),
+        )
+
+    def _take(self, tokens: list[Token], sources: list[str], finish: FinishReason | None) -> int:
+        """Take tokens into the text up to a stop string; how many that were."""
+        for index, (token, source) in enumerate(zip(tokens, sources, strict=True)):
             self.completion_tokens += 1
-            if ended and index == len(tokens) - 1:  # the token that ends generation writes nothing
-                if self.order.constraint is not None:
-                    self.order.constraint.check_end(tokens[:-1])
-                break
+            if finish == "stop" and index == len(tokens) - 1:
+                break  # the token that ends generation writes nothing
             shown = self.order.said.shown.get(token)
             self.text.push(token, self.piece(token) if shown is None else shown, source)
             if self.text.stopped:
                 self.finish = "stop"
-                return self._delta()
-        self.finish = advance.finish
+                return index + 1
+        self.finish = finish
         if self.finish is not None:
             self.text.finish()
-        return self._delta()
-
-    def _delta(self) -> Delta | None:
-        part = self.text.take()
-        logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
-        return self.order.said.delta(part, logprobs, ended=self.finish is not None)
+        return len(tokens)
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
         """Spell out what the session has learned of its tokens, until their text goes out."""
@@ -107,41 +126,70 @@ class Answer:
             self._logprobs.append(TokenLogprob(chosen, top))
         likelihoods.clear()
 
+    def _go_on(self, so_far: SoFar) -> None:
+        """Stand where the last worker stood: its text has gone out, its meter goes on running."""
+        self._take(so_far.tokens, so_far.sources, self.session.finish)
+        self.order.said.delta(self.text.take(), [], ended=self.finish is not None)
+        self._logprobs.extend(so_far.held)
+        self.session.cached_tokens = so_far.cached_tokens
+        spent, meter = so_far.spent, self.session.meter
+        if so_far.tokens:
+            meter.last_token_at = meter.admitted_at
+            meter.first_token_at = meter.last_token_at - spent.decode_seconds
+            meter.admitted_at = meter.first_token_at - spent.prompt_seconds
+            self.arrived_at = meter.first_token_at - spent.ttft_seconds
+        meter.rounds, meter.predicted = spent.rounds, spent.predicted
+        meter.draft_seconds, meter.verify_seconds = spent.draft_seconds, spent.verify_seconds
+        meter.host_seconds, meter.sources = spent.host_seconds, spent.sources
+
+    def _spent(self) -> Spent:
+        meter = self.session.meter
+        return Spent(
+            ttft_seconds=max(0.0, meter.first_token_at - self.arrived_at),
+            prompt_seconds=max(0.0, meter.first_token_at - meter.admitted_at),
+            decode_seconds=max(0.0, meter.last_token_at - meter.first_token_at),
+            rounds=meter.rounds,
+            draft_seconds=meter.draft_seconds,
+            verify_seconds=meter.verify_seconds,
+            host_seconds=meter.host_seconds,
+            predicted=meter.predicted,
+            sources=meter.sources,
+        )
+
     def finished(self, reason: FinishReason) -> Finished:
         """The last event, with everything that was counted."""
-        session = self.session
+        session, spent = self.session, self._spent()
         meter = session.meter
-        timings = _timings(session, self.completion_tokens)
+        timings = _timings(session, spent, self.completion_tokens)
         return Finished(
             id=self.id,
             reason=reason,
             usage=Usage(
-                session.n_prompt, self.completion_tokens, session.cached_tokens, meter.predicted
+                session.n_prompt, self.completion_tokens, session.cached_tokens, spent.predicted
             ),
             timings=timings,
             speculation=SpeculationReport(
                 reason=session.request.route,
                 verify=session.request.speculation.verify,
-                rounds=meter.rounds,
+                rounds=spent.rounds,
                 drafted=meter.drafted,
                 accepted=meter.accepted,
-                sources=meter.sources,
-                draft_seconds=meter.draft_seconds,
-                verify_seconds=meter.verify_seconds,
-                host_seconds=meter.host_seconds,
-                ttft_seconds=max(0.0, meter.first_token_at - self.arrived_at),
+                sources=spent.sources,
+                draft_seconds=spent.draft_seconds,
+                verify_seconds=spent.verify_seconds,
+                host_seconds=spent.host_seconds,
+                ttft_seconds=spent.ttft_seconds,
             ),
             seed=session.request.sampling.seed,
             tool_calls=self.order.said.calls,
         )
 
 
-def _timings(session: Session, completion_tokens: int) -> Timings:
+def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
     """llama-server's figures as llama-server computes them: the first token is the prompt's."""
     meter = session.meter
     prompt_n = session.n_prompt - session.cached_tokens
-    prompt_ms = max(0.0, meter.first_token_at - meter.admitted_at) * 1000
-    predicted_ms = max(0.0, meter.last_token_at - meter.first_token_at) * 1000
+    prompt_ms, predicted_ms = spent.prompt_seconds * 1000, spent.decode_seconds * 1000
     steps = max(0, completion_tokens - 1)
     return Timings(
         cache_n=session.cached_tokens,

@@ -85,7 +85,7 @@ class Intake:
                 param="suffix",
             )
         turn = None if request.messages is None else self._dialogue.turn(request)
-        prompt = self._tokens(request, turn)
+        prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn)
         if not prompt:
             raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
         context = self._context()
@@ -99,6 +99,8 @@ class Intake:
                 details={"n_prompt_tokens": len(prompt), "n_ctx": context},
             )
         constraint, relaxed = self._constraint(request, turn)
+        if constraint and request.so_far:
+            constraint.commit(request.so_far.tokens)
         return Order(
             request=request,
             prompt=prompt,

@@ -27,7 +27,8 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
     if request.max_tokens is not None:
         _in_range("max_tokens", request.max_tokens, ranges.MAX_TOKENS)
-    for token in request.prompt_tokens or ():
+    so_far = [*request.so_far.prompt, *request.so_far.tokens] if request.so_far else ()
+    for token in (*(request.prompt_tokens or ()), *so_far):
         if not 0 <= token < n_vocab:
             raise _no_such_token("prompt", token, n_vocab)
     ranges.check_stops(request.stop)

@@ -59,8 +59,8 @@ class Service:
     """Answers the requests of one loaded model until it is told to quit.
 
     Everything happens on the thread that loaded the model. A request that is wrong fails alone; an
-    engine that fails takes all requests and the process with it, because after that nothing it
-    holds can be trusted.
+    engine that fails takes the process with it, because after that nothing it holds can be trusted.
+    No request hears of that: the supervisor lets them go on elsewhere.
 
     Args:
         loaded: The model and its engine.
@@ -80,7 +80,7 @@ class Service:
         self._beat_at = clock()
 
     def run(self) -> None:
-        """Serve until `Quit`. Whatever else ends it is raised, after all requests were told."""
+        """Serve until `Quit`. Whatever else ends it is raised."""
         try:
             self._beat(self._clock())
             while self._obey():
@@ -89,8 +89,8 @@ class Service:
                     self._forward(advance)
                 self._replays.advance()
                 self._beat_if_due()
-        except Exception as error:
-            self._fail_all(error)
+        except Exception:
+            self._replays.clear()
             raise
         for session in self._answers:
             self._engine.retire(session)
@@ -172,10 +172,18 @@ class Service:
             self._answers[session] = answer
             self._totals.prompt_tokens += session.n_prompt
             self._line.send(
-                Started(answer.id, session.n_prompt, session.cached_tokens, order.relaxed)
+                Started(
+                    answer.id,
+                    session.n_prompt,
+                    session.cached_tokens,
+                    order.relaxed,
+                    order.prompt,
+                )
             )
             if opening := answer.opening():
                 self._line.send(opening)
+            if answer.finish is not None:  # its last worker died with the last word on its lips
+                self._end(answer, answer.finish)
 
     def _request(self, order: Order) -> Request:
         """The engine's request, routed at the last moment: what was learned meanwhile counts."""
@@ -194,6 +202,7 @@ class Service:
             ignore_eos=request.ignore_eos,
             prediction=order.prediction,
             logprobs=request.logprobs,
+            so_far=request.so_far.tokens if request.so_far else (),
         )
 
     def _forward(self, advance: Advance) -> None:
@@ -236,11 +245,10 @@ class Service:
             event.timings.predicted_per_second,
         )
 
-    def _fail_all(self, error: Exception) -> None:
+    def _fail_all(self, error: LocalSpecError) -> None:
         """The end of every request, waiting or active."""
-        known = error if isinstance(error, LocalSpecError) else EngineError(f"A bug: {error!r}.")
         for id_ in list(self._ids()):
-            self._line.send(failed(id_, known))
+            self._line.send(failed(id_, error))
         self._waiting.clear()
         self._answers.clear()
         self._replays.clear()

@@ -8,13 +8,16 @@ How it loads is decided by the model's name, what it answers by the first word o
 | mortal... | dies of SIGILL, unless it was told to use safe kernels |
 | doomed... | always dies of SIGILL |
 | stopped... | dies of SIGUSR1, which is nobody's fault |
+| hungry... | aborts for want of memory, unless it was told to plan for less |
+| hunted... | dies of SIGKILL from nowhere, as often as the file .shots beside the model has bytes |
 | gated... | reports 42 %, then waits until somebody opens the FIFO beside the model |
 | anything else | is ready at once |
 
 | prompt | answer |
 | --- | --- |
 | say a b c | one delta per word |
-| wait | one delta, then silence until it is cancelled |
+| wait | one delta, then silence until it is cancelled; on a later worker 16 tokens before that |
+| die a b c | one delta, then SIGKILL from nowhere, until no word is left |
 | cancelled | how many requests were cancelled so far |
 | crash | one delta, then SIGSEGV |
 | leave | exit code 0 without a goodbye |
@@ -30,6 +33,7 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from localspec import frames
 from localspec.protocol import (
@@ -58,6 +62,7 @@ from localspec.protocol import (
     Usage,
 )
 from localspec.types import FinishReason, SourceCount
+from localspec_daemon.blame import TRIAL_TOKENS
 
 
 class Peer:
@@ -102,14 +107,24 @@ class Peer:
             sys.stderr.write("illegal instruction in a kernel\n")
             os.kill(os.getpid(), signal.SIGILL)
         if load.model.startswith("hungry") and load.smaller < 2:
-            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does it
+            sys.stderr.write("failed to allocate buffer of size 42\n")  # as llama.cpp does it
+            os.kill(os.getpid(), signal.SIGABRT)
         if load.model.startswith("stopped"):
             os.kill(os.getpid(), signal.SIGUSR1)
+        if load.model.startswith("hunted"):
+            self.hunted(load.target_path + ".shots")
         if load.model.startswith("gated"):
             self.send(Progress("target", 0.42))
             self.wait_at(load.target_path + ".fifo")
         self.send(ready(load))
         self.beat()
+
+    def hunted(self, shots: str) -> None:
+        """SIGKILL from nowhere for as many loads as the file has bytes."""
+        left = Path(shots).read_bytes()
+        Path(shots).write_bytes(left[1:])
+        if left:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def wait_at(self, fifo: str) -> None:
         """Until somebody has opened and closed the FIFO, or the supervisor says something."""
@@ -137,14 +152,23 @@ class Peer:
             return
         if word == "leave":
             os._exit(0)
-        if word in {"wait", "crash"}:
+        said = len(request.so_far.tokens) if request.so_far else 0
+        if word in {"wait", "crash"} and not said:
             self.delta(request, f"{word}ing")
+        elif word == "wait":
+            self.delta(request, "", TRIAL_TOKENS)
         if word == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if word != "wait":
-            for each in words:
-                self.delta(request, each)
-            self.finish(request, "stop", len(words))
+            self.speak(request, words, said, mortal=word == "die")
+
+    def speak(self, request: Generate, words: list[str], said: int, *, mortal: bool) -> None:
+        """The words that are left, or only one before death."""
+        for each in words[said:]:
+            self.delta(request, each)
+            if mortal and each is not words[-1]:
+                os.kill(os.getpid(), signal.SIGKILL)
+        self.finish(request, "stop", len(words))
 
     def replay(self, asked: Replay) -> None:
         """One made-up figure for each word of the text."""
@@ -156,11 +180,14 @@ class Peer:
         figures = [0.5] * count
         self.send(Replayed(asked.id, 10, 2, count, 24, figures, figures, after, {"lookup": lookup}))
 
-    def delta(self, request: Generate, text: str) -> None:
+    def delta(self, request: Generate, text: str, tokens: int = 1) -> None:
         """One step."""
         self.steps += 1
         origin = "lookup" if self.steps % 2 else "target"
-        self.send(Delta(request.id, text, [self.steps], [(len(text), origin)]))
+        decided = [self.steps] * tokens
+        origins = [(len(text), origin)]
+        sources = [origin] * tokens
+        self.send(Delta(request.id, text, decided, origins, decided=decided, decided_by=sources))
 
     def finish(self, request: Generate, reason: FinishReason, count: int) -> None:
         """The figures are made up but fit each other."""

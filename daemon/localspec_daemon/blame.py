@@ -1,0 +1,120 @@
+"""Which request a worker died of, and which are not let near another one. Pure: time comes in.
+
+A worker takes all of its requests with it, and one of them may be the cause. So after a crash they
+are suspected, and each is tried: nobody else gets on board while it reads its text again and comes
+past the place where the worker died. If it dies again, the one on trial is to blame alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from localspec.errors import Poisonous
+from localspec.protocol import Generate, Replay
+from localspec_daemon.stream import Stream, digest
+
+TRIAL_TOKENS = 16
+"""New tokens that acquit a request: then it is past the place where the worker died."""
+MAX_FAULTS = 2
+"""Workers that a request may kill, before it is poison."""
+POISON_SECONDS = 600.0
+_MAX_POISONS = 256
+
+
+@dataclass(slots=True)
+class Trials:
+    """The requests of one model in the time after a crash. At most one is on trial."""
+
+    _tried: Stream | None = None
+    _tokens: int = 0
+    _accused: list[Stream] = field(default_factory=list)
+
+    def admits(self, stream: Stream) -> bool:
+        """Whether the stream may go to the worker now; for a suspect its trial begins with that."""
+        if self._tried not in (None, stream):
+            return False
+        if stream.suspected:
+            self._tried, self._tokens = stream, 0
+        return True
+
+    def heard(self, stream: Stream, tokens: int) -> bool:
+        """The stream has so many tokens more. True when that ends a trial."""
+        if stream is not self._tried:
+            return False
+        self._tokens += tokens
+        if self._tokens < TRIAL_TOKENS:
+            return False
+        stream.suspected = False
+        self._tried = None
+        return True
+
+    def over(self, stream: Stream) -> None:
+        """The stream is not with the worker any more."""
+        if stream is self._tried:
+            self._tried = None
+
+    def crashed(self, aboard: Collection[Stream], *, faulty: bool) -> Stream | None:
+        """The worker died with these; the one that has killed it and one before, if that is sure.
+
+        `faulty` says that a request can have been the cause: nobody is blamed for what was done
+        from outside, and nobody is tried for it.
+        """
+        tried, self._tried = self._tried, None
+        blamed = [tried] if faulty and tried in aboard and tried else list(aboard)
+        for stream in blamed:
+            stream.crashes += 1
+            stream.faults += faulty
+            stream.suspected = stream.suspected or faulty
+        if not faulty:
+            return None
+        if len(blamed) == 1 and blamed[0].faults >= MAX_FAULTS:
+            self._convict(blamed[0])
+            return blamed[0]
+        self._accused = blamed
+        return None
+
+    def _convict(self, culprit: Stream) -> None:
+        """Those who were accused together with it are cleared of that."""
+        culprit.convicted = True
+        if culprit in self._accused:
+            for stream in self._accused:
+                if stream is not culprit:
+                    stream.crashes -= 1
+                    stream.faults -= 1
+                    stream.suspected = False
+        self._accused = []
+
+
+@dataclass(slots=True)
+class Poisons:
+    """Requests that are refused for a while because they killed workers; none of their text."""
+
+    _known: dict[bytes, tuple[float, str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, request: Generate | Replay, cause: str, now: float) -> Poisonous:
+        """Refuse that request from now on; what to tell whoever sent it."""
+        self._known = {key: entry for key, entry in self._known.items() if entry[0] > now}
+        while len(self._known) >= _MAX_POISONS:
+            del self._known[next(iter(self._known))]
+        self._known[digest(request)] = (now + POISON_SECONDS, cause)
+        return _refusal(POISON_SECONDS, cause)
+
+    def check(self, request: Generate | Replay, now: float) -> None:
+        """Raises Poisonous for a request that is refused now."""
+        if not self._known:  # nearly always, and then no long prompt has to be hashed
+            return
+        until, cause = self._known.get(digest(request), (now, ""))
+        if until > now:
+            raise _refusal(until - now, cause)
+
+
+def _refusal(seconds: float, cause: str) -> Poisonous:
+    return Poisonous(
+        f"{MAX_FAULTS} workers died of this request, the last one: {cause}. "
+        f"It is refused for {seconds / 60:.0f} minutes.",
+        fix="Change it, or report it: `localspec logs` has the workers' last words.",
+    )

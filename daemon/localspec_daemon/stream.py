@@ -1,0 +1,83 @@
+"""One request over the lives of several workers: what the next one needs to go on. Pure, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import msgspec
+
+from localspec.protocol import Delta, Generate, Replay, SoFar, Started
+from localspec_daemon.worker import StreamEvent
+
+MAX_RESUMES = 2
+"""Workers that may die under a request before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The request goes on with another worker; `cause` is what ended the one before."""
+
+    cause: str
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A request as far as it has come. Request lifetime.
+
+    `take` every event that a worker sends and pass on what it gives; `command` is what the next
+    worker has to be told. `crashes` counts workers that died with it and may have died of it,
+    `faults` those that a request can be blamed for; `blame.Trials` counts. `aboard` while a worker
+    has it.
+    """
+
+    request: Generate | Replay
+    crashes: int = 0
+    faults: int = 0
+    aboard: bool = False
+    suspected: bool = False
+    convicted: bool = False
+    _started: Started | None = None
+    _tokens: list[int] = field(default_factory=list)
+    _sources: list[str] = field(default_factory=list)
+    _latest: Delta | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether something of the answer has come."""
+        return self._latest is not None
+
+    def take(self, event: StreamEvent) -> StreamEvent | None:
+        """The next event of the present worker; None where the client has heard it already."""
+        if isinstance(event, Started):
+            again, self._started = self._started is not None, self._started or event
+            return None if again else event
+        if isinstance(event, Delta):
+            self._latest = event
+            self._tokens += event.decided
+            self._sources += event.decided_by
+        return event
+
+    def command(self) -> Generate | Replay:
+        """What the next worker is told: the request, and behind what it has to go on."""
+        if not (self._latest and self._started) or isinstance(self.request, Replay):
+            return self.request
+        so_far = SoFar(
+            prompt=self._started.prompt,
+            cached_tokens=self._started.cached_tokens,
+            tokens=list(self._tokens),
+            sources=list(self._sources),
+            held=self._latest.held,
+            spent=self._latest.spent,
+        )
+        return msgspec.structs.replace(self.request, so_far=so_far)
+
+
+def digest(request: Generate | Replay) -> bytes:
+    """What two requests share that ask the same, whoever asks and with whichever seed."""
+    asked = request.request if isinstance(request, Replay) else request
+    text = request.text if isinstance(request, Replay) else ""
+    sampling = msgspec.structs.replace(asked.sampling, seed=0)
+    anybody = {"id": "", "client": "", "session": ""}
+    same = msgspec.structs.replace(asked, **anybody, sampling=sampling, so_far=None)
+    return hashlib.sha256(msgspec.msgpack.encode((same, text))).digest()

@@ -1,0 +1,118 @@
+"""Streams outlive workers: real processes and sockets, a scripted worker that dies on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+
+def texts(lines: list[str]) -> str:
+    """The text of a stream."""
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+
+
+def test_an_answer_goes_on_over_three_workers(
+    house: Any, daemon: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each word comes once, whole or as a stream, which says by comments what the pauses were."""
+    caplog.set_level("INFO")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("die one two three") as stream:
+                lines = await stream.rest()
+            assert texts(lines) == "onetwothree"
+            assert lines[-1] == "data: [DONE]"
+            told = [line for line in lines if line.startswith(": going on")]
+            assert told == [": going on with another worker after SIGKILL"] * 2
+            it.server.supervisor.pool.retire(it.model())
+            status, answer = await it.ask("die one two")
+            assert (status, answer["choices"][0]["message"]["content"]) == (200, "onetwo")
+            assert answer["usage"]["completion_tokens"] == 2
+            async with it.http.get("/metrics") as response:
+                assert 'localspec_resumes_total{model="alpha"} 3.0' in await response.text()
+
+    asyncio.run(scene())
+    assert "resumes=2" in caplog.text
+
+
+def test_a_third_death_is_the_end_of_an_answer(house: Any, daemon: Any) -> None:
+    """Two resumes are the most, and who was only killed from outside is not refused later."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("die one two three four") as stream:
+                lines = await stream.rest()
+            assert json.loads(lines[-1][6:])["error"]["code"] == "worker_crashed"
+            assert (await it.ask("say hello"))[0] == 200
+            assert it.model().smaller == 0
+
+    asyncio.run(scene())
+
+
+def test_a_poisonous_request_is_found_refused_and_punishes_nobody(house: Any, daemon: Any) -> None:
+    """Of three streams one kills: it alone ends, the same request is refused, others go on."""
+    house.configure(engine={"slots": 4})
+
+    async def scene() -> None:
+        async with daemon(house) as it, contextlib.AsyncExitStack() as stack:
+            others = [await stack.enter_async_context(it.streaming("wait")) for _ in range(2)]
+            for other in others:
+                await other.next("data: ")
+            async with it.streaming("crash") as stream:
+                lines = await stream.rest()
+            error = json.loads(lines[-1][6:])["error"]
+            assert error["code"] == "poisonous"
+            assert "SIGSEGV" in error["message"]
+            for other in others:
+                assert await other.next(": going on")
+            assert (await it.ask("say hello"))[0] == 200
+            worker = it.model().worker
+            assert (await it.ask("crash"))[0] == 422
+            assert it.model().worker is worker
+            assert len(it.model().crashes.times) == 1
+            assert it.model().requests == 2
+
+    asyncio.run(scene())
+
+
+def test_an_answer_outlives_a_load_that_is_killed(house: Any, daemon: Any) -> None:
+    """As often as a model may crash; without other kernels or a smaller plan afterwards."""
+    house.add("hunted")
+    shots = house.models / "hunted.gguf.shots"
+    shots.write_bytes(b"")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            async with it.streaming("wait", model="hunted") as stream:
+                await stream.next("data: ")
+                shots.write_bytes(b"..")
+                os.kill(it.model("hunted").worker.pid, signal.SIGKILL)
+                await stream.next(": going on")
+                await it.until(lambda: it.model("hunted").worker)
+                assert len(it.model("hunted").crashes.times) == 3
+                assert not it.model("hunted").safe_kernels
+                assert it.model("hunted").smaller == 0
+            assert (await it.ask("say hello", model="hunted"))[0] == 200
+
+    asyncio.run(scene())
+
+
+def test_a_replay_is_asked_again_and_may_be_poison(house: Any, daemon: Any) -> None:
+    """As a request."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            for _ in range(2):
+                status, told = await it.post("/v1/replay", {"prompt": "crash", "text": "a"})
+                assert (status, told["error"]["code"]) == (422, "poisonous")
+            assert len(it.model().crashes.times) == 1
+
+    asyncio.run(scene())

@@ -1,0 +1,182 @@
+"""A daemon as a process, with real workers on tiny models, and clients that behave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import tiny
+
+Body = dict[str, Any]
+
+PATIENCE_SECONDS = 120.0
+PRINTABLE = {str(token): 40.0 for token in range(32, 127)}
+
+CONFIG = """
+[models]
+directory = "{models}"
+default = "alpha"
+
+[server]
+max_loaded = 2
+drain_seconds = 5
+
+[engine]
+context = 512
+slots = 3
+prefill_rows = 32
+exactness = "{exactness}"
+target.threads = 1
+draft.threads = 1
+"""
+
+
+@dataclass
+class Told:
+    """What a stream said, to its last line."""
+
+    text: str = ""
+    finish: str | None = None
+    usage: Body = field(default_factory=dict)
+    error: Body = field(default_factory=dict)
+    comments: list[str] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def answer(self) -> tuple[str, str | None, int]:
+        """What must not depend on the weather: text, end, and tokens."""
+        assert self.done, (self.error, self.comments)
+        return self.text, self.finish, self.usage["completion_tokens"]
+
+    def hear(self, line: str) -> str:
+        """The next line; the text in it."""
+        if line.startswith(": "):
+            self.comments.append(line[2:])
+        if not line.startswith("data: "):
+            return ""
+        if line == "data: [DONE]":
+            self.done = True
+            return ""
+        chunk = json.loads(line[6:])
+        self.error = chunk.get("error", self.error)
+        self.usage = chunk.get("usage") or self.usage
+        text = ""
+        for choice in chunk.get("choices", ()):
+            self.finish = choice["finish_reason"] or self.finish
+            text += choice.get("text", "")
+        self.text += text
+        return text
+
+
+@dataclass
+class Town:
+    """One daemon after the other on the same files and the same socket. Use in `async with`."""
+
+    root: Path
+    exactness: str = "strict"
+    models: Mapping[str, Path] = field(default_factory=dict)
+    daemon: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.socket = self.root / "s"
+        self.config = self.root / "config.toml"
+        self.log = self.root / "log"
+        self.folder = self.root / "models"
+        self.folder.mkdir()
+        tiny.build(self.folder / "alpha.gguf")
+        tiny.build(self.folder / "little.gguf", like=0, noise=0.02)
+        (self.folder / "drafts.json").write_text('{"alpha":"little"}')
+        self.configure()
+
+    def configure(self, more: str = "") -> None:
+        """Write the configuration, with more at its end."""
+        text = CONFIG.format(models=self.folder, exactness=self.exactness)
+        self.config.write_text(text + more)
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.UnixConnector(path=str(self.socket), force_close=True, limit=0)
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+        self.http = aiohttp.ClientSession(
+            "http://localspec", connector=connector, timeout=timeout, read_bufsize=1 << 20
+        )
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.http.close()
+        if self.daemon:
+            self.daemon.terminate()
+            await asyncio.to_thread(self.daemon.wait, PATIENCE_SECONDS)
+
+    async def start(self) -> None:
+        """A new daemon, once nothing of the one before is left."""
+        self.daemon = self.launch()
+        await self.until(self.answers)
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """The process alone; its words go to the log."""
+        command = [sys.executable, "-P", "-m", "localspec_daemon"]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--config", self.config, "--socket", self.socket],
+                stdout=log,
+                stderr=log,
+            )
+
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Ask again and again, for at most the patience of a person."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await condition():  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.02)
+
+    async def answers(self) -> bool:
+        """Whether somebody listens."""
+        try:
+            return bool(await self.get("/v1/status"))
+        except (OSError, aiohttp.ClientError):
+            return False
+
+    async def get(self, path: str) -> Any:
+        """The JSON behind a path."""
+        async with self.http.get(path) as response:
+            return json.loads(await response.read())
+
+    async def post(self, path: str, body: Any) -> tuple[int, Any]:
+        """Status and JSON of a POST."""
+        async with self.http.post(path, json=body) as response:
+            return response.status, json.loads(await response.read())
+
+    async def stream(self, body: Body, on_text: Callable[[str], None] = lambda _: None) -> Told:
+        """A completion from its first line to its last."""
+        told = Told()
+        asked = {"stream": True, "stream_options": {"include_usage": True}} | body
+        async with self.http.post("/v1/completions", json=asked) as response:
+            if response.status != 200:
+                told.error = json.loads(await response.read())["error"]
+                return told
+            async for line in response.content:
+                if text := told.hear(line.decode().rstrip("\n")):
+                    on_text(text)
+        return told
+
+    def workers(self) -> list[int]:
+        """The daemon's children, loading ones included."""
+        assert self.daemon is not None
+        path = Path(f"/proc/{self.daemon.pid}/task/{self.daemon.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    def kill(self, pid: int, number: int) -> bool:
+        """Send a signal; False if the process was faster."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            return True
+        return False
