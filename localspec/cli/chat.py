@@ -94,6 +94,10 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     localspec chat "Add type hints." -f a.py --prediction a.py
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
     question = material.gather(prompt, files, sys.stdin)
+    if model is not None and "/" in model:
+        from localspec.cli import fetching  # noqa: PLC0415  what asks the Hub is slow to import
+
+        fetching.offer(model)
     given = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
     resumes = latest or kept_name is not None
     conversation = archive.load(kept_name or archive.latest()) if resumes else Conversation()

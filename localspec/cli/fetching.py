@@ -16,6 +16,7 @@ from localspec.catalog.partner import Partner
 from localspec.catalog.reference import Reference, parse
 from localspec.catalog.registry import Registry
 from localspec.catalog.variants import DRAFT_ORDER
+from localspec.cli import chosen
 from localspec.cli.progress import shown
 from localspec.errors import LocalSpecError, UnknownModel, escaped
 
@@ -74,6 +75,17 @@ def fetch(
         click.echo(msgspec.json.encode(ready).decode())
     else:
         click.echo(f"{model.name}: {path}")
+
+
+def offer(model: str) -> None:
+    """Fetch a model that is elsewhere, if somebody at this terminal says so."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    wanted, directory = meant(model), chosen.models_directory()
+    if wanted is None or _here(Registry(directory), wanted):
+        return
+    if click.confirm(f"{escaped(model)} is not here. Fetch it?", default=True, err=True):
+        fetch(wanted, directory, None, None, as_json=False)
 
 
 def _here(registry: Registry, wanted: Reference) -> Path | None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from click.testing import CliRunner, Result
 from localspec.catalog import entries, header, joining, origins, partner
 from localspec.catalog.registry import Registry
 from localspec.cli.main import cli
+from localspec.errors import NotRunning
 
 REPO = "someone/tiny-GGUF"
 
@@ -198,3 +203,27 @@ def test_what_a_draft_may_bring_falls_with_its_size_and_is_never_a_loss() -> Non
     gains = [partner.brings(share) for share in (0.03, 0.1, 0.3, 1.0)]
     assert gains == sorted(gains, reverse=True)
     assert all(1 <= low <= high for low, high in gains)
+
+
+def test_a_chat_offers_to_fetch_what_is_elsewhere(hub: Any, tmp_path: Path, models: Path) -> None:
+    """To somebody at a terminal; then it goes on as if the model had been here."""
+    serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
+    ours, theirs = pty.openpty()
+    os.write(ours, b"y\n")
+    chat = [
+        sys.executable,
+        "-P",
+        "-m",
+        "localspec.cli.main",
+        "chat",
+        "--no-spawn",
+        "-m",
+        REPO,
+        "hi",
+    ]
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with subprocess.Popen(chat, stdin=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        assert process.wait(60) == NotRunning.exit_code
+    os.close(ours)
+    assert Registry(models).resolve(REPO).target_path.name == "tiny-q4_0.gguf"
