@@ -92,6 +92,13 @@ class LocalSpecError(Exception):
         return f"{self.message} {self.fix}".rstrip()
 
 
+def known(error: Exception) -> LocalSpecError:
+    """The error itself; for one that is not of the tree, one that says so."""
+    if isinstance(error, LocalSpecError):
+        return error
+    return LocalSpecError(f"A bug: {error!r}.", fix="`localspec logs` has the details.")
+
+
 class ConfigError(LocalSpecError):
     status, exit_code, code, kind = 400, 78, "config_error", "invalid_request_error"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -80,14 +81,26 @@ class Drafting:
         request = session.request
         allowed = request.speculation.drafters
         session.memory = self.policy.open_session()
-        session.drafters = {
-            name: drafter.open(session.slot, request.prompt, session.sampler, request.prediction)
-            for name, drafter in self.drafters.items()
-            if allowed is None or name in allowed
-        }
+        for name, drafter in self.drafters.items():
+            if allowed is not None and name not in allowed:
+                continue
+            with self._optional(name, [session]):
+                session.drafters[name] = drafter.open(
+                    session.slot, request.prompt, session.sampler, request.prediction
+                )
         if request.so_far:
-            for opened in session.drafters.values():
-                opened.commit(request.so_far)
+            self.commit(session, request.so_far)
+
+    def commit(self, session: Session, tokens: Sequence[Token]) -> None:
+        """Tell a session's drafters which tokens have become part of its text."""
+        for name, opened in list(session.drafters.items()):
+            with self._optional(name, [session]):
+                opened.commit(tokens)
+
+    def close(self, session: Session) -> None:
+        """The session is over for its drafters."""
+        for opened in session.drafters.values():
+            _close_quietly(opened)
 
     def wants_ease(self, session: Session) -> bool:
         """Whether a neural drafter may be judged by how easy the session's text is."""
@@ -151,16 +164,14 @@ class Drafting:
             )
             for session, plan, guess in zip(sessions, plans, guesses, strict=True)
         ]
-        pending = sum(ask.session.pending for ask in asks)
+        pending = self._pending(name, asks, sessions)
         ran = self._ran(name)
         began = self._clock()
         tails = self._ask(name, asks, sessions)
         seconds = self._clock() - began
-        read = pending - sum(ask.session.pending for ask in asks)
-        cells = sum(
-            len(session.tokens) - ask.session.pending
-            for session, ask in zip(sessions, asks, strict=True)
-        )
+        left = self._pending(name, asks, sessions)
+        read = pending - left
+        cells = sum(len(session.tokens) for session in sessions) - left
         forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
         if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
             forwards, read = forwards + read - 1, 1
@@ -186,12 +197,11 @@ class Drafting:
     def _glance(self, session: Session, glance: Glance) -> Drafted:
         """Let a source look at the latest output, tell the policy, and what it cost."""
         opened, drafter = session.drafters[glance.name], self._glancing[glance.name]
-        count, ran = self._glance_tokens(session, glance.name), self._ran(glance.name)
+        count, ran = 0, self._ran(glance.name)
         began = self._clock()
-        try:
+        with self._optional(glance.name, [session]):
+            count = self._glance_tokens(session, glance.name)
             glance.heard(drafter.glance(opened, session.n_output))
-        except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
-            self._leave_out(glance.name, [session])
         seconds, changes = self._clock() - began, self._ran(glance.name).changes - ran.changes
         return Drafted(glance.name, count, 0, seconds, count, changes=changes)
 
@@ -206,16 +216,13 @@ class Drafting:
         room = context - len(session.tokens) - 1  # the bonus needs a place too
         budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
         free = self._free(session, Draft(), budget)
-        neural = [
-            Neural(
-                name,
-                opened.pending,
-                self._glance_tokens(session, name),
-                self._ran(name).rows,
-            )
-            for name, opened in session.drafters.items()
-            if not self.drafters[name].free
-        ]
+        neural = []
+        for name, opened in list(session.drafters.items()):
+            if self.drafters[name].free:
+                continue
+            with self._optional(name, [session]):
+                glance = self._glance_tokens(session, name)
+                neural.append(Neural(name, opened.pending, glance, self._ran(name).rows))
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
@@ -230,21 +237,47 @@ class Drafting:
         )
 
     def _ask(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:
-        """Ask a drafter; one that fails or lies costs its sessions that drafter, nothing else."""
-        try:
-            drafts = self.drafters[name].propose(asks)
-            for ask, draft in zip(asks, drafts, strict=True):
-                self._check(ask, draft)
-        except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
-            self._leave_out(name, sessions)
-            return [Draft() for _ in asks]
-        return drafts
+        """Ask a drafter; one that fails or lies costs a session that drafter, nothing else.
 
-    def _leave_out(self, name: str, sessions: list[Session]) -> None:
-        """Close a drafter that is failing now."""
-        _log.exception("drafter %s failed and is left out of these requests", name)
-        for session in sessions:
-            _close_quietly(session.drafters.pop(name))
+        It may have failed over one session's sampler or grammar: asked for each alone, it is left
+        out where it fails again.
+        """
+        if len(asks) == 1:
+            with self._optional(name, sessions):
+                return self._checked(name, asks)
+            return [Draft()]
+        try:
+            return self._checked(name, asks)
+        except Exception:  # noqa: BLE001 — whose fault it is shows next
+            _log.exception("drafter %s failed and is asked for each request alone", name)
+            pairs = zip(asks, sessions, strict=True)
+            return [self._ask(name, [ask], [session])[0] for ask, session in pairs]
+
+    @contextmanager
+    def _optional(self, name: str, sessions: list[Session]) -> Iterator[None]:
+        """A drafter is optional whatever is wrong with it: one that fails here is left out."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001
+            _log.exception("drafter %s failed and is left out of these requests", name)
+            for session in sessions:
+                if (opened := session.drafters.pop(name, None)) is not None:
+                    _close_quietly(opened)
+
+    def _pending(self, name: str, asks: list[Ask], sessions: list[Session]) -> int:
+        """Tokens that a drafter still has to read for these sessions, as far as it knows."""
+        pending = 0
+        for ask, session in zip(asks, sessions, strict=True):
+            with self._optional(name, [session]):
+                pending += ask.session.pending
+        return pending
+
+    def _checked(self, name: str, asks: list[Ask]) -> list[Draft]:
+        """What a drafter proposes. Raises whatever it raises, and EngineError for nonsense."""
+        drafts = self.drafters[name].propose(asks)
+        for ask, draft in zip(asks, drafts, strict=True):
+            self._check(ask, draft)
+        return drafts
 
     def _check(self, ask: Ask, draft: Draft) -> None:
         """A draft is foreign input: it must not reach native code unchecked."""

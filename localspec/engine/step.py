@@ -18,15 +18,14 @@ from localspec.engine.agreement import agreement, predicted
 from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
-from localspec.engine.peaks import Peaks
+from localspec.engine.judging import Advance, Judging, Outcome
 from localspec.engine.room import Room
-from localspec.engine.rows import first_wanted, rows_of
+from localspec.engine.rows import rows_of
 from localspec.engine.sampling import Sampler
-from localspec.engine.session import TARGET, Meter, Request, Session
+from localspec.engine.session import Meter, Request, Session
 from localspec.engine.slots import Slot, choose, idle
-from localspec.engine.verify import VERIFIERS
-from localspec.errors import Busy, LocalSpecError, NoRoom
-from localspec.types import Backend, Draft, Drafter, FinishReason, Floats, Row, Token, Verdict
+from localspec.errors import Busy, NoRoom
+from localspec.types import Backend, Draft, Drafter, Floats, Row, Token
 
 _log = logging.getLogger("localspec.engine")
 
@@ -34,20 +33,6 @@ _NONE = Draft()
 
 JUDGED_ROWS = 32
 """Rows with logits that `Engine.read` takes at once: 20 MB of them with a large vocabulary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """What a step gave one session: new tokens, where each came from, and whether that was all.
-
-    A session with a `failure` could not be served any further; the others are not touched.
-    """
-
-    session: Session
-    tokens: list[Token]
-    sources: list[str]
-    finish: FinishReason | None
-    failure: LocalSpecError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +79,6 @@ class Engine:
             max_draft=limits.max_draft,
             clock=clock,
         )
-        self._ends = ends
         self._limits = limits
         self.clock = clock
         self._sessions: list[Session] = []
@@ -109,6 +93,7 @@ class Engine:
         self._most_padded = min(self.max_rows, judged)
         self._slots = [Slot() for _ in range(n_slots)]
         self._room = Room(target, self._slots, self._sessions, shape.multiple)
+        self._judging = Judging(self.target, self._drafting, ends=ends, multiple=shape.multiple)
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -149,6 +134,15 @@ class Engine:
             Busy: every slot is taken.
         """
         index, shared = self.seat(request.client, request.text)
+        try:
+            session = self._session(request, index, shared)
+        except Exception:
+            self.leave(index, request.client, [])
+            raise
+        self._sessions.append(session)
+        return session
+
+    def _session(self, request: Request, index: int, shared: int) -> Session:
         sampler = Sampler(request.sampling, request.constraint, request.speculation.verify)
         session = Session(
             request=request,
@@ -161,8 +155,7 @@ class Engine:
         )
         if request.route == SPECULATING:
             self._drafting.open(session)
-        session.finish = session.ending(self._ends, self.context)  # it may have come to its end
-        self._sessions.append(session)
+        session.finish = session.ending(self._judging.ends, self.context)  # it may be at its end
         return session
 
     def retire(self, session: Session, keep: int | None = None) -> None:
@@ -174,8 +167,7 @@ class Engine:
                 by default.
         """
         self._sessions.remove(session)
-        for opened in session.drafters.values():
-            opened.close()
+        self._drafting.close(session)
         length = session.cached
         if keep is not None:
             length = min(length, session.n_prompt + keep)
@@ -307,10 +299,10 @@ class Engine:
             _log.warning("%s", error)
             return []
         after = self.clock()
-        verdicts = self._judge(going, shares, drafts, logits)
+        outcomes = self._judging.judge(going, shares, drafts, logits, self.context)
         ended = self.clock()
-        self._account(proposals, shares, verdicts, (began, before, after, ended))
-        return [advance for advance, _ in verdicts.values()]
+        self._account(proposals, shares, outcomes, (began, before, after, ended))
+        return [outcome.advance for outcome in outcomes.values()]
 
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
         """One forward, with the padding where there are cells for it. Raises NoRoom."""
@@ -350,55 +342,13 @@ class Engine:
             return []
         return [replace(last, position=last.position + 1 + place) for place in range(more)]
 
-    # --- verify, commit, truncate -----------------------------------------------------------------
-
-    def _judge(
-        self,
-        sessions: Sequence[Session],
-        shares: Sequence[Share],
-        drafts: Mapping[Session, Draft],
-        logits: Floats,
-    ) -> dict[Session, tuple[Advance, Draft]]:
-        """What each session whose tail is decoded gained, and by which draft; others move on."""
-        verdicts: dict[Session, tuple[Advance, Draft]] = {}
-        row = 0
-        for session, share in zip(sessions, shares, strict=True):
-            held = session.cached + share.rows
-            if share.tail < session.tail:
-                session.cached += share.tail
-            else:
-                draft = drafts.get(session, _NONE).head(share.nodes)
-                wanted = first_wanted(share, self.shape.multiple)
-                first = row + share.tail - 1 - wanted
-                mine = [Peaks(one) for one in logits[first : first + 1 + share.nodes]]
-                row += share.rows - wanted
-                verify = VERIFIERS[session.request.speculation.verify]
-                verdict = verify(draft, mine, session.frontier(self._ends))
-                session.look(mine, draft, verdict, ease=self._drafting.wants_ease(session))
-                verdicts[session] = (self._commit(session, draft, verdict), draft)
-            if session.cached < held:
-                self.target.truncate(session.slot, session.cached)
-        return verdicts
-
-    def _commit(self, session: Session, draft: Draft, verdict: Verdict) -> Advance:
-        tokens = session.commit(draft, verdict)
-        sources = [draft.signals[node].source for node in verdict.accepted]
-        sources.append(TARGET)
-        session.finish = session.ending(self._ends, self.context)
-        if session.finish is None:
-            for opened in session.drafters.values():
-                opened.commit(tokens)
-            if session.sampler.constraint is not None:
-                session.sampler.constraint.commit(tokens)
-        return Advance(session, tokens, sources, session.finish)
-
     # --- learn ------------------------------------------------------------------------------------
 
     def _account(
         self,
         proposals: Proposals,
         shares: Sequence[Share],
-        verdicts: Mapping[Session, tuple[Advance, Draft]],
+        outcomes: Mapping[Session, Outcome],
         times: tuple[float, float, float, float],
     ) -> None:
         """Charge the round to its sessions and let the controller learn from it."""
@@ -408,7 +358,7 @@ class Engine:
             session: view.free
             for session, view in zip(proposals.sessions, proposals.views, strict=True)
         }
-        for session, (advance, draft) in verdicts.items():
+        for session, (advance, draft) in outcomes.items():
             meter = session.meter
             meter.last_token_at = ended
             if meter.first_token_at == 0.0:
@@ -422,10 +372,11 @@ class Engine:
             meter.predicted += predicted(free.get(session, ()), advance.tokens)
         rows = self._before
         prefill = sum(share.tail for share in shares if share.tail > 1)
+        advances = [outcome.advance for outcome in outcomes.values()]
         if prefill >= scheduler.MIN_CHUNK_ROWS:
             self._prefill_row_seconds = (after - before) / rows
-        elif prefill == 0 and proposals.views:
-            seen = [verdicts[session] for session in proposals.sessions]
+        elif prefill == 0 and proposals.views and all(each.tokens for each in advances):
+            seen = [outcomes[session] for session in proposals.sessions]
             self._drafting.policy.observe(
                 Round(
                     rows=rows,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from localspec.engine.judging import Advance
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
-from localspec.engine.step import Advance
 from localspec.protocol import (
     Alternative,
     Delta,

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.engine.calibrate import FAR_TOKENS
+from localspec.engine.judging import Advance
 from localspec.engine.session import Request, Session
-from localspec.engine.step import Advance, Engine
-from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown
+from localspec.engine.step import Engine
+from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown, known
 from localspec.protocol import (
     Cancel,
     Command,
@@ -132,7 +133,7 @@ class Service:
             self._line.send(failed(request.id, error))
         except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
             _log.exception("intake failed id=%s", request.id)
-            self._line.send(failed(request.id, LocalSpecError(f"A bug: {error!r}.")))
+            self._line.send(failed(request.id, known(error)))
 
     def _queue(self, request: Generate | Replay, arrived_at: float) -> None:
         if request.id in self._ids():
@@ -167,7 +168,12 @@ class Service:
         while self._waiting and self._engine.free_slots:
             waiting = self._waiting.popleft()
             order = waiting.order
-            session = self._engine.admit(self._request(order))
+            try:
+                session = self._engine.admit(self._request(order))
+            except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
+                _log.exception("request %s failed and ends alone", order.request.id)
+                self._line.send(failed(order.request.id, known(error)))
+                continue
             answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
             self._answers[session] = answer
             self._totals.prompt_tokens += session.n_prompt
@@ -209,13 +215,15 @@ class Service:
         answer = self._answers[advance.session]
         before = answer.completion_tokens
         try:
-            if advance.failure is not None:
-                raise advance.failure
-            delta = answer.advance(advance)
-        except LocalSpecError as error:
+            delta = None if advance.failure else answer.advance(advance)
+            failure = advance.failure
+        except Exception as error:  # noqa: BLE001 — of its text; the engine is untouched
+            _log.exception("request %s failed and ends alone", answer.id)
+            failure = known(error)
+        if failure is not None:
             del self._answers[advance.session]
             self._engine.retire(advance.session)
-            self._line.send(failed(answer.id, error))
+            self._line.send(failed(answer.id, failure))
             return
         self._totals.completion_tokens += answer.completion_tokens - before
         if delta is not None:

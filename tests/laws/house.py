@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from localspec.drafters import load
 from localspec.engine import exactness
 from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
+from localspec.engine.judging import Advance
 from localspec.engine.model import Model
 from localspec.engine.paper import Here, Place
 from localspec.engine.session import Request, Session
@@ -117,11 +118,19 @@ def opened(
         each.close()
 
 
-def finish(engine: Engine, requests: Sequence[Request]) -> list[Session]:
-    """Admit all, step until each has ended; the sessions in the order of their requests."""
+def finish(
+    engine: Engine,
+    requests: Sequence[Request],
+    told: Callable[[Advance], object] = lambda _advance: None,
+) -> list[Session]:
+    """Admit all, step until each has ended; the sessions in the order of their requests.
+
+    `told` hears of every advance.
+    """
     sessions = [engine.admit(request) for request in requests]
     while engine.sessions:
         for advance in engine.step():
+            told(advance)
             if advance.finish is not None:
                 engine.retire(advance.session)
     return sessions

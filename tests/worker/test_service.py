@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from worker_peer import GREEDY, Files, Script, load
 
 from localspec.control.controller import Controller
@@ -31,6 +33,7 @@ from localspec.protocol import (
 from localspec.types import Backend, Floats, Row, SpeculationParams
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
+from localspec.worker.intake import Intake, Order
 from localspec.worker.service import HEARTBEAT_SECONDS, Service
 
 
@@ -201,6 +204,38 @@ def test_an_engine_that_fails_is_not_used_again_and_ends_no_request(loaded: Load
     assert not script.all(Failed)
     assert not script.all(Finished)
     assert not script.all(Goodbye)
+
+
+class Torn:
+    """An intake one of whose requests has a grammar that raises."""
+
+    def __init__(self, intake: Intake, id_: str) -> None:
+        self._intake, self._id = intake, id_
+
+    def order(self, request: Generate) -> Order:
+        """The real order; that request's with the grammar."""
+        order = self._intake.order(request)
+        mine: Any = self
+        return replace(order, constraint=mine) if request.id == self._id else order
+
+    def mask(self, path: Sequence[int]) -> NDArray[np.bool_]:
+        """It is no grammar at all."""
+        raise ArithmeticError(f"torn after {len(path)} tokens")
+
+
+def test_a_request_that_fails_in_a_step_ends_alone(loaded: Loaded) -> None:
+    """It gets an error that says what to do; the others their answers, and the worker lives."""
+    alone = Script([generate("a")]).run(loaded)
+    torn: Any = Torn(loaded.intake, "b")
+    script = Script([generate(id_) for id_ in "abcd"]).run(replace(loaded, intake=torn))
+    (failed,) = script.all(Failed)
+    assert (failed.id, failed.code) == ("b", "internal_error")
+    assert "torn" in failed.message
+    assert "localspec logs" in failed.fix
+    assert sorted(event.id for event in script.all(Finished)) == ["a", "c", "d"]
+    assert [e.text for e in script.all(Delta, "a")] == [e.text for e in alone.all(Delta)]
+    assert loaded.engine.free_slots == 2
+    assert isinstance(script.events[-1], Goodbye)
 
 
 def test_a_second_load_is_an_error_of_the_protocol(loaded: Loaded, files: Files) -> None:

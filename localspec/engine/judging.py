@@ -1,0 +1,123 @@
+"""The last part of a step: verify, commit, truncate. A session that fails here fails alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from localspec.control.scheduler import Share
+from localspec.engine.drafting import Drafting
+from localspec.engine.peaks import Peaks
+from localspec.engine.rows import first_wanted
+from localspec.engine.session import TARGET, Session
+from localspec.engine.verify import VERIFIERS
+from localspec.errors import LocalSpecError, known
+from localspec.types import Backend, Draft, FinishReason, Floats, Token, Verdict
+
+_log = logging.getLogger("localspec.engine")
+
+_NONE = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a step gave one session: new tokens, where each came from, and whether that was all.
+
+    A session with a `failure` could not be served any further; the others are not touched.
+    """
+
+    session: Session
+    tokens: list[Token]
+    sources: list[str]
+    finish: FinishReason | None
+    failure: LocalSpecError | None = None
+
+
+class Outcome(NamedTuple):
+    """What a session gained, and the draft that was verified for it."""
+
+    advance: Advance
+    draft: Draft
+
+
+class Judging:
+    """Turns a forward's logits into tokens of its sessions. Engine lifetime.
+
+    Samplers and grammars belong to requests: whatever they raise ends their own session. What the
+    backend raises is the engine's end.
+
+    Args:
+        target: Forgets what was rejected.
+        drafting: Has the drafters that learn what was committed.
+        ends: The target's end-of-generation tokens.
+        multiple: Each session's rows are padded to a multiple of this.
+    """
+
+    def __init__(
+        self, target: Backend, drafting: Drafting, *, ends: frozenset[Token], multiple: int
+    ) -> None:
+        self._target = target
+        self._drafting = drafting
+        self.ends = ends
+        self._multiple = multiple
+
+    def judge(
+        self,
+        sessions: Sequence[Session],
+        shares: Sequence[Share],
+        drafts: Mapping[Session, Draft],
+        logits: Floats,
+        context: int,
+    ) -> dict[Session, Outcome]:
+        """What each session whose tail is decoded gained; the others only move on.
+
+        Args:
+            sessions: Those of the forward, with their `shares` of its rows.
+            shares: In the same order.
+            drafts: What was to be verified; its share of rows says how much of it was.
+            logits: Of the rows that want them.
+            context: Tokens that one session may hold.
+        """
+        outcomes: dict[Session, Outcome] = {}
+        row = 0
+        for session, share in zip(sessions, shares, strict=True):
+            held = session.cached + share.rows
+            if share.tail < session.tail:
+                session.cached += share.tail
+            else:
+                draft = drafts.get(session, _NONE).head(share.nodes)
+                wanted = first_wanted(share, self._multiple)
+                first = row + share.tail - 1 - wanted
+                mine = [Peaks(one) for one in logits[first : first + 1 + share.nodes]]
+                row += share.rows - wanted
+                outcomes[session] = Outcome(self._advance(session, draft, mine, context), draft)
+            if session.cached < held:
+                self._target.truncate(session.slot, session.cached)
+        return outcomes
+
+    def _advance(
+        self, session: Session, draft: Draft, rows: Sequence[Peaks], context: int
+    ) -> Advance:
+        """One session's tokens, or why there are none."""
+        try:
+            verify = VERIFIERS[session.request.speculation.verify]
+            verdict = verify(draft, rows, session.frontier(self.ends))
+            session.look(rows, draft, verdict, ease=self._drafting.wants_ease(session))
+            return self._commit(session, draft, verdict, context)
+        except Exception as error:  # noqa: BLE001 — of its sampler or grammar, whatever it is
+            _log.exception("request %s failed and ends alone", session.request.id)
+            session.finish = "length"
+            return Advance(session, [], [], session.finish, known(error))
+
+    def _commit(self, session: Session, draft: Draft, verdict: Verdict, context: int) -> Advance:
+        tokens = session.commit(draft, verdict)
+        sources = [draft.signals[node].source for node in verdict.accepted]
+        sources.append(TARGET)
+        session.finish = session.ending(self.ends, context)
+        if session.finish is None:
+            self._drafting.commit(session, tokens)
+            if session.sampler.constraint is not None:
+                session.sampler.constraint.commit(tokens)
+        return Advance(session, tokens, sources, session.finish)

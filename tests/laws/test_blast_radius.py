@@ -1,0 +1,242 @@
+"""What belongs to one request costs nobody else anything: not a token, not a draft, not a slot.
+
+A drafter is optional: wherever it fails, its sessions go on without it. A sampler or a grammar is
+not: where it fails, its session ends with an error. Real llama.cpp, strict, tiny models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.policies import FixedDepth, Rubbish
+from numpy.typing import NDArray
+
+from localspec.engine.judging import Advance
+from localspec.engine.sampling import Sampler
+from localspec.engine.session import Request
+from localspec.engine.step import Engine
+from localspec.types import (
+    Ask,
+    Draft,
+    DraftSession,
+    SamplingParams,
+    SpeculationParams,
+    Token,
+)
+
+SEEDED = SamplingParams(temperature=0.8, seed=1234)
+OTHERS = SpeculationParams(mode="always", drafters=["lookup", "model"])
+
+
+class _Breaks(Exception):
+    """What no tree of errors knows."""
+
+
+class Broken(Rubbish):
+    """A drafter of nonsense whose sessions raise in one phase of their lives."""
+
+    name = "broken"
+
+    def __init__(self, n_vocab: int, phase: str) -> None:
+        super().__init__(n_vocab)
+        self.phase = phase
+        self.free = phase not in {"pending", "glance_tokens"}
+        self.raised = 0
+
+    def breaks(self, phase: str) -> None:
+        """Raise if this is the phase."""
+        if phase == self.phase:
+            self.raised += 1
+            raise _Breaks(phase)
+
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Sampler,
+        prediction: Sequence[Token] = (),
+    ) -> DraftSession:
+        """A session that breaks."""
+        self.breaks("open")
+        return _Session(self, super().open(slot, prompt, sampler, prediction))
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """What rubbish proposes."""
+        self.breaks("propose")
+        inner = [ask.session.inner for ask in asks if isinstance(ask.session, _Session)]
+        return super().propose(
+            [replace(ask, session=one) for ask, one in zip(asks, inner, strict=True)]
+        )
+
+    def glance_tokens(self, session: DraftSession, latest: int) -> int:
+        """It cannot even say."""
+        del session
+        self.breaks("glance_tokens")
+        return latest
+
+    def glance(self, session: DraftSession, latest: int) -> list[object]:
+        """Never asked."""
+        raise AssertionError(f"{latest} tokens of {session}")
+
+
+class _Session:
+    """One request of a broken drafter."""
+
+    def __init__(self, drafter: Broken, inner: DraftSession) -> None:
+        self.inner = inner
+        self._drafter = drafter
+
+    @property
+    def pending(self) -> int:
+        self._drafter.breaks("pending")
+        return 0
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        self._drafter.breaks("commit")
+        self.inner.commit(tokens)
+
+    def close(self) -> None:
+        self._drafter.breaks("close")
+        self.inner.close()
+
+
+class Torn:
+    """A grammar that allows everything until a text of so many tokens, and then raises."""
+
+    def __init__(self, n_vocab: int, phase: str, tokens: int) -> None:
+        self._all = np.ones(n_vocab, dtype=np.bool_)
+        self._phase = phase
+        self._left = tokens
+
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+        """Everything, as long as it holds."""
+        if self._phase == "mask" and len(path) >= self._left:
+            raise _Breaks("mask")
+        return self._all
+
+    def forced(self, path: Sequence[Token]) -> Sequence[Token]:
+        """Nothing."""
+        del path
+        return ()
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """One token nearer to the end."""
+        self._left -= len(tokens)
+        if self._phase == "commit" and self._left <= 0:
+            raise _Breaks("commit")
+
+
+@pytest.fixture(scope="module")
+def texts(house: House) -> list[list[Token]]:
+    """What each prompt is answered with by itself."""
+    engine = house.engine({}, FixedDepth(0))
+    requests = [house.request(prompt, SEEDED) for prompt in PROMPTS]
+    return [output(finish(engine, [request])[0]) for request in requests]
+
+
+def bystanders(house: House) -> list[Request]:
+    """All prompts but the first, drafted for by both sources."""
+    return [house.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS[1:]]
+
+
+def assert_untouched(
+    house: House, texts: list[list[Token]], engine: Engine, first: Request
+) -> list[Advance]:
+    """The others' tokens and drafts are what they always are, and so is whoever comes next.
+
+    What the engine had to say of the first request.
+    """
+    told: list[Advance] = []
+    mine, *others = finish(engine, [first, *bystanders(house)], told.append)
+    assert [output(session) for session in others] == texts[1:]
+    for session in others:
+        assert set(session.drafters) == {"lookup", "model"}
+        assert session.meter.sources["model"].accepted > 0
+    assert engine.free_slots == SLOTS
+    again = [house.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS]
+    assert [output(session) for session in finish(engine, again)] == texts
+    return [advance for advance in told if advance.session is mine]
+
+
+@pytest.mark.parametrize(
+    "phase", ["open", "pending", "glance_tokens", "propose", "commit", "close"]
+)
+def test_a_drafter_that_fails_is_left_out_wherever_it_fails(
+    house: House, texts: list[list[Token]], phase: str
+) -> None:
+    """Its own session goes on without it, to the same tokens."""
+    broken = Broken(house.target.n_vocab, phase)
+    drafters = house.drafters("lookup", "model") | {"broken": broken}
+    engine = house.engine(drafters, FixedDepth(4, "model"))
+    first = house.request(PROMPTS[0], SEEDED, speculation=SpeculationParams(mode="always"))
+
+    advances = assert_untouched(house, texts, engine, first)
+
+    assert broken.raised == 1
+    assert [token for advance in advances for token in advance.tokens] == texts[0]
+    assert not any(advance.failure for advance in advances)
+    assert set(advances[0].session.drafters) == {"lookup", "model"} | (
+        {"broken"} if phase == "close" else set()
+    )
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 7])
+@pytest.mark.parametrize("phase", ["mask", "commit"])
+def test_a_grammar_that_fails_ends_its_own_request(
+    house: House, texts: list[list[Token]], phase: str, tokens: int
+) -> None:
+    """At the first token, at the next, and inside a draft that both sources wrote with others."""
+    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(4, "model"))
+    torn = Torn(house.target.n_vocab, phase, tokens)
+    first = replace(house.request(PROMPTS[0], SEEDED, speculation=OTHERS), constraint=torn)
+
+    *said, last = assert_untouched(house, texts, engine, first)
+
+    assert last.failure is not None
+    assert "_Breaks" in last.failure.message
+    assert last.failure.fix
+    assert not any(advance.failure for advance in said)
+    kept = [token for advance in said for token in advance.tokens]
+    assert kept == texts[0][: len(kept)]
+    assert len(kept) <= tokens
+
+
+def test_a_sampler_that_fails_ends_its_own_request(house: House, texts: list[list[Token]]) -> None:
+    """A bias of a token that does not exist passes no door; if it did, nobody else would know."""
+    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(4, "model"))
+    impossible = SamplingParams(temperature=0.8, logit_bias={house.target.n_vocab: 1.0})
+
+    (last,) = assert_untouched(house, texts, engine, house.request(PROMPTS[0], impossible))
+
+    assert last.failure is not None
+    assert "IndexError" in last.failure.message
+
+
+def test_what_fails_teaches_nothing(house: House) -> None:
+    """A round in which a session ended with an error is no observation: its tokens are missing."""
+    policy = FixedDepth(4, "model")
+    engine = house.engine(house.drafters("lookup", "model"), policy)
+    torn = Torn(house.target.n_vocab, "commit", 7)
+    first = replace(house.request(PROMPTS[0], SEEDED, speculation=OTHERS), constraint=torn)
+
+    finish(engine, [first, *bystanders(house)])
+
+    assert policy.rounds
+    assert all(tokens for round_ in policy.rounds for tokens in round_.committed)
+
+
+def test_a_request_that_cannot_begin_gives_its_slot_back(
+    house: House, texts: list[list[Token]]
+) -> None:
+    """Whatever is wrong with it: the next ones have all slots."""
+    engine = house.engine({}, FixedDepth(0))
+    hollow = replace(house.request(PROMPTS[0], SEEDED), sampling=None)  # type: ignore[arg-type]
+    for _ in range(SLOTS + 1):
+        with pytest.raises(AttributeError):
+            engine.admit(hollow)
+    assert engine.free_slots == SLOTS
+    assert [output(one) for one in finish(engine, bystanders(house))] == texts[1:]
