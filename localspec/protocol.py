@@ -12,7 +12,7 @@ import msgspec
 
 from localspec.config import Config
 from localspec.machine import Machine
-from localspec.types import FinishReason, SamplingParams, SourceCount, SpeculationParams
+from localspec.types import FinishReason, SamplingParams, Snippet, SourceCount, SpeculationParams
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
@@ -91,8 +91,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     0 reads the prompt and says nothing. `logprobs` asks for each token's, with so many
     alternatives. `tools`, `tool_choice` and the like are as OpenAI's chat has them, whatever
     dialect asked; `suffix` is what follows a `prompt` whose middle is asked for. `session` is
-    what the client calls the conversation. With `reasoning_apart` False thoughts are part of the
-    text. With `so_far` the answer has begun on another worker and goes on from there.
+    what the client calls the conversation: it finds its slot again. With a suffix, `extra` are
+    other files, `begun` is how the middle begins, and a line indented less than `indent` ends it.
+    `predict_seconds` after the first token the answer ends, once it has a line. With
+    `reasoning_apart` False thoughts are part of the text. With `so_far` the answer has begun on
+    another worker and goes on from there.
     """
 
     id: str
@@ -118,6 +121,10 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     reasoning_effort: str | None = None
     reasoning_apart: bool = True
     suffix: str | None = None
+    extra: list[Snippet] = []
+    begun: str = ""
+    indent: int = 0
+    predict_seconds: float | None = None
     session: str = ""
     so_far: SoFar | None = None
 

@@ -58,6 +58,13 @@ class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     verify: Verification = "coupled"
 
 
+class Snippet(msgspec.Struct, frozen=True):
+    """A part of another file, which an infill may be like."""
+
+    text: str
+    filename: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
     """A law with finite support: `tokens` int32 (k,), `logp` float64 (k,), normalised."""
@@ -216,6 +223,14 @@ class Sharing(Backend, Protocol):
     @property
     def kv_cells(self) -> int:
         """Tokens of all slots that there is memory for now."""
+
+
+@runtime_checkable
+class Copying(Backend, Protocol):
+    """A backend on which a slot can take over what another one has read."""
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Let `slot` hold the first `length` tokens that `source` holds, and nothing else."""
 
 
 READ_ROWS = 256

@@ -33,6 +33,7 @@ def build(
     sharpness: float = 4.0,
     template: str = TEMPLATE,
     split_tensors: int = 0,
+    specials: tuple[str, ...] = (),
 ) -> Path:
     """Write a random Llama to `path` and return it.
 
@@ -49,6 +50,7 @@ def build(
         sharpness: Scale of the output head; higher makes more certain models.
         template: The chat template in the file.
         split_tensors: Most tensors of a file; then there are several, `path` with numbers.
+        specials: Additional control tokens, such as "<|fim_prefix|>".
     """
     writer, vocabulary = begun(
         path,
@@ -57,6 +59,7 @@ def build(
         extra_tokens=extra_tokens,
         template=template,
         split_tensors=split_tensors,
+        specials=specials,
     )
     writer.add_embedding_length(width)
     writer.add_block_count(layers)
@@ -105,10 +108,11 @@ def begun(
     extra_tokens: int = 0,
     template: str = TEMPLATE,
     split_tensors: int = 0,
+    specials: tuple[str, ...] = (),
 ) -> tuple[gguf.GGUFWriter, int]:
     """A file with a name, a context length and the tokenizer; and the size of its vocabulary."""
     vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
-    vocabulary += [f"<|extra_{index}|>" for index in range(extra_tokens)]
+    vocabulary += [*(f"<|extra_{index}|>" for index in range(extra_tokens)), *specials]
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split_tensors)
     writer.add_name(f"tiny-{seed}")
     writer.add_context_length(4096)

@@ -238,6 +238,22 @@ class Context:
             raise RollbackUnsupported(f"The memory of slot {slot} cannot go back to {length}.")
         self._cells.cut(slot, length)
 
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Let `slot` hold the first `length` tokens that `source` holds, and nothing else.
+
+        In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
+        """
+        native.llama_memory_seq_rm(self._memory, slot, 0, -1)
+        if not self._cells.streams:
+            native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
+            self._cells.held[slot] = length
+            return
+        state = self._saved(source)
+        if not native.llama_state_seq_set_data(self._handle, state, len(state), slot):
+            raise EngineError(f"The memory of slot {source} could not be taken over.")
+        self._cells.held[slot] = self._cells.held[source]
+        self.truncate(slot, length)
+
     def length(self, slot: int) -> int:
         """Number of positions that the slot's memory holds."""
         return int(native.llama_memory_seq_pos_max(self._memory, slot)) + 1

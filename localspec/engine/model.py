@@ -148,6 +148,18 @@ class Model:
         tokens = self.tokenize(text, add_special=False, parse_special=True)
         return tokens[0] if len(tokens) == 1 and not self.piece(tokens[0]) else None
 
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a text of this model begins with BOS."""
+        return bool(native.llama_vocab_get_add_bos(self._vocab))
+
+    def infill(self, part: str) -> Token | None:
+        """The token for pre, suf, mid, rep or sep of an infill, as the file or llama.cpp names it.
+
+        None where there is none.
+        """
+        return self._token(getattr(native, f"llama_vocab_fim_{part}")(self._vocab))
+
     def _render(self, token: Token, *, special: bool) -> bytes:
         if not 0 <= token < self.n_vocab:
             raise IndexError(token)

@@ -38,7 +38,8 @@ class Request:
     `expectation` tells how long the output may become, which amortises reading the prompt.
     `prediction` is what the client expects the output to be. `logprobs` asks for the likelihood of
     each token, with so many alternatives. `so_far` is output that was decided elsewhere: the
-    session goes on behind it, as if it had been decided here.
+    session goes on behind it, as if it had been decided here. `session` is what the client calls
+    the conversation.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Request:
     prediction: Sequence[Token] = ()
     logprobs: int | None = None
     so_far: Sequence[Token] = ()
+    session: str = ""
 
     @property
     def text(self) -> list[Token]:

@@ -10,12 +10,16 @@ from localspec.types import Token
 
 @dataclass(slots=True)
 class Slot:
-    """What a slot's memory holds once its session is gone: whose tokens, and how recently."""
+    """What a slot's memory holds once its session is gone: whose tokens, and how recently.
+
+    `session` is what the client called the conversation.
+    """
 
     client: str = ""
     tokens: list[Token] = field(default_factory=list)
     used: int = 0
     busy: bool = False
+    session: str = ""
 
 
 def common_prefix(one: Sequence[Token], other: Sequence[Token]) -> int:
@@ -26,7 +30,9 @@ def common_prefix(one: Sequence[Token], other: Sequence[Token]) -> int:
     return next(index for index in range(length) if one[index] != other[index])
 
 
-def choose(slots: Sequence[Slot], client: str, prompt: Sequence[Token]) -> tuple[int, int] | None:
+def choose(
+    slots: Sequence[Slot], client: str, prompt: Sequence[Token], session: str = ""
+) -> tuple[int, int] | None:
     """The best free slot for a prompt and how many tokens it may reuse; None if all are busy.
 
     The last token of the prompt is always decoded again, because its logits are needed. Only the
@@ -35,18 +41,21 @@ def choose(slots: Sequence[Slot], client: str, prompt: Sequence[Token]) -> tuple
 
     A slot is taken for what it shares when that is most of what it would lose. Otherwise another
     text that only begins alike, such as one with the same system prompt, would cost a conversation
-    all that was read of it: then an empty slot is taken, or the one unused for longest.
+    all that was read of it: then an empty slot is taken, or the one unused for longest. A
+    conversation with a name goes back to its own slot first, and to one of another name last.
     """
     best: tuple[int, int] | None = None
-    rank = (-1, False, 0)
+    rank = (-1, -1, False, 0)
     for index, slot in enumerate(slots):
         if slot.busy:
             continue
-        shared = common_prefix(slot.tokens, prompt[:-1]) if slot.client == client else 0
+        mine = slot.client == client
+        shared = common_prefix(slot.tokens, prompt[:-1]) if mine else 0
+        named = 1 if not (session and slot.session) else 2 * (mine and slot.session == session)
         lost = len(slot.tokens) - shared
         worth = shared if 2 * shared > lost else 0
-        if (worth, not slot.tokens, -slot.used) > rank or best is None:
-            best, rank = (index, shared), (worth, not slot.tokens, -slot.used)
+        if (named, worth, not slot.tokens, -slot.used) > rank:
+            best, rank = (index, shared), (named, worth, not slot.tokens, -slot.used)
     return best
 
 

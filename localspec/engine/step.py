@@ -24,6 +24,7 @@ from localspec.engine.rows import rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
 from localspec.engine.slots import Slot, choose, idle
+from localspec.engine.twins import Twins
 from localspec.errors import Busy, NoRoom
 from localspec.types import Backend, Draft, Drafter, Floats, Row, Token
 
@@ -94,6 +95,8 @@ class Engine:
         self._slots = [Slot() for _ in range(n_slots)]
         self._room = Room(target, self._slots, self._sessions, shape.multiple)
         self._judging = Judging(self.target, self._drafting, ends=ends, multiple=shape.multiple)
+        able = shape.can_roll_back
+        self.twins = Twins(self.target, self._slots, self._sessions, can_roll_back=able)
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -133,8 +136,9 @@ class Engine:
         Raises:
             Busy: every slot is taken.
         """
-        index, shared = self.seat(request.client, request.text)
+        index, shared = self.seat(request.client, request.text, request.session)
         try:
+            shared = self.twins.copied(index, shared, request.client, request.text)
             session = self._session(request, index, shared)
         except Exception:
             self.leave(index, request.client, [])
@@ -173,9 +177,10 @@ class Engine:
             length = min(length, session.n_prompt + keep)
         if length < session.cached and not self.shape.can_roll_back:
             length = 0
-        self.leave(session.slot, session.request.client, session.tokens[:length])
+        request = session.request
+        self.leave(session.slot, request.client, session.tokens[:length], request.session)
 
-    def seat(self, client: str, prompt: Sequence[Token]) -> tuple[int, int]:
+    def seat(self, client: str, prompt: Sequence[Token], session: str = "") -> tuple[int, int]:
         """Take the free slot that holds the longest prefix of `prompt`; it, and how much it holds.
 
         Whoever takes one without a session reads there with `read`, and must `leave` it.
@@ -183,7 +188,7 @@ class Engine:
         Raises:
             Busy: every slot is taken.
         """
-        chosen = choose(self._slots, client, prompt)
+        chosen = choose(self._slots, client, prompt, session)
         if chosen is None:
             raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
         index, shared = chosen
@@ -194,10 +199,10 @@ class Engine:
         self.seated += 1
         return index, shared
 
-    def leave(self, slot: int, client: str, held: list[Token]) -> None:
+    def leave(self, slot: int, client: str, held: list[Token], session: str = "") -> None:
         """Free a slot, which keeps the first cells of its memory: those of `held`."""
         self.target.truncate(slot, len(held))
-        self._slots[slot] = Slot(client, held, used=self.steps)
+        self._slots[slot] = Slot(client, held, used=self.steps, session=session)
 
     def remembers(self, slot: int) -> bool:
         """Whether the slot holds anything: a session, or a prefix for a later prompt."""

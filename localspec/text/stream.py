@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from localspec.text.detokenize import Detokenizer
+from localspec.text.lines import Lines
 from localspec.text.stop import StopMatcher
 from localspec.types import Token
 
@@ -40,9 +41,10 @@ class AnswerText:
     before the last `take`.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], indent: int = 0) -> None:
         self._bytes = Detokenizer()
         self._stop = StopMatcher(stops)
+        self._lines = Lines(indent)
         self._ready = ""
         self._waiting: deque[_Waiting] = deque()
         self._source = ""
@@ -51,8 +53,13 @@ class AnswerText:
 
     @property
     def stopped(self) -> bool:
-        """True once a stop string was completed, by the token pushed last."""
-        return self._stop.stopped
+        """True once a stop string was completed or a line ended it, by the token pushed last."""
+        return self._stop.stopped or self._lines.stopped
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line is complete."""
+        return self._lines.broken
 
     def push(self, token: Token, piece: bytes, source: str) -> None:
         """The next token, its bytes and where it came from."""
@@ -63,7 +70,7 @@ class AnswerText:
         """The end of the answer: lets out whatever was held back."""
         if tail := self._bytes.flush():
             self._receive(None, tail)
-        self._ready += self._stop.flush()
+        self._ready += self._lines.push(self._stop.flush()) + self._lines.flush()
 
     def take(self) -> Part:
         """What may go out now and has not been taken; the text may be empty."""
@@ -87,4 +94,4 @@ class AnswerText:
 
     def _receive(self, token: Token | None, text: str) -> None:
         self._waiting.append(_Waiting(token, len(text), self._source))
-        self._ready += self._stop.push(text)
+        self._ready += self._lines.push(self._stop.push(text))

@@ -53,7 +53,7 @@ class Answer:
     finish: FinishReason | None = None
 
     def __post_init__(self) -> None:
-        self.text = AnswerText(self.order.request.stop)
+        self.text = AnswerText(self.order.request.stop, self.order.request.indent)
         if so_far := self.order.request.so_far:
             self._go_on(so_far)
 
@@ -113,10 +113,18 @@ class Answer:
             if self.text.stopped:
                 self.finish = "stop"
                 return index + 1
-        self.finish = finish
+        self.finish = finish or ("length" if self._late else None)
         if self.finish is not None:
             self.text.finish()
         return len(tokens)
+
+    @property
+    def _late(self) -> bool:
+        """Past its deadline, with a line to show for it: what an editor shows is whole lines."""
+        most, meter = self.order.request.predict_seconds, self.session.meter
+        if most is None or not self.text.has_line:
+            return False
+        return meter.last_token_at - meter.first_token_at >= most
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
         """Spell out what the session has learned of its tokens, until their text goes out."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.errors import ContextOverflow, RequestError, TemplateError
 from localspec.protocol import Generate, Message
-from localspec.text import grammar
+from localspec.text import grammar, infill
 from localspec.text.constraint import GrammarConstraint, Vocabulary
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.template import CHATML, Conversation
@@ -21,6 +21,11 @@ from localspec.worker.sandbox import Died, Sandbox
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
+
+_INFILL_TOKENS = 512
+"""Room that is kept for a middle, where the context is short."""
+_MARKS = 16
+"""Tokens of a prompt that stand for no text, and names around other files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Intake:
         self._drafters = frozenset(drafters)
         self._bos, self._eos = model.special_text(model.bos), model.special_text(model.eos)
         self._source = CHATML if model.chat_template is None else model.chat_template
+        self._marks = _marks(model)
         self._dialogue = Dialogue(self._source, self._rendered, model.control)
         self._grammars = Grammars(vocabulary, sandbox)
         self._sandbox = sandbox
@@ -78,12 +84,6 @@ class Intake:
             TooLarge: A text in it is over a cap.
         """
         limits.check(request, n_vocab=self._model.n_vocab, drafters=self._drafters)
-        if request.suffix is not None:
-            raise RequestError(
-                "suffix (filling in the middle) is not supported.",
-                fix="Put the model's own fill-in-the-middle tokens into prompt.",
-                param="suffix",
-            )
         turn = None if request.messages is None else self._dialogue.turn(request)
         prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn)
         if not prompt:
@@ -137,11 +137,35 @@ class Intake:
         if turn is not None:
             text = turn.prompt + request.prefill
             add_special, parse_special = self._model.chat_template is None, True
+        elif request.suffix is not None:
+            return self._infill(request, request.suffix)
         else:
             text = request.prompt or ""
             add_special, parse_special = True, False
         limits.check_text(text, _prompt_field(request))
         return self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    def _infill(self, request: Generate, suffix: str) -> list[Token]:
+        """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""
+        if self._marks is None:
+            raise RequestError(
+                "This model cannot fill in a middle: its file names no tokens for that.",
+                fix="Take a model of code, such as Qwen2.5-Coder.",
+                param="suffix",
+            )
+        texts = [request.prompt or "", suffix, request.begun, *(one.text for one in request.extra)]
+        for text in texts:
+            limits.check_text(text)
+        answer = _INFILL_TOKENS if request.max_tokens is None else request.max_tokens
+        return infill.prompt(
+            self._marks,
+            self._model.plain_tokens,
+            prefix=texts[0],
+            suffix=suffix,
+            begun=request.begun,
+            extra=request.extra,
+            most=max(0, self._context() - min(answer, _INFILL_TOKENS) - _MARKS),
+        )
 
     def _rendered(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
         """The prompt by the file's own template, or by ChatML where it has none."""
@@ -177,6 +201,21 @@ class Intake:
         if request.prompt is not None:
             return request.prompt
         return b"".join(map(self._model.piece, prompt)).decode("utf-8", errors="replace")
+
+
+def _marks(model: Model) -> infill.Marks | None:
+    """The model's tokens for filling in a middle; None where it has none."""
+    prefix, suffix = model.infill("pre"), model.infill("suf")
+    if prefix is None or suffix is None:
+        return None
+    return infill.Marks(
+        prefix,
+        suffix,
+        middle=model.infill("mid"),
+        repository=model.infill("rep"),
+        file=model.infill("sep"),
+        first=model.bos if model.adds_bos else None,
+    )
 
 
 def _prompt_field(request: Generate) -> str:

@@ -164,15 +164,18 @@ class Service:
     # --- requests ---------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """First come, first served."""
-        while self._waiting and self._engine.free_slots:
-            waiting = self._waiting.popleft()
+        """First come, first served, but for those whose prompt another request is reading."""
+        for waiting in list(self._waiting):
             order = waiting.order
+            request = order.request
+            if not self._engine.twins.ready(request.client, order.prompt, request.session):
+                continue
+            self._waiting.remove(waiting)
             try:
                 session = self._engine.admit(self._request(order))
             except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
-                _log.exception("request %s failed and ends alone", order.request.id)
-                self._line.send(failed(order.request.id, known(error)))
+                _log.exception("request %s failed and ends alone", request.id)
+                self._line.send(failed(request.id, known(error)))
                 continue
             answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
             self._answers[session] = answer
@@ -209,6 +212,7 @@ class Service:
             prediction=order.prediction,
             logprobs=request.logprobs,
             so_far=request.so_far.tokens if request.so_far else (),
+            session=request.session,
         )
 
     def _forward(self, advance: Advance) -> None:
