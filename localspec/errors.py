@@ -220,8 +220,8 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
 
     `where` is the path it happened at, when the error does not say.
     """
-    place = where or error.filename or "A file"
-    said = f"{place} cannot be used: {error.strerror or error}."
+    place = where or error.filename or "a file"
+    said = f"{str(place)[:1].upper()}{str(place)[1:]} cannot be used: {error.strerror or error}."
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return DiskFull(f"There is no room for {place}: {error.strerror}.", fix="df -h ~")

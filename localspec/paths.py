@@ -112,6 +112,9 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say for which file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)

@@ -132,11 +132,11 @@ def remove(name: str) -> None:
 
 
 def title(conversation: Conversation) -> str:
-    """The first line of the first question."""
+    """The first line with a word of the first question."""
     for turn in conversation.turns:
         if turn["role"] == "user":
-            first = next((line for line in turn["content"].split("\n") if line.strip()), "")
-            return first.strip()[:_TITLE_CHARS]
+            worded = (line for line in turn["content"].split("\n") if re.search(r"\w", line))
+            return next(worded, "").strip()[:_TITLE_CHARS]
     return ""
 
 

@@ -116,7 +116,7 @@ def rm(chosen: tuple[str, ...]) -> None:
 
 def _row(kept: Kept) -> str:
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
-    return escaped(f"{kept.name:24}  {moment}  {kept.turns:>3} turns  {kept.title}")
+    return escaped(f"{kept.name:24}  {moment}  {kept.turns:>4}  {kept.title}")
 
 
 def _emit(value: object) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from localspec import ranges
-from localspec.cli import archive, clipboard, footer, markdown, material, presets
+from localspec.cli import archive, clipboard, footer, material, presets
 from localspec.cli.talk import Talk, missing
 from localspec.cli.theme import NAMES, theme
 from localspec.cli.transcript import MODES
@@ -174,6 +174,8 @@ def _clear(talk: Talk, _: str) -> None:
 def _copy(talk: Talk, number: str) -> None:
     text = _answered(talk)
     if number:
+        from localspec.cli import markdown  # noqa: PLC0415  slow to import
+
         code = markdown.fences(text)
         if not number.isdecimal() or not 0 < int(number) <= len(code):
             raise RequestError(

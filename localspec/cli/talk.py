@@ -11,7 +11,6 @@ from rich.text import Text
 from localspec.cli import archive, chosen, footer, launch, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
-from localspec.cli.live import MarkdownSink
 from localspec.cli.theme import Theme, theme
 from localspec.cli.transcript import Conversation
 from localspec.client import Client, End, Piece
@@ -139,6 +138,8 @@ class Talk:
             self.console.print(Text(line))
 
     def _prepare(self) -> None:
+        from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
+
         with contextlib.suppress(LocalSpecError, OSError):  # whoever asks is told
             client = launch.reach(spawn=self._spawn, tell=lambda _: None)
             client.load(self.conversation.model)
@@ -192,6 +193,8 @@ class Talk:
             return render.PlainSink(self.console.file)
         if self.conversation.show_origins:
             return render.OriginSink(self.console)
+        from localspec.cli.live import MarkdownSink  # noqa: PLC0415  imported by `_prepare`
+
         return MarkdownSink(self.console, self.look, show_thinking=self.show_thinking)
 
 
