@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from localspec.engine.sampling import Sampler
 
 Token: TypeAlias = int
 Floats: TypeAlias = NDArray[np.float32]
@@ -267,6 +264,26 @@ class Ask:
     stride: int = READ_ROWS
 
 
+class Proposing(Protocol):
+    """A request's sampler chain, as far as a drafter needs it. Request lifetime."""
+
+    greedy: bool
+    """Temperature 0: the likeliest token is the token."""
+    constraint: Constraint | None
+
+    @property
+    def looks_back(self) -> int:
+        """How many of the latest tokens `propose` has to be shown."""
+
+    def propose(
+        self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
+    ) -> tuple[Token, Law | None]:
+        """A draft model's token by its own `logits`, and the law it was drawn from, if it was.
+
+        `recent` are committed tokens before the position, `path` those drafted between.
+        """
+
+
 class DraftSession(Protocol):
     """A drafter's memory of one request. Learns from committed tokens only."""
 
@@ -292,7 +309,7 @@ class Drafter(Protocol):
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> DraftSession:
         """Begin a request in `slot`. Must not decode anything yet.

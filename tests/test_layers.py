@@ -9,6 +9,7 @@ worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┴─�
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -148,6 +149,23 @@ def test_the_drawing_has_no_circle() -> None:
     while ready := {room for room, below in MAY_IMPORT.items() if below <= placed} - placed:
         placed |= ready
     assert placed == set(MAY_IMPORT)
+
+
+def test_no_two_files_need_each_other() -> None:
+    """Inside a room too, and for types only: whoever reads one file need not read it again."""
+    names = {".".join(path.relative_to(root.parent).with_suffix("").parts) for root in ROOTS
+             for path in root.rglob("*.py")}  # fmt: skip
+    needs: dict[str, set[str]] = {name: set() for name in names}
+    for source in CODE:
+        root = next(root for root in ROOTS if source.path.is_relative_to(root))
+        name = ".".join(source.path.relative_to(root.parent).with_suffix("").parts)
+        for node in ast.walk(ast.parse(source.text)):
+            if isinstance(node, ast.ImportFrom):
+                asked = {f"{node.module}.{alias.name}" for alias in node.names} | {
+                    node.module or ""
+                }
+                needs[name] |= asked & names - {name}
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError, which names them
 
 
 def test_one_file_imports_llama_cpp() -> None:

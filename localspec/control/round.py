@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from localspec.control.acceptance import Local
 from localspec.control.costs import STEADY
@@ -152,7 +152,7 @@ class View:
     is a draft. `ease` is the mean probability that the target lately gave its own tokens, if that
     is known: it tells, before a draft model has read anything, whether it would agree. `cells` are
     the tokens before the draft, which every row of it looks back on. `elapsed_seconds` is its time
-    since it was admitted. `key` is the caller's own.
+    since it was admitted.
     """
 
     free: tuple[Draft, ...] = ()
@@ -164,7 +164,6 @@ class View:
     ease: float | None = None
     cells: int = 0
     elapsed_seconds: float = 0.0
-    key: Any = None
 
     @property
     def expected_ease(self) -> float:

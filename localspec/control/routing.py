@@ -49,7 +49,6 @@ class Facts:
         predicted_tokens: Output tokens to expect (`Lengths.predict`).
         pair_fits: False when a draft model was there but does not fit the target.
         can_roll_back: The target's memory can forget its last tokens.
-        grammar_tokens: The most tokens that the request's grammar permits, if it is finite.
         temperature: Of the sampler chain.
         acceptance: Share of drafted tokens accepted lately at such a temperature, None if unknown.
     """
@@ -59,7 +58,6 @@ class Facts:
     predicted_tokens: float
     pair_fits: bool = True
     can_roll_back: bool = True
-    grammar_tokens: int | None = None
     temperature: float = 0.0
     acceptance: float | None = None
 
@@ -84,8 +82,7 @@ def _unwise(facts: Facts) -> Reason | None:
     """Branches 5 and 6."""
     if facts.mode == "always":
         return None
-    grammar = facts.grammar_tokens
-    if facts.predicted_tokens < SHORT_TOKENS or (grammar is not None and grammar < SHORT_TOKENS):
+    if facts.predicted_tokens < SHORT_TOKENS:
         return "short-request"
     hot = facts.temperature >= HOT_TEMPERATURE
     if hot and facts.acceptance is not None and facts.acceptance < POOR_ACCEPTANCE:

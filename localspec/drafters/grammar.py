@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Constraint, Draft, Signal, Token
+from localspec.types import Ask, Constraint, Draft, Proposing, Signal, Token
 
 NAME = "grammar"
 _PRIOR = 0.95
@@ -54,7 +53,7 @@ class Grammar:
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> GrammarSession:
         """A session of the sampler's grammar."""

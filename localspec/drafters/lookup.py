@@ -19,8 +19,7 @@ from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, Why, sig
 from localspec.drafters._edits import Edit, Edits, Path, between
 from localspec.drafters._joints import NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
-from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, Signal, Token
+from localspec.types import Ask, Draft, Proposing, Signal, Token
 
 _END = NO_TOKEN
 """Stands after the prediction in the index: no copy runs on into the prompt."""
@@ -289,7 +288,7 @@ class LookupDrafter:
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> LookupSession:
         """Index both texts: microseconds per token, nothing is decoded."""

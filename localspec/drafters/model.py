@@ -15,7 +15,6 @@ from typing import cast
 
 import numpy as np
 
-from localspec.engine.sampling import Sampler
 from localspec.engine.slots import common_prefix
 from localspec.errors import EngineError
 from localspec.types import (
@@ -26,6 +25,7 @@ from localspec.types import (
     Floats,
     Forwards,
     Law,
+    Proposing,
     Row,
     Sharing,
     Signal,
@@ -79,7 +79,7 @@ class ModelDrafter:
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> ModelSession:
         """Begin a request; nothing is decoded before the first `propose`."""
@@ -292,7 +292,7 @@ class ModelSession:
     slot: int
     tokens: list[Token]
     n_prompt: int
-    sampler: Sampler
+    sampler: Proposing
     held: list[Token]
     agreed: int
 
@@ -352,7 +352,7 @@ def _impressions(session: ModelSession, logits: Floats) -> list[Signal]:
     ]
 
 
-def _signal(logits: Floats, token: Token, sampler: Sampler) -> Signal:
+def _signal(logits: Floats, token: Token, sampler: Proposing) -> Signal:
     """The drawn token's probability under the draft's plain softmax, in one of a few bins.
 
     Sampled requests have bins of their own: there a draft is kept when two draws agree.
@@ -363,6 +363,6 @@ def _signal(logits: Floats, token: Token, sampler: Sampler) -> Signal:
     return _binned(probability, sampler)
 
 
-def _binned(probability: float, sampler: Sampler) -> Signal:
+def _binned(probability: float, sampler: Proposing) -> Signal:
     bucket = bisect_right(_EDGES, probability)
     return Signal(NAME, bucket + (0 if sampler.greedy else len(_PRIORS)), _PRIORS[bucket])

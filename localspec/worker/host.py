@@ -40,6 +40,7 @@ from localspec.types import (
     Drafter,
     DraftSession,
     Floats,
+    Proposing,
     Row,
     SamplingParams,
     Signal,
@@ -182,7 +183,7 @@ class _TimedDrafter:
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> DraftSession:
         return _TimedSession(self.drafter.open(slot, prompt, sampler, prediction), self.watch)

@@ -27,7 +27,6 @@ USUAL = Facts(mode="auto", drafters=("lookup",), predicted_tokens=200)
         (replace(USUAL, pair_fits=False), "speculating"),
         (replace(USUAL, predicted_tokens=SHORT_TOKENS - 1), "short-request"),
         (replace(USUAL, predicted_tokens=SHORT_TOKENS), "speculating"),
-        (replace(USUAL, grammar_tokens=5), "short-request"),
         (replace(USUAL, temperature=1.2, acceptance=0.05), "high-temperature"),
         (replace(USUAL, temperature=1.2, acceptance=None), "speculating"),
         (replace(USUAL, temperature=1.2, acceptance=0.8), "speculating"),
@@ -47,7 +46,6 @@ def test_each_fact_leads_to_its_reason(facts: Facts, reason: Reason) -> None:
         predicted_tokens=st.floats(0, 1000),
         pair_fits=st.booleans(),
         can_roll_back=st.booleans(),
-        grammar_tokens=st.none() | st.integers(1, 99),
         temperature=st.floats(0, 3),
         acceptance=st.none() | st.floats(0, 1),
     )

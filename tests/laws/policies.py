@@ -9,8 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from localspec.control.round import Glance, Plan, Round, View
-from localspec.engine.sampling import Sampler
-from localspec.types import READ_ROWS, Ask, Draft, DraftSession, Signal, Token
+from localspec.types import READ_ROWS, Ask, Draft, DraftSession, Proposing, Signal, Token
 
 
 def _always(_signals: Sequence[Signal]) -> bool:
@@ -153,7 +152,7 @@ class Rubbish:
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> DraftSession:
         """Nothing to prepare."""

@@ -16,13 +16,13 @@ from laws.policies import FixedDepth, Rubbish
 from numpy.typing import NDArray
 
 from localspec.engine.judging import Advance
-from localspec.engine.sampling import Sampler
 from localspec.engine.session import Request
 from localspec.engine.step import Engine
 from localspec.types import (
     Ask,
     Draft,
     DraftSession,
+    Proposing,
     SamplingParams,
     SpeculationParams,
     Token,
@@ -57,7 +57,7 @@ class Broken(Rubbish):
         self,
         slot: int,
         prompt: Sequence[Token],
-        sampler: Sampler,
+        sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> DraftSession:
         """A session that breaks."""
