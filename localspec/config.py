@@ -21,12 +21,19 @@ from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
 
+EDITORS = ("vscode-webview://*", "app://obsidian.md", "tauri://localhost")
+"""Origins that no page of the web can have."""
+
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The daemon: where it listens and how much it takes on."""
+    """The daemon: where it listens and how much it takes on.
+
+    `origins` are the web pages that may speak over TCP, given the token: editors' webviews.
+    """
 
     socket: str = ""
     tcp: str = ""
+    origins: tuple[str, ...] = EDITORS
     keep_alive: str = "10m"
     max_loaded: int = 1
     max_queue: int = 64
@@ -325,6 +332,15 @@ def _check(config: Config, origin: str) -> None:
     seconds(config.server.keep_alive)
     if config.server.tcp:
         tcp_address(config.server.tcp)
+    for pattern in config.server.origins:
+        scheme, separator, rest = pattern.partition("://")
+        web = scheme.lower() in {"http", "https"}
+        if not separator or "*" in scheme or not rest or (web and "*" in rest):
+            raise ConfigError(
+                f'{origin}: server.origins names "{pattern}", which is no origin of its own.',
+                fix='Write "scheme://name"; a * may stand for text, but not in http and https.',
+                param="server.origins",
+            )
     _check_remote(config.engine.remote, origin)
     _check_upstream(config.upstream, origin)
 

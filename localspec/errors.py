@@ -8,6 +8,7 @@
     │   ├── GrammarError           400            the grammar gave up in the middle of an answer
     │   ├── Poisonous              422            it killed two workers and is refused for a while
     │   ├── UnknownModel           404            no such model here or in the catalog
+    │   ├── NotServed              400            another server's service, and not one of this
     │   └── TooLarge               413            body or prompt over the size limit
     ├── ModelError                 422  exit 65   a file that cannot serve as a model
     │   ├── BadGGUF                422            not a GGUF, truncated, absurd
@@ -125,6 +126,10 @@ class Poisonous(RequestError):
 
 class UnknownModel(RequestError):
     status, code = 404, "model_not_found"
+
+
+class NotServed(RequestError):
+    code = "not_supported"
 
 
 class TooLarge(RequestError):

@@ -12,7 +12,17 @@ import msgspec
 
 from localspec.config import Config
 from localspec.machine import Machine
-from localspec.types import FinishReason, SamplingParams, Snippet, SourceCount, SpeculationParams
+from localspec.types import (
+    CallDelta,
+    FinishReason,
+    SamplingParams,
+    Snippet,
+    SourceCount,
+    SpeculationParams,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
@@ -149,6 +159,33 @@ class Replay(msgspec.Struct, frozen=True, tag="replay"):
         return self.request.client
 
 
+class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
+    """A text, to be told as tokens and their pieces."""
+
+    id: str
+    text: str
+    add_special: bool
+    parse_special: bool
+
+
+class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
+    """Tokens, to be told as text."""
+
+    id: str
+    tokens: list[int]
+
+
+class Render(msgspec.Struct, frozen=True, tag="render"):
+    """A request, of which the prompt is to be told, as text and as tokens."""
+
+    id: str
+    request: Generate
+
+
+Question: TypeAlias = Tokenize | Detokenize | Render
+"""What needs no slot. Answered with `Told`, or with `Failed`."""
+
+
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     """The client has gone. Frees the slot within two steps; an unknown id is ignored."""
 
@@ -159,7 +196,7 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Finish nothing more; leave with exit code 0 after a `Goodbye`."""
 
 
-Command: TypeAlias = Load | Generate | Replay | Cancel | Quit
+Command: TypeAlias = Load | Generate | Replay | Tokenize | Detokenize | Render | Cancel | Quit
 
 # --- worker -> supervisor -------------------------------------------------------------------------
 
@@ -232,36 +269,6 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     prompt: list[int] = []
 
 
-class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """A token that might have come, the bytes it writes, and the log of its probability."""
-
-    token: int
-    piece: bytes
-    logprob: float
-
-
-class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """What the target thought of one token of the answer, before any sampler touched its logits.
-
-    `top` are the likeliest tokens at its place, best first, whether it is among them or not.
-    """
-
-    chosen: Alternative
-    top: list[Alternative] = []
-
-
-class CallDelta(msgspec.Struct, frozen=True, array_like=True):
-    """A part of one call of a function. The first part has id and name, later ones arguments.
-
-    `index` counts the answer's calls; all `arguments` of one together are a JSON object.
-    """
-
-    index: int
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
     """New text: whole characters, and nothing that may yet become a stop string.
 
@@ -288,31 +295,6 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     spent: Spent = Spent()
 
 
-class Usage(msgspec.Struct, frozen=True):
-    """OpenAI's counts. Cached tokens are part of the prompt, predicted ones of the completion."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    predicted_tokens: int = 0
-
-
-class Timings(msgspec.Struct, frozen=True):
-    """llama-server's `timings` object, field for field, times in milliseconds."""
-
-    cache_n: int
-    prompt_n: int
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
-    draft_n: int = 0
-    draft_n_accepted: int = 0
-
-
 class SpeculationReport(msgspec.Struct, frozen=True):
     """How speculation went in one request.
 
@@ -334,7 +316,10 @@ class SpeculationReport(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The last event of a request that ended by itself or by `Cancel`; it called so many tools."""
+    """The last event of a request that ended by itself or by `Cancel`; it called so many tools.
+
+    `stop` is the stop string that ended it, if one did.
+    """
 
     id: str
     reason: FinishReason
@@ -343,6 +328,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     speculation: SpeculationReport
     seed: int
     tool_calls: int = 0
+    stop: str = ""
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -385,6 +371,15 @@ class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
     margins: list[float]
     after: Fork
     drafters: dict[str, Trace]
+
+
+class Told(msgspec.Struct, frozen=True, tag="told"):
+    """The answer to a question; the pieces are the bytes of the tokens, special ones spelled."""
+
+    id: str
+    text: str = ""
+    tokens: list[int] = []
+    pieces: list[bytes] = []
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -440,6 +435,7 @@ Event: TypeAlias = (
     | Delta
     | Finished
     | Replayed
+    | Told
     | Failed
     | Heartbeat
     | Goodbye

@@ -393,3 +393,58 @@ class SourceCount:
     accepted: int = 0
     drafted_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """A token that might have come, the bytes it writes, and the log of its probability."""
+
+    token: int
+    piece: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """What the target thought of one token of the answer, before any sampler touched its logits.
+
+    `top` are the likeliest tokens at its place, best first, whether it is among them or not.
+    """
+
+    chosen: Alternative
+    top: list[Alternative] = []
+
+
+class CallDelta(msgspec.Struct, frozen=True, array_like=True):
+    """A part of one call of a function. The first part has id and name, later ones arguments.
+
+    `index` counts the answer's calls; all `arguments` of one together are a JSON object.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """OpenAI's counts. Cached tokens are part of the prompt, predicted ones of the completion."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    predicted_tokens: int = 0
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """llama-server's `timings` object, field for field, times in milliseconds."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: int = 0
+    draft_n_accepted: int = 0

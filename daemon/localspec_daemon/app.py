@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import secrets
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any
 
-import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from localspec.catalog.registry import Model as Entry
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Replayed
-from localspec_daemon import metrics
-from localspec_daemon.dialects import openai, own
-from localspec_daemon.dialects.bodies import decode
-from localspec_daemon.dialects.openai_errors import errors
-from localspec_daemon.dialects.relay import Route
-from localspec_daemon.model import Model
+from localspec_daemon import metrics, ollama_api, pickers, questions
+from localspec_daemon.dialects import (
+    anthropic,
+    llama_server,
+    ollama,
+    openai,
+    openai_errors,
+    own,
+    responses,
+)
+from localspec_daemon.dialects.dialect import Json
+from localspec_daemon.origins import sharing
 from localspec_daemon.serve import SUPERVISOR, bug, spoken
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import body, caller, wall
@@ -25,35 +31,56 @@ from localspec_daemon.wire import json_response
 
 DIALECTS = {
     "/v1/chat/completions": openai.CHAT,
+    "/chat/completions": openai.CHAT,
     "/v1/completions": openai.COMPLETION,
+    "/v1/responses": responses.RESPONSES,
+    "/responses": responses.RESPONSES,
+    "/v1/messages": anthropic.MESSAGES,
+    "/completion": llama_server.COMPLETION,
+    "/completions": llama_server.COMPLETION,
+    "/v1/completion": llama_server.COMPLETION,
+    "/api/chat": ollama.CHAT,
+    "/api/generate": ollama.GENERATE,
 }
+"""The endpoints that answer with text, by their paths."""
+
+FAMILIES: tuple[tuple[str, Callable[[LocalSpecError], Json]], ...] = (
+    ("/api/", ollama.errors),
+    ("/v1/messages", anthropic.errors),
+)
+"""Whose errors a path speaks; OpenAI's where nothing else is said."""
+
+MAX_REQUEST_ID = 128
+FORBIDDEN = 403
 
 
-class NamedModel(msgspec.Struct):
-    """The body of POST /v1/models/load and /v1/models/unload."""
+class NoSuchPath(RequestError):
+    """Nothing is served there."""
 
-    model: str | None = None
+    status, code = 404, "not_found"
+
+
+class WrongMethod(RequestError):
+    """Something is served there, by other methods."""
+
+    status, code = 405, "method_not_allowed"
 
 
 def create_app(supervisor: Supervisor, token_hash: bytes | None = None) -> web.Application:
     """The application on one supervisor. `token_hash` is what TCP callers have to match."""
-    app = web.Application(middlewares=[edge, wall(token_hash)])
+    front = wall(token_hash, lambda: supervisor.config.server.origins)
+    app = web.Application(middlewares=[edge, front])
     app[SUPERVISOR] = supervisor
-    app.add_routes(
-        [
-            *(web.post(path, spoken(dialect)) for path, dialect in DIALECTS.items()),
-            web.post("/v1/replay", replayed),
-            web.get("/v1/models", models),
-            web.get("/models", models),
-            web.post("/v1/models/load", load),
-            web.post("/v1/models/unload", unload),
-            web.get("/v1/models/{id:.+}", model),
-            web.get("/v1/status", status),
-            web.get("/health", health),
-            web.get("/v1/health", health),
-            web.get("/metrics", prometheus),
-        ]
-    )
+    app.on_response_prepare.append(_sign)
+    for path, dialect in DIALECTS.items():
+        handler = ollama_api.speaks(dialect) if path.startswith("/api/") else spoken(dialect)
+        app.router.add_post(path, handler, expect_handler=_later)
+    for path, handler in POSTS.items():
+        app.router.add_post(path, handler, expect_handler=_later)
+    for path, handler in GETS.items():
+        app.router.add_get(path, handler, expect_handler=_later)
+    app.router.add_delete("/api/delete", ollama_api.delete, expect_handler=_later)
+    app.router.add_route("*", "/{path:.*}", nowhere, expect_handler=_later)
     return app
 
 
@@ -63,61 +90,41 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except LocalSpecError as error:
-        return _failure(error)
+        return _failure(request, error)
     except web.HTTPException as error:
-        return _failure(_refusal(error), error.status)
+        return _failure(request, RequestError(f"{error.reason}."), error.status)
     except ConnectionError:
         raise  # the client has gone: nobody to answer
     except Exception:  # noqa: BLE001 - a bug must not take the connection's other requests along
-        return _failure(bug())
+        return _failure(request, bug())
 
 
-async def replayed(request: web.Request) -> web.Response:
+async def nowhere(request: web.Request) -> web.StreamResponse:
+    """Every path and method that nothing else takes. Raises NoSuchPath, WrongMethod."""
+    methods: set[str] = set()
+    for resource in request.app.router.resources():
+        _, allowed = await resource.resolve(request)
+        methods |= allowed
+    methods.discard("*")
+    if not methods:
+        raise NoSuchPath("Nothing is served at this path.", fix="docs/api.md has every path.")
+    allow = ", ".join(sorted(methods))
+    raise WrongMethod(
+        "This path does not take that method.", fix=f"Use {allow}.", details={"allow": allow}
+    )
+
+
+async def replay(request: web.Request) -> web.Response:
     """POST /v1/replay: what target and drafters think of a text that is there already."""
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    asked, replay = own.replay(data, supervisor.config, caller(request))
+    asked, wanted = own.replay(data, supervisor.config, caller(request))
     found = await supervisor.model(asked.model, aliases=asked.aliases)
-    async with supervisor.request(), aclosing(supervisor.generate(found, replay)) as events:
+    async with supervisor.request(), aclosing(supervisor.generate(found, wanted)) as events:
         async for event in events:
             if isinstance(event, Replayed):
                 return json_response(own.replayed(event))
     raise RuntimeError("a replay ended without its last event")
-
-
-async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: what a request may name. Loads nothing."""
-    supervisor = request.app[SUPERVISOR]
-    cards = [_card(supervisor, entry) for entry in await supervisor.entries()]
-    cards += [_upstream_card(to) for to in await supervisor.upstream_models()]
-    return json_response({"object": "list", "data": cards})
-
-
-async def model(request: web.Request) -> web.Response:
-    """GET /v1/models/{id}: one of them; the id may contain slashes and colons."""
-    supervisor, name = request.app[SUPERVISOR], request.match_info["id"]
-    if to := await supervisor.elsewhere(name):
-        return json_response(_upstream_card(to))
-    return json_response(_card(supervisor, await supervisor.entry(name)))
-
-
-async def load(request: web.Request) -> web.Response:
-    """POST /v1/models/load: begin to load and return; /v1/status shows how far it is."""
-    found = await _named(request)
-    if not found.worker:
-        found.start_loading()
-    return json_response({"model": found.name, "status": found.state})
-
-
-async def unload(request: web.Request) -> web.Response:
-    """POST /v1/models/unload: give the memory back once the open requests are finished.
-
-    A loading ends at once, and the requests that wait for it are told.
-    """
-    found = await _named(request)
-    request.app[SUPERVISOR].pool.retire(found)
-    found.give_up()
-    return json_response({"model": found.name, "status": "unloading"})
 
 
 async def status(request: web.Request) -> web.Response:
@@ -141,54 +148,69 @@ async def prometheus(request: web.Request) -> web.Response:
     return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-async def _named(request: web.Request) -> Model:
-    supervisor = request.app[SUPERVISOR]
-    data = await body(request, supervisor.config.server.max_body_bytes)
-    return await supervisor.model(decode(data, NamedModel).model, aliases=False)
+POSTS: dict[str, Handler] = {
+    "/v1/replay": replay,
+    "/v1/models/load": pickers.load,
+    "/models/load": pickers.load,
+    "/v1/models/unload": pickers.unload,
+    "/models/unload": pickers.unload,
+    "/v1/messages/count_tokens": questions.count_tokens,
+    "/api/show": ollama_api.show,
+    "/api/pull": ollama_api.pull,
+    "/api/embed": questions.embed,
+    "/api/embeddings": questions.embed,
+}
+GETS: dict[str, Handler] = {
+    "/": ollama_api.root,
+    "/v1/models": pickers.models,
+    "/models": pickers.models,
+    "/v1/models/sse": pickers.changes,
+    "/models/sse": pickers.changes,
+    "/v1/models/{id:.+}": pickers.model,
+    "/v1/status": status,
+    "/health": health,
+    "/v1/health": health,
+    "/metrics": prometheus,
+    "/props": pickers.props,
+    "/v1/props": pickers.props,
+    "/slots": pickers.slots,
+    "/v1/slots": pickers.slots,
+    "/api/version": ollama_api.version,
+    "/api/tags": ollama_api.tags,
+    "/api/ps": ollama_api.ps,
+}
+for _path, _handler in {
+    "tokenize": questions.tokenize,
+    "detokenize": questions.detokenize,
+    "apply-template": questions.apply_template,
+    "embedding": questions.embed,
+    "embeddings": questions.embed,
+}.items():
+    POSTS |= {f"/{_path}": _handler, f"/v1/{_path}": _handler}
 
 
-def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
-    """One model as llama-server shows it; pickers key on `owned_by`."""
-    known = supervisor.pool.models.get(entry.name)
-    state = known.state if known else "unloaded"
-    meta: dict[str, Any] = {"size": entry.size_bytes}
-    if known and known.worker and (ready := known.worker.ready):
-        meta |= {
-            "n_ctx": ready.context,
-            "n_ctx_train": ready.context_train,
-            "n_params": ready.parameters,
-            "n_vocab": ready.n_vocab,
-        }
-    return {
-        "id": entry.name,
-        "object": "model",
-        "created": int(entry.modified),
-        "owned_by": "llamacpp",
-        "aliases": list(entry.aliases),
-        "meta": meta,
-        "status": {"value": "loaded" if state == "ready" else state},
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
-    }
+async def _later(_request: web.Request) -> None:
+    """`Expect: 100-continue` is answered when the body is read, by `wall.body`: after the token."""
 
 
-def _upstream_card(to: Route) -> dict[str, Any]:
-    """A model that is elsewhere, in the same shape; it is there for all that is known here."""
-    return {
-        "id": to.model,
-        "object": "model",
-        "created": 0,
-        "owned_by": f"upstream:{to.name}",
-        "aliases": [],
-        "meta": {},
-        "status": {"value": "loaded"},
-        "upstream": {"name": to.name, "url": to.upstream.url},
-    }
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    """On every response: the request's id, the caller's own or a new one, and for which page."""
+    given = request.headers.get("X-Request-Id", "")
+    known = re.fullmatch(rf"[!-~]{{1,{MAX_REQUEST_ID}}}", given)
+    response.headers["X-Request-Id"] = given if known else f"req-{secrets.token_hex(12)}"
+    if response.status != FORBIDDEN:
+        response.headers.update(sharing(request.headers))
 
 
-def _failure(error: LocalSpecError, status_: int | None = None) -> web.Response:
-    return json_response(errors(error), status_ or error.status)
-
-
-def _refusal(error: web.HTTPException) -> RequestError:
-    """What aiohttp itself refused: no such path, no such method."""
-    return RequestError(f"{error.reason}.", fix="docs/api.md has every path.")
+def _failure(
+    request: web.Request, error: LocalSpecError, status_: int | None = None
+) -> web.Response:
+    """The error in the shape of the family that asked."""
+    shape: Callable[[LocalSpecError], Json] = openai_errors.errors
+    if "anthropic-version" in request.headers:
+        shape = anthropic.errors
+    shape = next((own for prefix, own in FAMILIES if request.path.startswith(prefix)), shape)
+    response = json_response(shape(error), status_ or error.status)
+    if isinstance(error, WrongMethod):
+        response.headers["Allow"] = str(error.details["allow"])
+    return response

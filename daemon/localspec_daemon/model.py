@@ -14,7 +14,7 @@ import msgspec
 
 from localspec.catalog import header
 from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
-from localspec.protocol import Delta, Event, Generate, Load, Progress, Replay
+from localspec.protocol import Delta, Event, Generate, Load, Progress, Question, Replay, Told
 from localspec_daemon.bell import Bell
 from localspec_daemon.blame import Poisons, Trials
 from localspec_daemon.policy import CrashHistory
@@ -138,6 +138,22 @@ class Model:
                         self._leave_board(stream)
                     yield Resumed(self.last_crash)
 
+    async def ask(self, question: Question, max_queue: int) -> Told:
+        """The answer to a question, which waits for the model and not for a slot.
+
+        Raises what `generate` raises.
+        """
+        with self._admitted(None, max_queue):
+            async for _ in self.loading():
+                pass
+            if not (worker := self.worker):
+                raise WorkerCrashed(f"{self.name} went away.", fix="Send it again.")
+            async with aclosing(worker.generate(question)) as events:
+                async for event in events:
+                    if isinstance(event, Told):
+                        return event
+        raise RuntimeError("a question ended without its answer")
+
     async def loading(self) -> AsyncGenerator[Progress]:
         """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
         if self.worker:
@@ -244,20 +260,22 @@ class Model:
             self._changed.ring()
 
     @contextmanager
-    def _admitted(self, stream: Stream, max_queue: int) -> Iterator[None]:
+    def _admitted(self, stream: Stream | None, max_queue: int) -> Iterator[None]:
         if self.queued >= max_queue:
             raise Busy(
                 f"{self.requests} requests are on {self.name} already.",
                 fix="Try again in a moment, or raise server.max_queue.",
             )
         self.requests += 1
-        self._streams[stream.request.id] = stream
+        if stream:
+            self._streams[stream.request.id] = stream
         self._changed.ring()
         try:
             yield
         finally:
             self.requests -= 1
-            del self._streams[stream.request.id]
+            if stream:
+                del self._streams[stream.request.id]
             self.used_at = self._now()
             self._changed.ring()
 

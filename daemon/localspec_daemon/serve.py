@@ -89,7 +89,15 @@ async def _whole(
         async for choice, event in events:
             if isinstance(event, Started | Delta | Finished):
                 answers[choice].take(event)
-    return json_response(reply.whole(answers))
+    response = json_response(reply.whole(answers))
+    response.headers.update(_told(answers[0].started))
+    return response
+
+
+def _told(started: Started | None) -> dict[str, str]:
+    """What the answer will not keep of its schema, for those who look at headers."""
+    relaxed = started.relaxed if started else []
+    return {"X-LocalSpec-Relaxed": ", ".join(relaxed)} if relaxed else {}
 
 
 async def _streamed(
@@ -126,6 +134,7 @@ async def _pump(
                     await stream.comment(f"going on with another worker after {event.cause}")
                 case Started() if not begun:
                     begun, frames = True, reply.begin(event)
+                    stream.response.headers.update(_told(event))
                 case Delta():
                     frames = reply.delta(choice, event)
                 case Finished():

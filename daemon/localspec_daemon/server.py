@@ -18,6 +18,7 @@ from localspec import config as settings
 from localspec import paths
 from localspec_daemon import listen
 from localspec_daemon.app import create_app
+from localspec_daemon.doorman import Runner
 from localspec_daemon.notify import notify
 from localspec_daemon.reload import Watcher
 from localspec_daemon.supervisor import Supervisor
@@ -102,7 +103,7 @@ class Server:
     async def _startup(self, stack: AsyncExitStack, door: listen.Door) -> web.AppRunner:
         tcp = self.supervisor.config.server.tcp
         token_hash = listen.token(paths.state_dir() / "token") if tcp else None
-        runner = web.AppRunner(
+        runner = Runner(
             create_app(self.supervisor, token_hash),
             access_log=None,
             handler_cancellation=True,

@@ -2,11 +2,11 @@
 
 | caller | identity | Host | Origin, Sec-Fetch-Site | body |
 | --- | --- | --- | --- | --- |
-| Unix socket | the kernel's uid, checked by `listen.Door` | any | refused | JSON, capped, in time |
-| TCP on loopback | bearer token | this address and port only | refused | the same |
+| Unix socket | the kernel's uid, checked by `listen.Door` | any | refused | capped, in time |
+| TCP on loopback | bearer token or API key | this address and port | refused | and called JSON |
 
-Browsers are the danger of a local port: any web page may send requests to it. There are therefore
-no CORS headers at all, and what carries an Origin is refused before it is routed.
+Browsers are the danger of a local port: any web page may send requests to it. What carries an
+Origin is refused before it is routed, without a CORS header, unless `server.origins` names it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,30 @@ import hashlib
 import hmac
 import os
 import socket
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDictProxy
 
 from localspec.errors import Forbidden, RequestError, TooLarge
 from localspec_daemon.dialects.dialect import Caller
+from localspec_daemon.origins import allowed
 
 RECEIPT_SECONDS = 10.0
 """A body that takes longer is one that never ends; on a local socket 8 MiB take milliseconds."""
 
 Headers: TypeAlias = CIMultiDictProxy[str]
 
+OPEN_PATHS = frozenset({"/health", "/v1/health"})
+"""What supervisors and editors ask before they know a token; it tells nothing about anybody."""
+
 SESSION_HEADERS = ("x-session-id", "session-id", "x-session-affinity")
 """What agents call a conversation by."""
 MAX_SESSION_CHARS = 128
 
+_BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
 """Who speaks, as the kernel or the token says it: the principal of caches and statistics."""
 
@@ -41,7 +47,7 @@ CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
 class Unauthorized(Forbidden):
     """No token, or a wrong one: HTTP has a status of its own for that."""
 
-    status, kind = 401, "authentication_error"
+    status, code, kind = 401, "invalid_api_key", "authentication_error"
 
 
 class WrongContentType(RequestError):
@@ -50,57 +56,83 @@ class WrongContentType(RequestError):
     status = 415
 
 
-def wall(token_hash: bytes | None) -> Middleware:
-    """The middleware that stands before every route, the unknown ones included."""
+class WrongExpectation(RequestError):
+    """An `Expect` other than the one that HTTP knows."""
+
+    status = 417
+
+
+def wall(token_hash: bytes | None, origins: Callable[[], Sequence[str]]) -> Middleware:
+    """The middleware that stands before every route, the unknown ones included.
+
+    `origins` gives the patterns of the web pages that may speak now.
+    """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refuse_browsers(request.headers)
         sock = request.transport.get_extra_info("socket") if request.transport else None
-        if sock is not None and sock.family == socket.AF_UNIX:
-            request[CLIENT] = f"uid:{os.getuid()}"
-        else:
-            port = sock.getsockname()[1] if sock is not None else 0
-            check_host(request.headers, port)
-            check_token(request.headers, token_hash)
-            request[CLIENT] = "token"
-        if request.method == "POST" and request.content_type != "application/json":
-            raise WrongContentType(
-                f"The body is {request.content_type}, not JSON.",
-                fix="Send the header Content-Type: application/json.",
+        on_socket = sock is not None and sock.family == socket.AF_UNIX
+        if not allowed(request.headers, origins()):
+            raise Forbidden(
+                "Web pages may not speak to this daemon.",
+                fix="Use a local client, or name the page's origin in server.origins.",
             )
+        request[CLIENT] = f"uid:{os.getuid()}" if on_socket else "token"
+        if not on_socket:
+            check_host(request.headers, *(sock.getsockname()[:2] if sock else ("", 0)))
+            if _preflight(request):
+                return web.Response(status=204)
+            if request.path not in OPEN_PATHS:
+                check_token(request.headers, token_hash)
+            check_type(request)
+        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+            raise WrongExpectation("This Expect is not served.", fix="Leave the header out.")
         return await handler(request)
 
     return middleware
 
 
-def refuse_browsers(headers: Headers) -> None:
-    """Raises Forbidden for what a web page sent."""
-    if "Origin" in headers or headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
-        raise Forbidden("Web pages may not speak to this daemon.", fix="Use a local client.")
+def _preflight(request: web.Request) -> bool:
+    """A browser that asks whether an allowed page may send what it is going to send."""
+    asks = "Access-Control-Request-Method" in request.headers
+    return request.method == "OPTIONS" and asks and "Origin" in request.headers
 
 
-def check_host(headers: Headers, port: int) -> None:
-    """Raises Forbidden unless the one Host header names this loopback port: DNS can be rebound."""
+def check_type(request: web.Request) -> None:
+    """Raises WrongContentType for what a web page could send to a TCP port without asking."""
+    if request.method == "POST" and request.content_type != "application/json":
+        raise WrongContentType(
+            "The body does not say that it is JSON.",
+            fix="Send the header Content-Type: application/json.",
+        )
+
+
+def check_host(headers: Headers, address: str, port: int) -> None:
+    """Raises Forbidden unless the one Host header names this loopback port: DNS can be rebound.
+
+    `address` is the one that the caller connected to; 127.0.0.2 is as much this machine as
+    127.0.0.1 is.
+    """
     hosts = headers.getall("Host", [])
-    allowed = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-    if len(hosts) != 1 or hosts[0].lower() not in allowed:
+    own = f"[{address}]" if ":" in address else address
+    names = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", own)}
+    if len(hosts) != 1 or hosts[0].lower() not in names:
         raise Forbidden(
-            "The Host header does not name this daemon.", fix=f"Use http://127.0.0.1:{port}/."
+            "The Host header does not name this daemon.", fix=f"Use http://{own}:{port}/."
         )
 
 
 def check_token(headers: Headers, token_hash: bytes | None) -> None:
-    """Raises Unauthorized unless the one Authorization header carries the secret."""
-    given = headers.getall("Authorization", [])
-    scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    found = hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()
-    right = token_hash is not None and hmac.compare_digest(found, token_hash)
-    if scheme.lower() != "bearer" or not right:
+    """Raises Unauthorized unless Authorization or X-Api-Key carries the secret."""
+    schemes = (value.partition(" ") for value in headers.getall("Authorization", []))
+    given = [secret for scheme, _, secret in schemes if scheme.lower() == "bearer"]
+    given += headers.getall("X-Api-Key", [])
+    right = [token_hash is not None and _matches(secret, token_hash) for secret in given]
+    if not right or not all(right):
         raise Unauthorized(
             "TCP callers need the token.",
-            fix="Send Authorization: Bearer with the content of the file `token` in the state "
-            "directory, or use the Unix socket.",
+            fix="Send Authorization: Bearer, or X-Api-Key, with the content of the file `token` in "
+            "the state directory, or use the Unix socket.",
         )
 
 
@@ -110,13 +142,30 @@ def caller(request: web.Request) -> Caller:
     return Caller(request[CLIENT], next(given, "")[:MAX_SESSION_CHARS])
 
 
+def _matches(secret: str, token_hash: bytes) -> bool:
+    found = hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()
+    return hmac.compare_digest(found, token_hash)
+
+
 async def body(request: web.Request, limit_bytes: int) -> bytes:
-    """The whole body. Raises TooLarge, and RequestError when it does not come in time."""
+    """The whole body, however often it is asked for.
+
+    Raises TooLarge, and RequestError when it does not come in time.
+    """
+    if request.get(_BODY) is None:
+        request[_BODY] = await _received(request, limit_bytes)
+    return request[_BODY]
+
+
+async def _received(request: web.Request, limit_bytes: int) -> bytes:
     too_large = TooLarge(
         f"The body is over {limit_bytes} bytes.", fix="Raise server.max_body_bytes."
     )
     if (request.content_length or 0) > limit_bytes:
         raise too_large
+    if "Expect" in request.headers and request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
     received = bytearray()
     try:
         async with asyncio.timeout(RECEIPT_SECONDS):
@@ -129,5 +178,5 @@ async def body(request: web.Request, limit_bytes: int) -> bytes:
             f"The body did not arrive within {RECEIPT_SECONDS:g} s.", fix="Send it at once."
         ) from error
     except web.RequestPayloadError as error:
-        raise RequestError(f"The body is broken: {error}.") from error
+        raise RequestError("The body is not as its head says.") from error
     return bytes(received)

@@ -36,12 +36,14 @@ from localspec.protocol import (
     Heartbeat,
     Load,
     Progress,
+    Question,
     Quit,
     Ready,
     Refused,
     Replay,
     Replayed,
     Started,
+    Told,
 )
 from localspec_daemon.channel import Channel
 from localspec_daemon.policy import Watchdog
@@ -54,7 +56,7 @@ QUIT_SECONDS = 3.0
 """From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits for us."""
 LAST_WORDS_LINES = 12
 
-StreamEvent: TypeAlias = Started | Delta | Finished | Replayed
+StreamEvent: TypeAlias = Started | Delta | Finished | Replayed | Told
 
 
 _NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
@@ -168,7 +170,7 @@ class Worker:
                 raise
         return cls(load, process, channel)
 
-    async def generate(self, request: Generate | Replay) -> AsyncGenerator[StreamEvent]:
+    async def generate(self, request: Generate | Replay | Question) -> AsyncGenerator[StreamEvent]:
         """The events of one request, its end last. Closing the iterator cancels the request.
 
         Raises WorkerCrashed, RemoteUnavailable, and what the worker answered with `Failed`.
@@ -181,7 +183,7 @@ class Worker:
             self._channel.send(request)
             while not over:
                 event = await events.get()
-                over = isinstance(event, Finished | Replayed | Failed | Exit)
+                over = isinstance(event, Finished | Replayed | Told | Failed | Exit)
                 if isinstance(event, Exit):
                     raise self.crash(event)
                 if isinstance(event, Failed):
@@ -272,7 +274,7 @@ class Worker:
                 self.watchdog.heard(event)
             case Goodbye():
                 self._goodbye = True
-            case Started() | Delta() | Finished() | Replayed() | Failed():
+            case Started() | Delta() | Finished() | Replayed() | Told() | Failed():
                 if stream := self._streams.get(event.id):
                     stream.put_nowait(event)
                 self.on_event(event)

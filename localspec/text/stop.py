@@ -18,17 +18,23 @@ class StopMatcher:
             raise ValueError("an empty stop string would end every answer before it began")
         self._stops = tuple(stops)
         self._held = ""
-        self.stopped = False
-        """True once a stop string was completed; whatever comes later is ignored."""
+        self.found = ""
+        """The stop string that was completed; whatever comes later is ignored."""
+
+    @property
+    def stopped(self) -> bool:
+        """True once a stop string was completed."""
+        return bool(self.found)
 
     def push(self, text: str) -> str:
         """The text that may go out now: everything that can no longer be part of a stop string."""
         if self.stopped:
             return ""
         buffer = self._held + text
-        begin = self._first_completed(buffer)
-        if begin is not None:
-            self.stopped = True
+        first = self._first_completed(buffer)
+        if first is not None:
+            begin, end = first
+            self.found = buffer[begin:end]
             self._held = ""
             return buffer[:begin]
         released = len(buffer) - self._possible_beginning(buffer)
@@ -40,12 +46,12 @@ class StopMatcher:
         held, self._held = self._held, ""
         return held
 
-    def _first_completed(self, buffer: str) -> int | None:
-        """Where the stop string begins that is completed first; None when none is."""
-        found = (
-            (begin + len(stop), begin) for stop in self._stops if (begin := buffer.find(stop)) >= 0
-        )
-        return min(found, default=(0, None))[1]
+    def _first_completed(self, buffer: str) -> tuple[int, int] | None:
+        """From where to where the stop string goes that is completed first; None when none is."""
+        places = ((buffer.find(stop), len(stop)) for stop in self._stops)
+        found = ((begin + length, begin) for begin, length in places if begin >= 0)
+        first = min(found, default=None)
+        return first and (first[1], first[0])
 
     def _possible_beginning(self, buffer: str) -> int:
         """Length of the longest suffix of `buffer` that is a proper beginning of a stop string."""

@@ -61,6 +61,11 @@ class AnswerText:
         """Whether a line is complete."""
         return self._lines.broken
 
+    @property
+    def stop(self) -> str:
+        """The stop string that was completed; empty while none was."""
+        return self._stop.found
+
     def push(self, token: Token, piece: bytes, source: str) -> None:
         """The next token, its bytes and where it came from."""
         self._source = source

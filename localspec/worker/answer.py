@@ -11,20 +11,9 @@ import msgspec
 from localspec.engine.judging import Advance
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
-from localspec.protocol import (
-    Alternative,
-    Delta,
-    Finished,
-    Generate,
-    SoFar,
-    SpeculationReport,
-    Spent,
-    Timings,
-    TokenLogprob,
-    Usage,
-)
+from localspec.protocol import Delta, Finished, Generate, SoFar, SpeculationReport, Spent
 from localspec.text.stream import AnswerText
-from localspec.types import FinishReason, Token
+from localspec.types import Alternative, FinishReason, Timings, Token, TokenLogprob, Usage
 from localspec.worker.intake import Order
 
 PROMPT = "prompt"
@@ -190,6 +179,7 @@ class Answer:
             ),
             seed=session.request.sampling.seed,
             tool_calls=self.order.said.calls,
+            stop=self.text.stop,
         )
 
 

@@ -130,20 +130,28 @@ class Intake:
             return alone, relaxed
         return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
 
+    def prompt(self, request: Generate) -> tuple[str, list[Token]]:
+        """The prompt of a request as text and as tokens. Raises TooLarge, TemplateError."""
+        turn = None if request.messages is None else self._dialogue.turn(request)
+        return self._text(request, turn), self._tokens(request, turn)
+
+    def _text(self, request: Generate, turn: Turn | None) -> str:
+        return turn.prompt + request.prefill if turn else request.prompt or ""
+
     def _tokens(self, request: Generate, turn: Turn | None) -> list[Token]:
         """The prompt. A template writes its own BOS; plain text gets the model's."""
         if request.prompt_tokens is not None:
             return request.prompt_tokens
-        if turn is not None:
-            text = turn.prompt + request.prefill
-            add_special, parse_special = self._model.chat_template is None, True
-        elif request.suffix is not None:
+        if turn is None and request.suffix is not None:
             return self._infill(request, request.suffix)
-        else:
-            text = request.prompt or ""
-            add_special, parse_special = True, False
+        text = self._text(request, turn)
         limits.check_text(text, _prompt_field(request))
-        return self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
+        rendered = turn is not None
+        return self._model.tokenize(
+            text,
+            add_special=not rendered or self._model.chat_template is None,
+            parse_special=rendered,
+        )
 
     def _infill(self, request: Generate, suffix: str) -> list[Token]:
         """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""

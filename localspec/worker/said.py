@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from localspec.protocol import CallDelta, Delta, TokenLogprob
+from localspec.protocol import Delta
 from localspec.text.stream import Part
 from localspec.text.tools import Piece, Reader
-from localspec.types import Token
+from localspec.types import CallDelta, Token, TokenLogprob
 
 
 @dataclass(slots=True)

@@ -16,20 +16,25 @@ from localspec.errors import EngineError, LocalSpecError, RequestError, Shutting
 from localspec.protocol import (
     Cancel,
     Command,
+    Detokenize,
     Event,
     Failed,
     Generate,
     Goodbye,
     Heartbeat,
     Load,
+    Question,
     Quit,
+    Render,
     Replay,
     Started,
+    Tokenize,
 )
 from localspec.types import FinishReason
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
 from localspec.worker.intake import Order
+from localspec.worker.questions import told
 from localspec.worker.replays import Replays
 from localspec.worker.totals import Totals
 
@@ -107,7 +112,7 @@ class Service:
         """
         while (command := self._line.receive(self._patience_seconds())) is not None:
             match command:
-                case Generate() | Replay():
+                case Generate() | Replay() | Tokenize() | Detokenize() | Render():
                     self._take(command)
                 case Cancel(id=id_):
                     self._cancel(id_)
@@ -124,7 +129,7 @@ class Service:
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - now)
 
-    def _take(self, request: Generate | Replay) -> None:
+    def _take(self, request: Generate | Replay | Question) -> None:
         """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
         arrived_at = self._engine.clock()
         try:
@@ -135,11 +140,13 @@ class Service:
             _log.exception("intake failed id=%s", request.id)
             self._line.send(failed(request.id, known(error)))
 
-    def _queue(self, request: Generate | Replay, arrived_at: float) -> None:
+    def _queue(self, request: Generate | Replay | Question, arrived_at: float) -> None:
         if request.id in self._ids():
             raise RequestError(f"A request with the id {request.id!r} is still running.")
         if isinstance(request, Replay):
             self._replays.take(request)
+        elif isinstance(request, Question):
+            self._line.send(told(request, self._loaded.model, self._loaded.intake))
         else:
             self._waiting.append(_Waiting(self._loaded.intake.order(request), arrived_at))
 

@@ -57,11 +57,9 @@ from localspec.protocol import (
     Replayed,
     SpeculationReport,
     Started,
-    Timings,
     Trace,
-    Usage,
 )
-from localspec.types import FinishReason, SourceCount
+from localspec.types import FinishReason, SourceCount, Timings, Usage
 from localspec_daemon.blame import TRIAL_TOKENS
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from localspec.config import Config, Speculation
 from localspec.errors import ContextOverflow, RequestError
-from localspec.protocol import Delta, Finished, Message, SpeculationReport, Started, Timings, Usage
-from localspec.types import SamplingParams, SourceCount
+from localspec.protocol import Delta, Finished, Message, SpeculationReport, Started
+from localspec.types import SamplingParams, SourceCount, Timings, Usage
 from localspec_daemon.dialects import openai
 from localspec_daemon.dialects.dialect import Answer, Asked, Caller
 from localspec_daemon.dialects.openai_errors import errors

@@ -13,7 +13,8 @@ import tiny
 from daemon.test_end_to_end import openai_client
 
 from localspec.config import Config
-from localspec.protocol import CallDelta, Delta
+from localspec.protocol import Delta
+from localspec.types import CallDelta
 from localspec_daemon.dialects.dialect import Answer, Caller
 from localspec_daemon.dialects.openai import CHAT
 from localspec_daemon.worker import COMMAND
@@ -94,9 +95,9 @@ def test_the_openai_client_is_given_calls_and_sends_their_results(house: Any, da
             (call,) = whole.message.tool_calls
             assert (whole.finish_reason, whole.message.content) == ("tool_calls", None)
             assert json.loads(call.function.arguments)["word"] in {"heathen", "thinner"}
-            named = {"type": "function", "function": {"name": "guess"}}
+            named: Any = {"type": "function", "function": {"name": "guess"}}
             with client.chat.completions.stream(**asked, tool_choice=named) as stream:
-                last = stream.get_final_completion().choices[0]
+                last: Any = stream.get_final_completion().choices[0]
             assert last.finish_reason == "tool_calls"
             assert last.message.tool_calls[0].function.name == "guess"
             history = [

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import json
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -14,17 +16,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from localspec import paths
-from localspec.errors import Forbidden
+from localspec import config, paths
+from localspec.errors import ConfigError, Forbidden
 from localspec_daemon import wall
 
 ROUTES = [
     "/v1/chat/completions", "/v1/completions", "/v1/models", "/models", "/v1/models/alpha",
     "/v1/models/load", "/v1/models/unload", "/v1/status", "/health", "/v1/health", "/metrics",
-    "/", "/nowhere",
+    "/", "/nowhere", "/api/chat", "/v1/messages", "/completion", "/models/sse", "/tokenize",
 ]  # fmt: skip
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 ORIGINS = ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1.evil.example"]
+
+
+@asynccontextmanager
+async def tcp_client(it: Any, token: str | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the TCP port: with the daemon's own token, or with this one or none."""
+    address = (await it.get("/v1/status"))["tcp"]
+    host, _, port = address.rpartition(":")
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{address}"
+    if token is None:
+        token = (paths.state_dir() / "token").read_text().strip()
+    sent = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(url, headers=sent) as http:
+        yield http
 
 
 def headers(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:
@@ -51,17 +66,38 @@ def test_no_web_page_reaches_any_route_by_any_method(house: Any, daemon: Any) ->
     asyncio.run(scene())
 
 
-def test_a_form_or_plain_text_is_no_json(house: Any, daemon: Any) -> None:
-    """415 for what a web page can send without asking, and for no type at all."""
+def test_a_form_or_plain_text_is_no_json_on_tcp(house: Any, daemon: Any) -> None:
+    """415 for what a web page can send without asking; on the socket there are no web pages."""
+    house.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
-        async with daemon(house) as it:
-            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-                async with it.http.post(
-                    "/v1/completions", data=b'{"prompt":"x"}', headers={"Content-Type": kind}
-                ) as response:
-                    assert response.status == 415
-                    assert (await response.read()).startswith(b'{"error":{')
+        async with daemon(house) as it, tcp_client(it) as http:
+            kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
+            for client, expected in ((http, 415), (it.http, 200)):
+                for kind in kinds:
+                    async with client.post(
+                        "/v1/completions",
+                        data=b'{"prompt":"say x"}',
+                        headers={"Content-Type": kind},
+                    ) as response:
+                        assert response.status == expected
+                        begins = b'{"error":{' if expected == 415 else b'{"id":'
+                        assert (await response.read()).startswith(begins)
+
+    asyncio.run(scene())
+
+
+def test_a_curl_without_a_content_type_is_answered_on_the_socket(house: Any, daemon: Any) -> None:
+    """As editors' scripts send it."""
+
+    async def scene() -> None:
+        async with daemon(house):
+            process = await asyncio.create_subprocess_exec(
+                "curl", "-s", "--unix-socket", str(house.socket), "http://x/v1/completions",
+                "-d", '{"prompt":"say hi"}', stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            out, _ = await process.communicate()
+            assert json.loads(out)["choices"][0]["text"] == "hi"
 
     asyncio.run(scene())
 
@@ -78,15 +114,15 @@ def test_any_host_is_fine_on_the_socket(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_tcp_needs_the_token_and_the_right_host(house: Any, daemon: Any) -> None:
-    """401 without it, 403 for a rebound name, 200 with both."""
-    house.configure(server={"tcp": "127.0.0.1:0"})
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "[::1]"])
+def test_tcp_needs_the_token_and_the_right_host(house: Any, daemon: Any, address: str) -> None:
+    """401 without it, 403 for a rebound name, 200 with both, whichever loopback address it is."""
+    house.configure(server={"tcp": f"{address}:0"})
 
     async def scene() -> None:
-        async with daemon(house) as it, aiohttp.ClientSession() as http:
-            address = (await it.get("/v1/status"))["tcp"]
-            port = address.rpartition(":")[2]
-            url = f"http://{address}/v1/models"
+        async with daemon(house) as it, tcp_client(it, token="") as http:
+            bound = (await it.get("/v1/status"))["tcp"]
+            port = bound.rpartition(":")[2]
             token = (paths.state_dir() / "token").read_text().strip()
             right = {"Authorization": f"Bearer {token}"}
             for sent, status in (
@@ -94,16 +130,95 @@ def test_tcp_needs_the_token_and_the_right_host(house: Any, daemon: Any) -> None
                 ({"Authorization": f"Bearer {token}x"}, 401),
                 ({"Authorization": f"Basic {token}"}, 401),
                 ({"Authorization": "Bearer "}, 401),
-                ({"X-Api-Key": token}, 401),
+                ({"X-Api-Key": f"{token}x"}, 401),
+                (right | {"X-Api-Key": "other"}, 401),
+                ({"X-Api-Key": token}, 200),
                 (right, 200),
+                (right | {"Host": f"{address}:{port}"}, 200),
                 (right | {"Host": f"localhost:{port}"}, 200),
                 (right | {"Host": "localhost"}, 403),
                 (right | {"Host": f"evil.example:{port}"}, 403),
                 (right | {"Origin": "http://localhost"}, 403),
             ):
-                async with http.get(url, headers=sent) as response:
+                async with http.get("/v1/models", headers=sent) as response:
                     assert response.status == status, sent
-                    assert token not in (await response.text())
+                    text = await response.text()
+                    assert token not in text
+                    if status == 401:
+                        assert json.loads(text)["error"]["code"] == "invalid_api_key"
+            for path in ("/health", "/v1/health"):
+                async with http.get(path) as response:
+                    assert response.status == 200
+            async with http.get("/health", headers={"Host": "evil.example"}) as response:
+                assert response.status == 403
+
+    asyncio.run(scene())
+
+
+def test_an_editors_webview_may_speak_and_no_other_page(house: Any, daemon: Any) -> None:
+    """It asks first, gets its headers, and needs the token; a page of the web gets neither."""
+    house.configure(server={"tcp": "127.0.0.1:0", "origins": ["vscode-webview://*"]})
+    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-a"}
+
+    async def scene() -> None:
+        async with daemon(house) as it, tcp_client(it) as http, tcp_client(it, token="") as bare:
+            editor = {"Origin": "vscode-webview://1ab", "Sec-Fetch-Site": "cross-site"}
+            async with bare.options("/v1/chat/completions", headers=editor | ask) as response:
+                assert response.status == 204
+                assert response.headers["Access-Control-Allow-Methods"] == "POST"
+                assert response.headers["Access-Control-Allow-Headers"] == "x-a"
+            async with http.get("/v1/models", headers=editor) as response:
+                assert response.status == 200
+                shared = response.headers["Access-Control-Allow-Origin"]
+                assert (shared, response.headers["Vary"]) == (editor["Origin"], "Origin")
+            async with bare.get("/v1/models", headers=editor) as response:
+                assert response.status == 401
+            for origin in (*ORIGINS, "app://obsidian.md", "x-vscode-webview://1ab"):
+                for sent in ({"Origin": origin}, {"Origin": origin} | ask):
+                    async with http.options("/v1/models", headers=sent) as response:
+                        assert response.status == 403
+                        assert "Access-Control-Allow-Origin" not in response.headers
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "origins", [["*"], ["*://x"], ["https://*"], ["http://localhost:*"], ["obsidian.md"], [""]]
+)
+def test_a_pattern_that_any_page_could_have_is_refused(origins: list[str]) -> None:
+    """With the key; a page of its own may be named."""
+    with pytest.raises(ConfigError, match=r"server\.origins"):
+        config.parse(f"[server]\norigins = {json.dumps(origins)}")
+    config.parse('[server]\norigins = ["http://localhost:3000", "app://*"]')
+
+
+def test_nobody_is_asked_to_go_on_before_the_token_was_seen(house: Any, daemon: Any) -> None:
+    """`Expect: 100-continue`: 401 at once; with the token the body is asked for and answered."""
+    house.configure(server={"tcp": "127.0.0.1:0"})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            host, _, port = (await it.get("/v1/status"))["tcp"].rpartition(":")
+            token = (paths.state_dir() / "token").read_text().strip()
+            body = b'{"prompt":"say hi"}'
+            head = (
+                f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            )
+            for extra, begins in (
+                ("Expect: 100-continue\r\n", b"HTTP/1.1 401 "),
+                (f"X-Api-Key: {token}\r\nExpect: 100-continue\r\n", b"HTTP/1.1 100 "),
+                (f"X-Api-Key: {token}\r\nExpect: <script>\r\n", b"HTTP/1.1 417 "),
+            ):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write((head + extra + "\r\n").encode())
+                answer = await reader.readuntil(b"\r\n")
+                assert answer.startswith(begins)
+                writer.write(body)
+                rest = await reader.read()
+                assert b"<script>" not in rest
+                assert (b"HTTP/1.1 200 " in rest) == (begins == b"HTTP/1.1 100 ")
+                writer.close()
 
     asyncio.run(scene())
 
@@ -125,10 +240,10 @@ def test_only_names_of_loopback_with_this_port_pass(host: str) -> None:
     allowed = {"127.0.0.1:8080", "localhost:8080", "[::1]:8080"}
     for name in (host, *(name + host for name in allowed), *(host + name for name in allowed)):
         if name.lower() in allowed:
-            wall.check_host(headers(("Host", name)), 8080)
+            wall.check_host(headers(("Host", name)), "127.0.0.1", 8080)
         else:
             with pytest.raises(Forbidden):
-                wall.check_host(headers(("Host", name)), 8080)
+                wall.check_host(headers(("Host", name)), "127.0.0.1", 8080)
 
 
 def test_two_hosts_or_none_are_refused() -> None:
@@ -136,7 +251,7 @@ def test_two_hosts_or_none_are_refused() -> None:
     right = ("Host", "localhost:1")
     for pairs in ((), (right, right), (right, ("host", "evil.example"))):
         with pytest.raises(Forbidden):
-            wall.check_host(headers(*pairs), 1)
+            wall.check_host(headers(*pairs), "127.0.0.1", 1)
     with pytest.raises(wall.Unauthorized):
         wall.check_token(headers(("Authorization", "Bearer a"), ("Authorization", "Bearer b")), b"")
 
@@ -191,7 +306,12 @@ def test_malformed_http_gets_4xx_and_the_next_request_an_answer(
             writer.write_eof()
             answer = await reader.read()
             writer.close()
-            assert not answer or 400 <= int(answer.split()[1]) < 500
+            if answer:
+                head, _, body = answer.partition(b"\r\n\r\n")
+                assert 400 <= int(head.split()[1]) < 500
+                assert json.loads(body)["error"]["type"] == "invalid_request_error"
+                assert b"yyyy" not in body
+                assert b"xxxx" not in body
             assert await it.get("/health") == {"status": "ok"}
 
     asyncio.run(scene())

@@ -7,8 +7,8 @@ import math
 import pytest
 from worker_peer import Heard, Worker
 
-from localspec.protocol import Message, TokenLogprob
-from localspec.types import SamplingParams, SpeculationParams
+from localspec.protocol import Message
+from localspec.types import SamplingParams, SpeculationParams, TokenLogprob
 
 PROMPT = "hello world, hello world, hello"
 MODES = {mode: SpeculationParams(mode=mode) for mode in ("off", "always")}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from worker_peer import Heard, Worker
 
-from localspec.protocol import Delta, Generate, Message, TokenLogprob
-from localspec.types import SamplingParams, SpeculationParams
+from localspec.protocol import Delta, Generate, Message
+from localspec.types import SamplingParams, SpeculationParams, TokenLogprob
 from localspec_daemon.stream import Stream
 
 ALWAYS = SpeculationParams(mode="always")

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 from localspec.config import Config
 from localspec.errors import LocalSpecError
-from localspec.protocol import Delta, Finished, Generate, Started, TokenLogprob
+from localspec.protocol import Delta, Finished, Generate, Started
+from localspec.types import TokenLogprob
 from localspec_daemon.dialects.framing import Framing
 
 Json: TypeAlias = dict[str, Any]
@@ -65,6 +66,7 @@ class Answer:
     calls: list[Call] = field(default_factory=list)
     origins: list[tuple[int, str]] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    started: Started | None = None
     _texts: list[str] = field(default_factory=list)
 
     @property
@@ -74,7 +76,9 @@ class Answer:
 
     def take(self, event: Started | Delta | Finished) -> None:
         """The next event of this choice."""
-        if isinstance(event, Delta):
+        if isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, Delta):
             self._texts.append(event.text)
             self.reasoning += event.reasoning
             for part in event.calls:

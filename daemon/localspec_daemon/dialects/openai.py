@@ -23,6 +23,16 @@ from localspec_daemon.dialects.openai_types import (
     Request,
 )
 
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+"""The roles that clients write, and those that templates know."""
+
 
 def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /v1/chat/completions. Raises RequestError."""
@@ -32,13 +42,13 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     messages, prefill = prefilled(
         request, [message(index, given) for index, given in enumerate(request.messages)]
     )
-    limit = request.max_completion_tokens
+    most = request.max_completion_tokens
     one = generate(
         config,
         caller,
         prefix="chatcmpl",
         endpoint="chat",
-        max_tokens=_limit(request) if limit is None else limit,
+        max_tokens=limit(request) if most is None else most,
         messages=messages,
         prefill=prefill,
         template_kwargs=request.chat_template_kwargs,
@@ -51,9 +61,9 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         parallel_tool_calls=request.parallel_tool_calls,
         reasoning_effort=request.reasoning_effort,
         reasoning_apart=request.reasoning_format != "none",
-        **_shared(request, caller),
+        **shared(request, caller),
     )
-    return _asked(request, [one])
+    return as_asked(request, [one])
 
 
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
@@ -65,14 +75,14 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
             fix="Leave best_of out, and choose among n.",
             param="best_of",
         )
-    fields = _shared(request, caller)
+    fields = shared(request, caller)
     generates = [
         generate(
             config,
             caller,
             prefix="cmpl",
             endpoint="completion",
-            max_tokens=_limit(request),
+            max_tokens=limit(request),
             prompt=prompt if isinstance(prompt, str) else None,
             prompt_tokens=None if isinstance(prompt, str) else prompt,
             suffix=request.suffix or None,
@@ -82,7 +92,7 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
         )
         for prompt in prompts(request.prompt)
     ]
-    return _asked(request, generates)
+    return as_asked(request, generates)
 
 
 CHAT = Dialect(chat, ChatReply, errors, EVENTS, endpoint="chat/completions")
@@ -96,7 +106,7 @@ def message(index: int, given: ChatMessage) -> Message:
         for name in ("name", "tool_calls", "tool_call_id", "reasoning_content")
         if (value := getattr(given, name)) is not None
     }
-    role = {"developer": "system", "function": "tool"}.get(given.role, given.role)
+    role = ROLES[given.role]
     param = f"messages[{index}].content"
     if given.content is not None:
         return Message(role, text(param, given.content), extra)
@@ -169,12 +179,13 @@ def response_format(request: Request) -> Json | None:
     return None
 
 
-def _limit(request: Request) -> float | None:
+def limit(request: Request) -> float | None:
+    """Tokens to say, whichever of its fields says so; None for as many as there is room for."""
     return request.max_tokens if request.max_tokens is not None else request.n_predict
 
 
-def _shared(request: Request, caller: Caller) -> Json:
-    """The fields that both endpoints read alike."""
+def shared(request: Request, caller: Caller) -> Json:
+    """What chats and completions read alike, as arguments of `generate`."""
     return {
         "chain": request,
         "stop": request.stop,
@@ -185,7 +196,7 @@ def _shared(request: Request, caller: Caller) -> Json:
     }
 
 
-def _asked(request: Request, generates: list[Generate]) -> Asked:
+def as_asked(request: Request, generates: list[Generate]) -> Asked:
     """The request, each of its prompts as many times as `n` says."""
     times = request.n or 1
     if len(generates) * times > MAX_CHOICES:

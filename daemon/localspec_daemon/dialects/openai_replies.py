@@ -11,16 +11,8 @@ from functools import partial
 import msgspec
 
 from localspec.errors import LocalSpecError
-from localspec.protocol import (
-    Alternative,
-    CallDelta,
-    Delta,
-    Finished,
-    Started,
-    TokenLogprob,
-    Usage,
-)
-from localspec.types import PREDICTION, SourceCount
+from localspec.protocol import Delta, Finished, Started
+from localspec.types import PREDICTION, Alternative, CallDelta, SourceCount, TokenLogprob, Usage
 from localspec_daemon.dialects.dialect import Answer, Asked, Json
 from localspec_daemon.dialects.openai_errors import errors
 

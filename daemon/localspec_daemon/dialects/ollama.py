@@ -1,0 +1,228 @@
+"""Ollama's chat and generate: bodies into `Generate`, events into lines of JSON. Pure, no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from localspec.config import Config
+from localspec.errors import LocalSpecError, RequestError
+from localspec.protocol import Delta, Finished, Message, Started
+from localspec_daemon.dialects.bodies import Chain, Count, decode, generate
+from localspec_daemon.dialects.dialect import Answer, Asked, Caller, Dialect, Json
+from localspec_daemon.dialects.framing import LINES
+
+
+class Options(Chain):
+    """What a body says of sampling and of length."""
+
+    num_predict: Count | None = None
+    stop: str | list[str] | None = None
+
+
+class OllamaMessage(msgspec.Struct):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_name: str | None = None
+    images: list[Any] | None = None
+
+
+class OllamaRequest(msgspec.Struct):
+    """What both endpoints share. A stream is what is wanted unless the body says no."""
+
+    model: str
+    stream: bool | None = None
+    options: Options | None = None
+    format: str | dict[str, Any] | None = None
+    keep_alive: Any = None
+    think: Any = None
+
+
+class ChatRequest(OllamaRequest):
+    """POST /api/chat. Without messages it only loads the model."""
+
+    messages: list[OllamaMessage] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class GenerateRequest(OllamaRequest):
+    """POST /api/generate. Without a prompt it only loads the model; `raw` takes it as it is."""
+
+    prompt: str | None = None
+    suffix: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+    images: list[Any] | None = None
+
+
+def chat(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /api/chat. Raises RequestError."""
+    request = decode(data, ChatRequest)
+    messages = [_message(index, one) for index, one in enumerate(request.messages or ())]
+    prefill = ""
+    if len(messages) > 1 and messages[-1].role == "assistant" and not messages[-1].extra:
+        prefill = messages.pop().content
+    return _asked(
+        request,
+        config,
+        caller,
+        endpoint="chat",
+        messages=messages or None,
+        prefill=prefill,
+        tools=request.tools,
+    )
+
+
+def completion(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /api/generate. Raises RequestError.
+
+    A prompt is a turn of the user, as Ollama has it, unless it is raw or its middle is asked for.
+    """
+    request = decode(data, GenerateRequest)
+    _no_images(request.images, "images")
+    if not request.prompt:
+        return _asked(request, config, caller, endpoint="completion")
+    if request.raw or request.suffix:
+        plain = {"prompt": request.prompt, "suffix": request.suffix or None}
+        return _asked(request, config, caller, endpoint="completion", **plain)
+    system = [Message("system", request.system)] if request.system else []
+    messages = [*system, Message("user", request.prompt)]
+    return _asked(request, config, caller, endpoint="chat", messages=messages)
+
+
+def errors(error: LocalSpecError) -> Json:
+    """One sentence, which clients show as it is."""
+    return {"error": str(error)}
+
+
+def stamp(seconds: float | None = None) -> str:
+    """A time as Ollama writes it; now by default."""
+    moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+@dataclass(slots=True)
+class OllamaReply:
+    """Lines, the last of which says that it is over and what it took."""
+
+    said: Callable[[str], Json]
+    asked: Asked
+    model: str
+    _began_at: float = field(default_factory=time.monotonic)
+
+    def begin(self, _started: Started) -> Iterator[Json]:
+        """Nothing: the first line has text."""
+        return iter(())
+
+    def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
+        """A line of text."""
+        if delta.text:
+            yield self._line(delta.text, done=False)
+
+    def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
+        """The last line."""
+        yield self._last("", finished)
+
+    def end(self) -> Iterator[Json]:
+        """Nothing more."""
+        return iter(())
+
+    def broken(self, error: LocalSpecError) -> Iterator[Json]:
+        """A line with the error."""
+        yield errors(error)
+
+    def whole(self, answers: Sequence[Answer]) -> Json:
+        """All the text in the last line."""
+        return self._last(answers[0].text, answers[0].end)
+
+    def loaded(self, reason: str) -> Json:
+        """The answer to a request without text: why it is done, "load" or "unload"."""
+        return self._line("", done=True) | {"done_reason": reason}
+
+    def _line(self, text: str, *, done: bool) -> Json:
+        # The name that was asked for: clients look for their own.
+        head = {"model": self.asked.model, "created_at": stamp()}
+        return head | self.said(text) | {"done": done}
+
+    def _last(self, text: str, finished: Finished) -> Json:
+        timings, usage = finished.timings, finished.usage
+        return self._line(text, done=True) | {
+            "done_reason": "length" if finished.reason == "length" else "stop",
+            "total_duration": _nanoseconds(1000 * (time.monotonic() - self._began_at)),
+            "load_duration": 0,
+            "prompt_eval_count": usage.prompt_tokens,
+            "prompt_eval_duration": _nanoseconds(timings.prompt_ms),
+            "eval_count": usage.completion_tokens,
+            "eval_duration": _nanoseconds(timings.predicted_ms),
+        }
+
+
+def _asked(
+    request: OllamaRequest, config: Config, caller: Caller, *, endpoint: str, **more: Any
+) -> Asked:
+    """The request; without messages or a prompt it has nothing to generate."""
+    options = request.options or Options()
+    one = generate(
+        config,
+        caller,
+        prefix="ollama",
+        endpoint=endpoint,
+        chain=options,
+        max_tokens=options.num_predict,
+        stop=options.stop,
+        response_format=_format(request.format),
+        reasoning_effort=request.think if isinstance(request.think, str) else None,
+        template_kwargs={"enable_thinking": request.think}
+        if isinstance(request.think, bool)
+        else None,
+        session=caller.session or None,
+        **more,
+    )
+    wants = one.messages or one.prompt
+    streams = request.stream is not False
+    return Asked(request.model, (one,) if wants else (), streams, request)
+
+
+def _format(given: str | dict[str, Any] | None) -> Json | None:
+    if not given:
+        return None
+    if isinstance(given, dict):
+        return {"type": "json_schema", "json_schema": {"schema": given}}
+    if given != "json":
+        raise RequestError('format is "json" or a schema.', param="format")
+    return {"type": "json_object"}
+
+
+def _message(index: int, one: OllamaMessage) -> Message:
+    """One turn; its calls in OpenAI's shape. Raises RequestError."""
+    _no_images(one.images, f"messages[{index}].images")
+    extra: Json = {}
+    if one.tool_calls:
+        extra["tool_calls"] = [{"type": "function", **call} for call in one.tool_calls]
+    if one.tool_name:
+        extra["name"] = one.tool_name
+    return Message(one.role, one.content, extra)
+
+
+def _no_images(images: list[Any] | None, param: str) -> None:
+    if images:
+        raise RequestError("Images cannot be read.", fix="Send text alone.", param=param)
+
+
+def _nanoseconds(milliseconds: float) -> int:
+    return round(milliseconds * 1_000_000)
+
+
+ChatReply = partial(OllamaReply, lambda text: {"message": {"role": "assistant", "content": text}})
+GenerateReply = partial(OllamaReply, lambda text: {"response": text})
+CHAT = Dialect(chat, ChatReply, errors, LINES)
+GENERATE = Dialect(completion, GenerateReply, errors, LINES)

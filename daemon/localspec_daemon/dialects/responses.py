@@ -1,0 +1,152 @@
+"""OpenAI's Responses: bodies into `Generate`. Stateless: nothing is stored. Pure, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec.protocol import Message
+from localspec_daemon.dialects.bodies import Chain, Count, SpeculationOptions, decode, generate
+from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.dialects.framing import NAMED_EVENTS
+from localspec_daemon.dialects.openai import ROLES, text
+from localspec_daemon.dialects.openai_errors import errors
+from localspec_daemon.dialects.openai_types import Part
+from localspec_daemon.dialects.responses_replies import ResponsesReply
+
+
+class Item(msgspec.Struct):
+    """One item of the input: a message, a call of a tool, or what a tool gave."""
+
+    type: str = "message"
+    role: str | None = None
+    content: str | list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[Part] | None = None
+
+
+class ResponsesRequest(Chain):
+    """POST /v1/responses."""
+
+    model: str | None = None
+    aliases: bool | None = None
+    input: str | list[Item] | None = None
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    stream: bool | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    previous_response_id: str | None = None
+    conversation: Any = None
+    background: bool | None = None
+    prompt_cache_key: str | None = None
+    speculation: SpeculationOptions | None = None
+
+
+def response(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /v1/responses. Raises RequestError."""
+    request = decode(data, ResponsesRequest)
+    for name in ("previous_response_id", "conversation", "background"):
+        if getattr(request, name):
+            raise RequestError(
+                f"{name} needs answers that are kept, and none is.",
+                fix="Send the whole conversation as input.",
+                param=name,
+            )
+    effort = (request.reasoning or {}).get("effort")
+    one = generate(
+        config,
+        caller,
+        prefix="resp",
+        endpoint="chat",
+        chain=request,
+        max_tokens=request.max_output_tokens,
+        speculation=request.speculation,
+        messages=_messages(request),
+        tools=[*_tools(request.tools or [])] or None,
+        tool_choice=_choice(request.tool_choice),
+        parallel_tool_calls=request.parallel_tool_calls,
+        response_format=_format(request.text),
+        reasoning_effort=effort if isinstance(effort, str) else None,
+        session=request.prompt_cache_key or caller.session or None,
+    )
+    aliases = request.aliases is not False
+    return Asked(request.model or "", (one,), bool(request.stream), request, aliases)
+
+
+def _messages(request: ResponsesRequest) -> list[Message]:
+    """The conversation. Raises RequestError, which names the item."""
+    found = [Message("system", request.instructions)] if request.instructions else []
+    if isinstance(request.input, str):
+        return [*found, Message("user", request.input)]
+    for index, item in enumerate(request.input or ()):
+        found += _turns(f"input[{index}]", item)
+    if not found:
+        raise RequestError("input is empty.", fix="Send some text.", param="input")
+    return found
+
+
+def _turns(param: str, item: Item) -> Iterator[Message]:
+    """One item as a turn; thoughts of other models are left out."""
+    match item.type:
+        case "message" if item.role in ROLES:
+            yield Message(ROLES[item.role], text(f"{param}.content", item.content or ""))
+        case "function_call":
+            function = {"name": item.name, "arguments": item.arguments or "{}"}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            yield Message("assistant", "", {"tool_calls": [call]})
+        case "function_call_output":
+            said = text(f"{param}.output", item.output or "")
+            yield Message("tool", said, {"tool_call_id": item.call_id})
+        case "reasoning":
+            pass
+        case _:
+            raise RequestError(
+                f"{param} is of type {item.type[:40]!r} with role {str(item.role)[:40]!r}.",
+                fix="Send messages, calls and what they gave.",
+                param=param,
+            )
+
+
+def _tools(given: list[Json]) -> Iterator[Json]:
+    """Functions in the shape of chats, out of namespaces too; other kinds are not ours to run."""
+    for tool in given:
+        if tool.get("type") == "namespace":
+            inner = tool.get("tools")
+            yield from _tools([one for one in inner if isinstance(one, dict)] if inner else [])
+        elif tool.get("type") == "function":
+            names = ("name", "description", "parameters", "strict")
+            function = {name: tool[name] for name in names if tool.get(name) is not None}
+            yield {"type": "function", "function": function}
+
+
+def _choice(given: str | Json | None) -> str | Json | None:
+    """A choice of tools in the shape of chats."""
+    if isinstance(given, dict):
+        return {"type": "function", "function": {"name": given.get("name")}}
+    return given
+
+
+def _format(given: Json | None) -> Json | None:
+    """What the text has to be, in the shape of chats. Raises RequestError."""
+    form = (given or {}).get("format") or {}
+    if not isinstance(form, dict):
+        raise RequestError("text.format is no object.", param="text.format")
+    if form.get("type", "text") == "text":
+        return None
+    if form["type"] == "json_object":
+        return {"type": "json_object"}
+    inner = {name: form[name] for name in ("name", "schema", "strict") if name in form}
+    return {"type": form["type"], "json_schema": inner}
+
+
+RESPONSES = Dialect(response, ResponsesReply, errors, NAMED_EVENTS)

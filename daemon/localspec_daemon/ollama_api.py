@@ -1,0 +1,196 @@
+"""Ollama's questions about models: which there are, what one can do, how to get or lose one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from localspec.catalog import header
+from localspec.catalog.registry import Model as Entry
+from localspec.config import seconds
+from localspec.errors import ConfigError, NotServed, UnknownModel
+from localspec_daemon.dialects.bodies import decode
+from localspec_daemon.dialects.dialect import Dialect, Json
+from localspec_daemon.dialects.framing import LINES
+from localspec_daemon.dialects.ollama import OllamaReply, OllamaRequest, stamp
+from localspec_daemon.serve import SUPERVISOR, spoken
+from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.wall import body, caller
+from localspec_daemon.wire import FrameStream, json_response
+
+VERSION = "0.12.0"
+"""The Ollama whose API this is; some editors refuse what is no x.y.z or too old."""
+
+
+class NamedRequest(msgspec.Struct):
+    """A body that names a model, in the older way or the newer."""
+
+    model: str = ""
+    name: str = ""
+    stream: bool | None = None
+
+
+async def root(_request: web.Request) -> web.Response:
+    """GET /: what clients look for to know that somebody is there."""
+    return web.Response(text="Ollama is running")
+
+
+async def version(_request: web.Request) -> web.Response:
+    """GET /api/version."""
+    return json_response({"version": VERSION})
+
+
+async def tags(request: web.Request) -> web.Response:
+    """GET /api/tags: the models that are here."""
+    entries = await request.app[SUPERVISOR].entries()
+    return json_response({"models": [_card(entry) for entry in entries if entry.role == "target"]})
+
+
+async def ps(request: web.Request) -> web.Response:
+    """GET /api/ps: the models that are loaded."""
+    supervisor = request.app[SUPERVISOR]
+    loaded = {
+        name: model for name, model in supervisor.pool.models.items() if model.state == "ready"
+    }
+    cards = [_card(entry) for entry in await supervisor.entries() if entry.name in loaded]
+    return json_response({"models": [card | _expiry(supervisor, card["name"]) for card in cards]})
+
+
+async def show(request: web.Request) -> web.Response:
+    """POST /api/show: what one model is and can do."""
+    supervisor = request.app[SUPERVISOR]
+    entry = await _entry(supervisor, await _named(request))
+    found = await asyncio.to_thread(header.read, entry.path) if entry.path else None
+    architecture = found.architecture if found else ""
+    template = (found.chat_template if found else "") or ""
+    capabilities = ["completion", *(["tools"] if "tools" in template else [])]
+    return json_response(
+        {
+            "modelfile": f"FROM {entry.name}",
+            "parameters": "",
+            "template": template,
+            "details": _details(entry),
+            "model_info": {
+                "general.architecture": architecture,
+                "general.parameter_count": found.parameters if found else 0,
+                f"{architecture}.context_length": found.context_length if found else 0,
+            },
+            "capabilities": capabilities,
+            "modified_at": stamp(entry.modified),
+        }
+    )
+
+
+async def pull(request: web.Request) -> web.StreamResponse:
+    """POST /api/pull: success for what is here. Raises NotServed: this process fetches nothing."""
+    asked = await _named(request)
+    name = asked.model or asked.name
+    try:
+        await _entry(request.app[SUPERVISOR], asked)
+    except UnknownModel as error:
+        raise NotServed(
+            "The daemon itself makes no connection to the outside.",
+            fix=f"Run: localspec models pull {name[:80]}",
+            param="model",
+        ) from error
+    if asked.stream is False:
+        return json_response({"status": "success"})
+    stream = FrameStream(request, LINES)
+    for word in ("pulling manifest", "success"):
+        await stream.data({"status": word})
+    return await stream.done()
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """DELETE /api/delete. Raises NotServed: files are removed by the person whose they are."""
+    entry = await _entry(request.app[SUPERVISOR], await _named(request))
+    raise NotServed(
+        "The daemon deletes no files.",
+        fix=f"Run: localspec models remove {entry.name}",
+        param="model",
+    )
+
+
+def speaks(dialect: Dialect) -> Handler:
+    """The handler of a dialect whose bodies may have nothing to answer, only a model to load."""
+    answer = spoken(dialect)
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        supervisor = request.app[SUPERVISOR]
+        data = await body(request, supervisor.config.server.max_body_bytes)
+        asked = dialect.read(data, supervisor.config, caller(request))
+        if asked.generates:
+            return await answer(request)
+        found = await supervisor.model(asked.model)
+        reply = dialect.reply(asked, found.name)
+        assert isinstance(reply, OllamaReply)  # noqa: S101 - only its bodies have no text
+        if _unloads(asked.body):
+            supervisor.pool.retire(found)
+            return json_response(reply.loaded("unload"))
+        async with supervisor.request():
+            async for _ in found.loading():
+                pass
+        return json_response(reply.loaded("load"))
+
+    return handler
+
+
+def _unloads(asked: OllamaRequest) -> bool:
+    """Whether a body without text says that the model may go."""
+    if isinstance(asked.keep_alive, str):
+        try:
+            return seconds(asked.keep_alive) == 0
+        except ConfigError:
+            return False
+    return asked.keep_alive is not None and asked.keep_alive == 0
+
+
+async def _named(request: web.Request) -> NamedRequest:
+    data = await body(request, request.app[SUPERVISOR].config.server.max_body_bytes)
+    return decode(data, NamedRequest)
+
+
+async def _entry(supervisor: Supervisor, asked: NamedRequest) -> Entry:
+    """The model of that name, without the tag that clients add. Raises UnknownModel."""
+    name = asked.model or asked.name
+    return await supervisor.entry(name.removesuffix(":latest"))
+
+
+def _card(entry: Entry) -> Json:
+    return {
+        "name": entry.name,
+        "model": entry.name,
+        "modified_at": stamp(entry.modified),
+        "size": entry.size_bytes,
+        "digest": hashlib.sha256(f"{entry.name}:{entry.modified}".encode()).hexdigest(),
+        "details": _details(entry),
+    }
+
+
+def _details(entry: Entry) -> Json:
+    family = entry.name.split("-")[0]
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": [family],
+        "parameter_size": "",
+        "quantization_level": "",
+    }
+
+
+def _expiry(supervisor: Supervisor, name: str) -> dict[str, Any]:
+    model = supervisor.pool.models.get(name)
+    keep = seconds(supervisor.config.server.keep_alive)
+    left = 10.0 * 365 * 86_400 if keep is None else keep
+    now = asyncio.get_running_loop().time()
+    used = model.used_at if model and not model.requests else now
+    devices = model.worker.ready.devices if model and model.worker and model.worker.ready else []
+    vram = sum(one.bytes for one in devices if one.device != "CPU")
+    return {"expires_at": stamp(time.time() + used - now + left), "size_vram": vram}

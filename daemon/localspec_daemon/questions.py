@@ -1,0 +1,119 @@
+"""Questions to a model that need no slot: tokens of a text, the text of tokens, a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from localspec.config import Config
+from localspec.errors import NotServed
+from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
+from localspec_daemon.dialects import anthropic, openai
+from localspec_daemon.dialects.bodies import TokenId, decode, identity
+from localspec_daemon.dialects.dialect import Asked, Caller
+from localspec_daemon.serve import SUPERVISOR
+from localspec_daemon.wall import body, caller
+from localspec_daemon.wire import json_response
+
+MAX_TOKENS = 1 << 20
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+Read: TypeAlias = Callable[[bytes, Config, Caller], Asked]
+
+
+class TokenizeRequest(msgspec.Struct):
+    """POST /tokenize."""
+
+    content: str
+    model: str | None = None
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(msgspec.Struct):
+    """POST /detokenize."""
+
+    tokens: Annotated[list[TokenId], Meta(max_length=MAX_TOKENS)]
+    model: str | None = None
+
+
+class EmbedRequest(msgspec.Struct):
+    """POST /v1/embeddings and its relatives: what is read to find the model."""
+
+    model: str | None = None
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """POST /tokenize: a text as tokens, with the pieces if they are wanted."""
+    asked = await _decoded(request, TokenizeRequest)
+    question = Tokenize(
+        identity("tok"), asked.content, asked.add_special, parse_special=asked.parse_special
+    )
+    told = await _told(request, asked.model, question)
+    if not asked.with_pieces:
+        return json_response({"tokens": told.tokens})
+    pieces = zip(told.tokens, told.pieces, strict=True)
+    return json_response(
+        {"tokens": [{"id": token, "piece": _spelled(piece)} for token, piece in pieces]}
+    )
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    """POST /detokenize: the text of tokens, special ones spelled out."""
+    asked = await _decoded(request, DetokenizeRequest)
+    told = await _told(request, asked.model, Detokenize(identity("tok"), asked.tokens))
+    return json_response({"content": told.text})
+
+
+async def apply_template(request: web.Request) -> web.Response:
+    """POST /apply-template: the prompt that a chat becomes."""
+    return json_response({"prompt": (await _prompt(request, openai.chat)).text})
+
+
+async def count_tokens(request: web.Request) -> web.Response:
+    """POST /v1/messages/count_tokens: how many tokens the prompt of a message has."""
+    told = await _prompt(request, anthropic.counted)
+    return json_response({"input_tokens": len(told.tokens)})
+
+
+async def embed(request: web.Request) -> web.Response:
+    """POST /v1/embeddings and its relatives. Raises NotServed: no model here gives any."""
+    asked = await _decoded(request, EmbedRequest)
+    found = await request.app[SUPERVISOR].model(asked.model)
+    raise NotServed(
+        f"{found.name} writes text and gives no embeddings.",
+        fix="Use a server with an embedding model for them.",
+        param="model",
+    )
+
+
+async def _prompt(request: web.Request, read: Read) -> Told:
+    supervisor = request.app[SUPERVISOR]
+    data = await body(request, supervisor.config.server.max_body_bytes)
+    asked = read(data, supervisor.config, caller(request))
+    question = Render(identity("tok"), asked.generates[0])
+    return await _told(request, asked.model, question)
+
+
+async def _told(request: web.Request, name: str | None, question: Question) -> Told:
+    supervisor = request.app[SUPERVISOR]
+    found = await supervisor.model(name)
+    async with supervisor.request():
+        return await found.ask(question, supervisor.config.server.max_queue)
+
+
+async def _decoded(request: web.Request, kind: type[Body]) -> Body:
+    return decode(await body(request, request.app[SUPERVISOR].config.server.max_body_bytes), kind)
+
+
+def _spelled(piece: bytes) -> str | list[int]:
+    """A piece as llama-server shows it: its bytes where it is only part of a character."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)

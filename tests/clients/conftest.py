@@ -1,0 +1,58 @@
+"""One daemon with a tiny model on the real worker, for clients of all kinds, by both doors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running daemon, as a client sees it."""
+
+    socket: str
+    url: str
+    token: str
+
+    def base(self, door: str) -> str:
+        """The address that a client is given; on the socket any host will do."""
+        return "http://localspec" if door == "socket" else self.url
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The daemon, a process with a home of its own, its model loaded."""
+    root = tmp_path_factory.mktemp("s")
+    homes = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), str(root))
+    here = Path(__file__)
+    search = os.pathsep.join(filter(None, (str(here.parents[1]), os.environ.get("PYTHONPATH"))))
+    with subprocess.Popen(
+        [sys.executable, here.with_name("lent.py"), root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | homes | {"PYTHONPATH": search},
+    ) as process:
+        assert process.stdout
+        yield Served(*json.loads(process.stdout.readline()))
+        process.communicate()
+    assert process.returncode == 0
+
+
+@pytest.fixture(params=["socket", "tcp"])
+def door(request: pytest.FixtureRequest) -> str:
+    """Both doors."""
+    return str(request.param)
+
+
+@pytest.fixture
+def transport(served: Served, door: str) -> httpx2.HTTPTransport:
+    """How a client of httpx2 gets through the door."""
+    return httpx2.HTTPTransport(uds=served.socket if door == "socket" else None)

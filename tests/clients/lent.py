@@ -1,0 +1,39 @@
+"""A daemon process with a tiny model on the real worker, until its standard input is closed.
+
+It writes one line of JSON when the model answers: where it listens, and the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import tiny
+from serving import House, run_daemon
+
+from localspec import paths
+from localspec_daemon.worker import COMMAND
+
+
+async def main(root: Path) -> None:
+    """Serve from `root`."""
+    house = House(root, tiny.build(root / "tiny.gguf"))
+    house.add("alpha")
+    house.configure(
+        server={"tcp": "127.0.0.1:0"},
+        models={"aliases": {"gpt-*": "", "claude-*": "", "nobody": "no-such-model"}},
+        engine={"context": 512, "slots": 2},
+    )
+    async with run_daemon(house, COMMAND) as it:
+        status, _ = await it.ask("hi", max_tokens=1)
+        assert status == 200
+        address = (await it.get("/v1/status"))["tcp"]
+        token = (paths.state_dir() / "token").read_text().strip()
+        print(json.dumps([str(house.socket), f"http://{address}", token]), flush=True)  # noqa: T201 — the line
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,73 @@
+"""Ollama's own client: chat, generate, models, what is fetched and deleted, errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import ollama
+import pytest
+
+USER: Any = [{"role": "user", "content": "def add(a, b):"}]
+SHORT: Any = {"num_predict": 8, "temperature": 0}
+
+
+@pytest.fixture
+def client(served: Any, door: str) -> Iterator[ollama.Client]:
+    """The client, which still is one of httpx 1."""
+    transport = httpx.HTTPTransport(uds=served.socket if door == "socket" else None)
+    headers = {"Authorization": f"Bearer {served.token}"}
+    with ollama.Client(served.base(door), headers=headers, transport=transport) as client:
+        yield client
+
+
+def test_a_stream_is_the_whole_answer(client: ollama.Client) -> None:
+    """Line by line, the last with the counts; chat and generate of one turn are the same."""
+    whole = client.chat("alpha", USER, options=SHORT)
+    lines = list(client.chat("alpha", USER, options=SHORT, stream=True))
+    assert "".join(line.message.content or "" for line in lines) == whole.message.content
+    assert [line.done for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert lines[-1].eval_count == whole.eval_count
+    assert lines[-1].prompt_eval_count
+    assert lines[-1].total_duration
+    generated = client.generate("alpha", "def add(a, b):", options=SHORT)
+    assert generated.response == whole.message.content
+    raw = client.generate("alpha", "def add(a, b):", raw=True, options=SHORT)
+    assert (raw.prompt_eval_count or 0) < (generated.prompt_eval_count or 0)
+
+
+def test_an_answer_has_the_format_that_is_asked_for(client: ollama.Client) -> None:
+    """A schema is kept."""
+    ok = {"type": "boolean"}
+    schema: Any = {"type": "object", "properties": {"ok": ok}, "required": ["ok"]}
+    answer = client.chat("alpha", USER, format=schema, options={"temperature": 0})
+    assert json.loads(answer.message.content or "")["ok"] in {True, False}
+
+
+def test_models_are_listed_shown_and_loaded(client: ollama.Client) -> None:
+    """By their names, with the tag that clients add or without."""
+    assert [model.model for model in client.list().models] == ["alpha"]
+    assert client.generate("alpha", "").done_reason == "load"
+    assert [model.model for model in client.ps().models] == ["alpha"]
+    shown = client.show("alpha:latest")
+    assert shown.capabilities == ["completion"]
+    assert shown.modelinfo
+    assert shown.modelinfo["llama.context_length"] == 4096
+    assert client.pull("alpha").status == "success"
+    assert [line.status for line in client.pull("alpha", stream=True)][-1] == "success"
+
+
+def test_what_is_not_served_says_what_to_do(client: ollama.Client) -> None:
+    """Nothing is fetched or deleted here; errors are one sentence."""
+    for call, words in (
+        (lambda: client.pull("nobody-has-this"), "localspec models pull nobody-has-this"),
+        (lambda: client.delete("alpha"), "localspec models remove alpha"),
+        (lambda: client.embed("alpha", "x"), "embeddings"),
+        (lambda: client.chat("nobody", USER), "no model"),
+        (lambda: client.chat("alpha", USER, options={"temperature": -1}), "temperature"),
+    ):
+        with pytest.raises(ollama.ResponseError, match=words) as caught:
+            call()
+        assert caught.value.status_code in {400, 404}

@@ -1,0 +1,144 @@
+"""OpenAI's own client: chat, completions, Responses, models, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+USER: Any = [{"role": "user", "content": "def add(a, b):"}]
+
+
+@pytest.fixture
+def client(served: Any, door: str, transport: httpx2.HTTPTransport) -> Iterator[openai.OpenAI]:
+    """The client."""
+    with openai.OpenAI(
+        base_url=f"{served.base(door)}/v1",
+        api_key=served.token,
+        max_retries=0,
+        http_client=openai.DefaultHttpxClient(transport=transport),
+    ) as client:
+        yield client
+
+
+def test_a_stream_is_the_whole_answer_and_tells_its_usage(client: openai.OpenAI) -> None:
+    """The same seed, the same text; several choices side by side; the id comes back."""
+    asked: Any = {"model": "gpt-4o", "messages": USER, "max_tokens": 12, "seed": 7, "n": 2}
+    whole = client.chat.completions.with_raw_response.create(
+        **asked, extra_headers={"X-Request-Id": "mine"}
+    )
+    assert whole.headers["x-request-id"] == "mine"
+    answer = whole.parse()
+    assert answer.model == "alpha"
+    options: Any = {"stream": True, "stream_options": {"include_usage": True}}
+    texts = ["", ""]
+    usage = None
+    for chunk in client.chat.completions.create(**asked, **options):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+        usage = chunk.usage or usage
+    assert [choice.message.content for choice in answer.choices] == texts
+    assert texts[0] != texts[1]
+    assert usage
+    assert usage.completion_tokens == answer.usage.completion_tokens == 24
+
+
+def test_logprobs_are_told_of_every_token(client: openai.OpenAI) -> None:
+    """In both shapes, and the first alternative is the greedy token."""
+    chat = client.chat.completions.create(
+        model="alpha", messages=USER, max_tokens=6, temperature=0, logprobs=True, top_logprobs=2
+    )
+    told = chat.choices[0].logprobs
+    assert told
+    assert told.content
+    assert len(told.content) <= 6
+    for one in told.content:
+        assert one.top_logprobs[0].logprob == one.logprob
+        assert one.bytes == list(one.token.encode()) or "�" in one.token
+    plain = client.completions.create(
+        model="alpha", prompt="abc", max_tokens=4, temperature=0, logprobs=2, echo=True
+    )
+    logs = plain.choices[0].logprobs
+    assert logs
+    assert logs.text_offset
+    assert logs.text_offset[0] == 3
+    assert len(logs.tokens or ()) == len(logs.token_logprobs or ())
+
+
+def test_completions_of_several_prompts_come_in_their_order(client: openai.OpenAI) -> None:
+    """Each begins with its echo; nothing follows where no token was wanted."""
+    answer = client.completions.create(
+        model="", prompt=["abc", "xyz"], max_tokens=0, echo=True, extra_body={"best_of": 1}
+    )
+    assert [choice.text for choice in answer.choices] == ["abc", "xyz"]
+    assert {choice.finish_reason for choice in answer.choices} == {"length"}
+
+
+def test_responses_stream_in_the_order_of_the_clients_types(client: openai.OpenAI) -> None:
+    """Whole and as a stream, with instructions and parts; the text is the same."""
+    asked: Any = {
+        "model": "alpha",
+        "instructions": "Be brief.",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}],
+        "max_output_tokens": 8,
+        "temperature": 0,
+        "store": False,
+    }
+    whole = client.responses.create(**asked)
+    with client.responses.stream(**asked) as stream:
+        events = list(stream)
+    final: Any = events[-1].response  # type: ignore[union-attr]
+    names = [event.type for event in events]
+    assert names[:4] == [
+        "response.created", "response.in_progress", "response.output_item.added",
+        "response.content_part.added",
+    ]  # fmt: skip
+    assert names[-4:] == [
+        "response.output_text.done", "response.content_part.done", "response.output_item.done",
+        f"response.{final.status}",
+    ]  # fmt: skip
+    assert [event.sequence_number for event in events] == sorted(
+        {event.sequence_number for event in events}
+    )
+    assert final.output[0].content[0].text == whole.output_text
+    assert whole.usage
+    assert final.usage.total_tokens == whole.usage.total_tokens
+    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+        client.responses.create(**asked, previous_response_id="resp-1")
+
+
+def test_what_goes_wrong_is_an_exception_of_the_clients_own(
+    client: openai.OpenAI, door: str
+) -> None:
+    """Names that the table sends nowhere, fields, lengths, and a wrong key where one is needed."""
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="nobody", messages=USER)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="alpha", messages=USER, temperature=-1)
+    assert caught.value.param == "temperature"
+    long: Any = [{"role": "user", "content": "word " * 400}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="alpha", messages=long, stream=True)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError, match="embeddings"):
+        client.embeddings.create(model="alpha", input="x")
+    if door == "tcp":
+        with pytest.raises(openai.AuthenticationError) as refused:
+            client.with_options(api_key="wrong").models.list()
+        assert refused.value.code == "invalid_api_key"
+    assert [model.id for model in client.models.list()] == ["alpha"]
+
+
+def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI) -> None:
+    """More of them than there are slots, and the next request is answered."""
+    for _ in range(4):
+        stream = client.chat.completions.create(
+            model="alpha", messages=USER, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        stream.close()
+    answer = client.chat.completions.create(model="alpha", messages=USER, max_tokens=1)
+    assert answer.usage
