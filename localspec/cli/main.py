@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "socket": ("localspec.cli.daemon:socket", "Print where the daemon listens."),
     "config": ("localspec.cli.settings:config", "Show and check the configuration."),
     "service": ("localspec.cli.service:service", "Let systemd or launchd keep the daemon running."),
+    "connect": (
+        "localspec.cli.connect:connect",
+        "Print or write what an editor or an agent needs to use the daemon.",
+    ),
     "worker-host": (
         "localspec.cli.worker_host:worker_host",
         "Lend this machine's devices to a daemon elsewhere.",

@@ -1,0 +1,159 @@
+"""`localspec connect`: the configuration that another tool needs, printed, written and undone."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec import paths
+from localspec.cli import chosen, launch
+from localspec.cli.connections import agents, edit, editors
+from localspec.cli.connections.recipe import Daemon, Recipe
+from localspec.client import Client
+from localspec.errors import ConfigError, RequestError
+
+if TYPE_CHECKING:
+    from localspec.client import Json
+
+RECIPES = editors.RECIPES | agents.RECIPES
+
+
+@click.command()
+@click.argument("tool", type=click.Choice(list(RECIPES)))
+@click.option("--write", is_flag=True, help="Write it into the tool's own file.")
+@click.option("--restore", is_flag=True, help="Undo what --write did.")
+@click.option("--model", default="", metavar="NAME", help="The model; by default the default one.")
+@click.option("--check/--no-check", default=True, help="Send a request the way the tool will.")
+def connect(tool: str, *, write: bool, restore: bool, model: str, check: bool) -> None:
+    """Print or write what an editor or an agent needs to use the daemon.
+
+    What a file already holds stays, and --restore brings back what --write changed.
+
+    Example: localspec connect codex --write
+    """
+    recipe = RECIPES[tool]
+    if restore:
+        click.echo(_restored(tool, recipe))
+        return
+    daemon = _daemon(recipe, model)
+    text = recipe.text(daemon)
+    if write:
+        _write(tool, recipe, text)
+    else:
+        click.echo(text, nl=False)
+    if check:
+        _check(daemon)
+        click.echo(f"checked: {daemon.model} answers", err=True)
+    if recipe.then:
+        click.echo(f"then: {recipe.then.format(token=daemon.token, model=daemon.model)}", err=True)
+
+
+def _daemon(recipe: Recipe, model: str) -> Daemon:
+    """Where the tool will find the daemon. Raises ConfigError where it needs TCP and there is none.
+
+    The default model is named: some tools send what they were told, whatever it is.
+    """
+    client, server = chosen.client(), chosen.settings().server
+    name = model or chosen.settings().models.default
+    socket = str(client.socket_path or paths.socket_path())
+    if not recipe.tcp:
+        return Daemon(name, socket)
+    if not server.tcp:
+        raise ConfigError(
+            f"{recipe.title} cannot speak through a Unix socket, and server.tcp is not set.",
+            fix='Set tcp = "127.0.0.1:8080" below [server] in config.toml, then: localspec restart',
+        )
+    token = paths.state_dir() / "token"
+    if not token.exists():
+        launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
+    return Daemon(name, socket, f"http://{server.tcp}", token.read_text(encoding="utf-8").strip())
+
+
+def _check(daemon: Daemon) -> None:
+    """One token from the model, by the door that the tool will take."""
+    launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
+    client = Client(Path(daemon.socket))
+    if daemon.token != "none":  # noqa: S105 - what stands where none is needed
+        host, _, port = daemon.url.removeprefix("http://").rpartition(":")
+        client = Client(tcp=(host, int(port)), token=daemon.token)
+    messages = [{"role": "user", "content": "Say yes."}]
+    for _ in client.chat(messages, model=daemon.model, max_tokens=1):
+        pass
+
+
+def _write(tool: str, recipe: Recipe, text: str) -> None:
+    """Put the text into the tool's file, remembering what was there. Raises RequestError."""
+    path = recipe.path(Path.home())
+    if path is None:
+        raise RequestError(
+            f"{recipe.title} is configured by its environment.", fix=f"localspec connect {tool}"
+        )
+    before = _read(path)
+    there = there_now = (before or b"").decode()
+    record: dict[str, Any] = {"path": str(path), "ours": text, "before": {}}
+    known = _record(tool)
+    if recipe.form == "json":
+        if known and before is not None:  # written before: what was there then is what was there
+            there = edit.unmerged(there, json.loads(known["ours"]), known["before"])
+        after, record["before"] = edit.merged(there, json.loads(text))
+    else:
+        after = edit.blocked(there, text, recipe.comment)
+    record["file"] = known["file"] if known else _coded(before)
+    record["whole"] = not known or (known["whole"] and there_now == known["after"])
+    record["after"] = after
+    paths.make_private(_records())
+    paths.write_atomically(_records() / f"{tool}.json", json.dumps(record).encode())
+    mode = path.stat().st_mode & 0o777 if before is not None else 0o600
+    paths.write_atomically(path, after.encode(), mode)
+    click.echo(f"written: {path}", err=True)
+
+
+def _restored(tool: str, recipe: Recipe) -> str:
+    """Undo a write: the whole file where nobody has changed it since, else what is ours of it."""
+    record = _record(tool)
+    if record is None:
+        return f"nothing to restore: {tool} was not written"
+    path = Path(record["path"])
+    now = _read(path)
+    if now is not None:
+        left = _left(record, recipe, now.decode())
+        if left or record["file"] is not None:
+            paths.write_atomically(path, left, path.stat().st_mode & 0o777)
+        else:
+            path.unlink()
+    (_records() / f"{tool}.json").unlink()
+    return f"restored: {path}"
+
+
+def _left(record: Json, recipe: Recipe, now: str) -> bytes:
+    """What the file is without us; empty for one that we made and nobody else wrote into."""
+    if record["whole"] and now == record["after"]:
+        return base64.b64decode(record["file"] or "")
+    if recipe.form == "json":
+        return edit.unmerged(now, json.loads(record["ours"]), record["before"]).encode()
+    return edit.unblocked(now, recipe.comment).encode()
+
+
+def _records() -> Path:
+    return paths.state_dir() / "connections"
+
+
+def _record(tool: str) -> Json | None:
+    """What was written for a tool, and what was there before."""
+    data = _read(_records() / f"{tool}.json")
+    return None if data is None else json.loads(data)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _coded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

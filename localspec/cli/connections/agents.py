@@ -1,0 +1,88 @@
+"""Agents, command lines and web interfaces."""
+
+from __future__ import annotations
+
+import shlex
+
+from localspec.cli.connections.recipe import Daemon, Json, Recipe, as_json
+
+
+def _aider(daemon: Daemon) -> str:
+    return f"""model: openai/{daemon.model}
+openai-api-base: {daemon.url}/v1
+openai-api-key: {daemon.token}
+"""
+
+
+def _opencode(daemon: Daemon) -> Json:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "LocalSpec",
+        "options": {"baseURL": f"{daemon.url}/v1", "apiKey": daemon.token},
+        "models": {daemon.model: {"name": daemon.model}},
+    }
+    return {"provider": {"localspec": provider}}
+
+
+def _codex(daemon: Daemon) -> str:
+    return f"""[model_providers.localspec]
+name = "LocalSpec"
+base_url = "{daemon.url}/v1"
+wire_api = "responses"
+experimental_bearer_token = "{daemon.token}"
+
+[profiles.localspec]
+model = "{daemon.model}"
+model_provider = "localspec"
+"""
+
+
+def _claude_code(daemon: Daemon) -> Json:
+    return {
+        "env": {
+            "ANTHROPIC_BASE_URL": daemon.url,
+            "ANTHROPIC_AUTH_TOKEN": daemon.token,
+            "ANTHROPIC_MODEL": daemon.model,
+            "ANTHROPIC_SMALL_FAST_MODEL": daemon.model,
+            # A line that changes with every request would keep every prefix from being found again.
+            "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        }
+    }
+
+
+def _open_webui(daemon: Daemon) -> str:
+    return _exports({"OPENAI_API_BASE_URL": f"{daemon.url}/v1", "OPENAI_API_KEY": daemon.token})
+
+
+def _llm(daemon: Daemon) -> str:
+    return f"""- model_id: localspec
+  model_name: {daemon.model}
+  api_base: {daemon.url}/v1
+  headers: {{Authorization: "Bearer {daemon.token}"}}
+  supports_tools: true
+  supports_schema: true
+"""
+
+
+def _exports(variables: dict[str, str]) -> str:
+    return "".join(f"export {name}={shlex.quote(text)}\n" for name, text in variables.items())
+
+
+RECIPES = {
+    "aider": Recipe("aider", "block", _aider, ".aider.conf.yml"),
+    "opencode": Recipe(
+        "opencode", "json", as_json(_opencode), ".config/opencode/opencode.json",
+        then="opencode -m localspec/{model}",
+    ),
+    "codex": Recipe(
+        "Codex", "block", _codex, ".codex/config.toml", then="codex --profile localspec"
+    ),
+    "claude-code": Recipe(
+        "Claude Code", "json", as_json(_claude_code), ".claude/settings.json", then="claude"
+    ),
+    "open-webui": Recipe("Open WebUI", "shell", _open_webui, then="open-webui serve"),
+    "llm": Recipe(
+        "llm", "block", _llm, ".config/io.datasette.llm/extra-openai-models.yaml",
+        then="llm -m localspec hello",
+    ),
+}  # fmt: skip

@@ -1,0 +1,164 @@
+"""`localspec connect`: what is written can be undone, and nothing of the user's is ever lost."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import Peer, answer
+
+from localspec import paths
+from localspec.cli.connect import RECIPES
+from localspec.cli.connections import edit
+from localspec.cli.connections.recipe import Daemon
+from localspec.cli.main import cli
+from localspec.errors import ConfigError
+
+DAEMON = Daemon("some-model", "/run/x.sock", "http://127.0.0.1:8080", "secret")
+objects = st.recursive(
+    st.integers() | st.text(max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+).filter(lambda found: isinstance(found, dict))
+
+
+@pytest.fixture
+def door(home: Path) -> Path:
+    """A configuration with a TCP address, and a token; the home."""
+    config = paths.config_file()
+    config.parent.mkdir(parents=True)
+    config.write_text('[server]\ntcp = "127.0.0.1:8080"\n')
+    paths.make_private(paths.state_dir())
+    (paths.state_dir() / "token").write_text("secret\n")
+    return home
+
+
+def connect(*arguments: str) -> Result:
+    """`localspec connect ARGUMENTS`, without a request."""
+    return CliRunner().invoke(cli, ["connect", "--no-check", *arguments])
+
+
+@given(objects, objects)
+def test_merging_can_be_undone(theirs: Any, ours: Any) -> None:
+    """Our values are there, and without them the file says what it said."""
+    after, before = edit.merged(json.dumps(theirs), ours)
+    again, _ = edit.merged(after, ours)
+    assert again == after
+    left = edit.unmerged(after, ours, before)
+    assert (json.loads(left) if left else {}) == theirs
+
+
+@given(st.text(max_size=30), st.text(alphabet="xy\n", max_size=9))
+def test_a_block_can_be_undone(theirs: str, ours: str) -> None:
+    """However often it was written; only a line break at the end of the file may be new."""
+    once = edit.blocked(theirs, ours + "\n", "#")
+    assert edit.blocked(once, ours + "\n", "#") == once
+    left = edit.unblocked(once, "#")
+    assert left in (theirs, theirs + "\n")
+
+
+def test_half_a_block_is_not_guessed_at() -> None:
+    """Somebody has cut it in two: what is whose, nobody knows."""
+    half = edit.blocked("", "x\n", "#").replace(f"# {edit.END}\n", "")
+    with pytest.raises(ConfigError, match="only a part"):
+        edit.unblocked(half, "#")
+
+
+@pytest.mark.parametrize("tool", RECIPES)
+def test_a_recipe_names_the_model_and_the_door(tool: str) -> None:
+    """Over TCP with the token, or the socket; and it is of its file's form."""
+    recipe = RECIPES[tool]
+    daemon = DAEMON if recipe.tcp else Daemon("some-model", "/run/x.sock")
+    text = recipe.text(daemon)
+    assert "some-model" in text or tool in {"open-webui", "llama.vscode"}
+    assert ("127.0.0.1:8080" in text) if recipe.tcp else ("/run/x.sock" in text)
+    if recipe.form == "json":
+        assert isinstance(json.loads(text), dict)
+    if tool == "codex":
+        assert set(tomllib.loads(text)) == {"model_providers", "profiles"}
+
+
+@pytest.mark.parametrize("tool", [name for name, one in RECIPES.items() if one.form != "shell"])
+@pytest.mark.parametrize("there", [None, "something of the user"])
+def test_written_and_restored_the_file_is_what_it_was(
+    door: Path, tool: str, there: str | None
+) -> None:
+    """To the byte, or gone if it was not there; also after writing twice."""
+    recipe = RECIPES[tool]
+    path = door / str(recipe.file)
+    text = None if there is None else json.dumps({"own": there}) if recipe.form == "json" else there
+    if text is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o640)
+    for _ in range(2):
+        result = connect(tool, "--write")
+        assert result.exit_code == 0, result.stderr
+    assert there is None or there in path.read_text()
+    assert path.stat().st_mode & 0o777 == (0o600 if there is None else 0o640)
+    assert connect(tool, "--restore").exit_code == 0
+    assert (path.read_text() if path.exists() else None) == text
+    assert "nothing to restore" in connect(tool, "--restore").stdout
+
+
+@pytest.mark.parametrize("tool", ["codex", "claude-code"])
+def test_what_a_user_changed_meanwhile_stays(door: Path, tool: str) -> None:
+    """Restoring takes out what is ours, and only as far as it is still ours."""
+    path = door / str(RECIPES[tool].file)
+    connect(tool, "--write")
+    if tool == "codex":
+        path.write_text('model = "mine"\n' + path.read_text())
+    else:
+        changed = json.loads(path.read_text())
+        changed["env"]["ANTHROPIC_MODEL"] = "mine"
+        path.write_text(json.dumps(changed))
+    connect(tool, "--write" if tool == "codex" else "--no-check")
+    assert connect(tool, "--restore").exit_code == 0
+    assert "mine" in path.read_text()
+    assert "secret" not in path.read_text()
+
+
+def test_a_file_with_comments_is_left_alone(door: Path) -> None:
+    """They would be lost; the keys are printed instead."""
+    path = door / ".config/zed/settings.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{\n  // mine\n  "a": 1\n}\n')
+    result = connect("zed", "--write")
+    assert result.exit_code == 78
+    assert "without --write" in result.stderr
+    assert "// mine" in path.read_text()
+
+
+def test_a_link_stays_a_link(door: Path) -> None:
+    """Configurations often lie in a repository of their own."""
+    real = door / "dotfiles" / "aider.yml"
+    real.parent.mkdir()
+    real.write_text("dark-mode: true\n")
+    (door / ".aider.conf.yml").symlink_to(real)
+    connect("aider", "--write")
+    assert (door / ".aider.conf.yml").is_symlink()
+    assert "openai-api-base" in real.read_text()
+
+
+def test_a_tool_that_needs_tcp_says_how(home: Path) -> None:
+    """Without an address there is nothing that would work."""
+    result = connect("opencode")
+    assert result.exit_code == 78
+    assert "server.tcp" in result.stderr
+    assert list(home.rglob("opencode.json")) == []
+
+
+def test_it_is_checked_with_a_request(peer: Peer) -> None:
+    """The way the tool will ask: here through the socket, and with the model that it will name."""
+    peer.streams = [answer("yes")]
+    result = CliRunner().invoke(cli, ["connect", "gptel", "--model", "tiny"])
+    assert result.exit_code == 0, result.stderr
+    assert "--unix-socket" in result.stdout
+    assert "checked: tiny answers" in result.stderr
+    assert peer.asked[-1].body["model"] == "tiny"
