@@ -135,6 +135,10 @@ class Client:
         """GET /v1/status: process, models, counts."""
         return self._get("/v1/status")
 
+    def page(self) -> str:
+        """An address that opens the daemon's page in a browser, once and within a minute."""
+        return str(self._whole("POST", "/v1/web", {})["url"])
+
     def models(self) -> list[Json]:
         """GET /v1/models: what a request may name."""
         found: list[Json] = self._get("/v1/models").get("data", [])

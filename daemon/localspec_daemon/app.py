@@ -24,6 +24,8 @@ from localspec_daemon.dialects import (
 )
 from localspec_daemon.dialects.dialect import Json
 from localspec_daemon.origins import sharing
+from localspec_daemon.page import routes
+from localspec_daemon.page.passes import Passes
 from localspec_daemon.serve import SUPERVISOR, bug, spoken
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import body, caller, wall
@@ -68,16 +70,18 @@ class WrongMethod(RequestError):
 
 def create_app(supervisor: Supervisor, token_hash: bytes | None = None) -> web.Application:
     """The application on one supervisor. `token_hash` is what TCP callers have to match."""
-    front = wall(token_hash, lambda: supervisor.config.server.origins)
+    passes = Passes()
+    front = wall(token_hash, lambda: supervisor.config.server.origins, passes)
     app = web.Application(middlewares=[edge, front])
     app[SUPERVISOR] = supervisor
+    app[routes.PASSES] = passes
     app.on_response_prepare.append(_sign)
     for path, dialect in DIALECTS.items():
         handler = ollama_api.speaks(dialect) if path.startswith("/api/") else spoken(dialect)
         app.router.add_post(path, handler, expect_handler=_later)
     for path, handler in POSTS.items():
         app.router.add_post(path, handler, expect_handler=_later)
-    for path, handler in GETS.items():
+    for path, handler in (GETS | routes.gets()).items():
         app.router.add_get(path, handler, expect_handler=_later)
     app.router.add_delete("/api/delete", ollama_api.delete, expect_handler=_later)
     app.router.add_route("*", "/{path:.*}", nowhere, expect_handler=_later)
@@ -150,6 +154,7 @@ async def prometheus(request: web.Request) -> web.Response:
 
 POSTS: dict[str, Handler] = {
     "/v1/replay": replay,
+    "/v1/web": routes.visit,
     "/v1/models/load": pickers.load,
     "/models/load": pickers.load,
     "/v1/models/unload": pickers.unload,

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from aiohttp import web
 
 from localspec import config as settings
 from localspec import paths
+from localspec.errors import AlreadyRunning
 from localspec_daemon import listen
 from localspec_daemon.app import create_app
 from localspec_daemon.doorman import Runner
 from localspec_daemon.notify import notify
+from localspec_daemon.page import routes
 from localspec_daemon.reload import Watcher
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.worker import COMMAND
@@ -31,6 +34,7 @@ BACKLOG = 1024
 MAX_HEADER_LINE_BYTES = 4096
 MAX_HEADER_LINES = 64
 CLEANUP_SECONDS = 0.5
+PAGE_ADDRESS = ("127.0.0.1", 14447)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class Server:
             max_field_size=MAX_HEADER_LINE_BYTES,
             max_headers=MAX_HEADER_LINES,
         )
+        door_of_page: routes.OpenDoor = partial(self._door_of_page, stack, runner)
+        runner.app[routes.DOOR] = door_of_page
         await runner.setup()
         stack.push_async_callback(self.supervisor.close)
         stack.push_async_callback(runner.cleanup)
@@ -121,14 +127,31 @@ class Server:
             doors.append(stack.enter_context(listen.tcp(settings.tcp_address(tcp))))
             self.supervisor.tcp = "{}:{}".format(*doors[-1].getsockname())
 
+        for each in doors:
+            await self._open(runner, each)
+        return runner
+
+    async def _open(self, runner: web.AppRunner, door: listen.Door) -> None:
         def full() -> bool:
             taken = len(runner.server.connections) if runner.server else 0
             return taken >= self._options.max_connections
 
-        for each in doors:
-            each.full = full
-            await web.SockSite(runner, each, backlog=BACKLOG).start()
-        return runner
+        door.full = full
+        await web.SockSite(runner, door, backlog=BACKLOG).start()
+
+    async def _door_of_page(self, stack: AsyncExitStack, runner: web.AppRunner) -> str:
+        """The loopback address for the page: that of server.tcp, else one of its own.
+
+        Its port stays the same where it can, because browsers keep conversations by it.
+        """
+        if not self.supervisor.tcp:
+            try:
+                door = listen.tcp(PAGE_ADDRESS)
+            except AlreadyRunning:
+                door = listen.tcp((PAGE_ADDRESS[0], 0))
+            self.supervisor.tcp = "{}:{}".format(*stack.enter_context(door).getsockname())
+            await self._open(runner, door)
+        return self.supervisor.tcp
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Wait for the signal; a task of ours that dies before it is a bug that ends the daemon."""

@@ -4,6 +4,7 @@
 | --- | --- | --- | --- | --- |
 | Unix socket | the kernel's uid, checked by `listen.Door` | any | refused | capped, in time |
 | TCP on loopback | bearer token or API key | this address and port | refused | and called JSON |
+| the page of `localspec web` | cookie | the same | its own | the same |
 
 Browsers are the danger of a local port: any web page may send requests to it. What carries an
 Origin is refused before it is routed, without a CORS header, unless `server.origins` names it.
@@ -26,6 +27,8 @@ from multidict import CIMultiDictProxy
 from localspec.errors import Forbidden, RequestError, TooLarge
 from localspec_daemon.dialects.dialect import Caller
 from localspec_daemon.origins import allowed
+from localspec_daemon.page.passes import COOKIE, Passes
+from localspec_daemon.page.routes import ENTRY
 
 RECEIPT_SECONDS = 10.0
 """A body that takes longer is one that never ends; on a local socket 8 MiB take milliseconds."""
@@ -62,17 +65,21 @@ class WrongExpectation(RequestError):
     status = 417
 
 
-def wall(token_hash: bytes | None, origins: Callable[[], Sequence[str]]) -> Middleware:
+def wall(
+    token_hash: bytes | None, origins: Callable[[], Sequence[str]], passes: Passes
+) -> Middleware:
     """The middleware that stands before every route, the unknown ones included.
 
-    `origins` gives the patterns of the web pages that may speak now.
+    `origins` gives the patterns of the web pages that may speak now, `passes` knows the browsers
+    that were shown our own.
     """
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         sock = request.transport.get_extra_info("socket") if request.transport else None
         on_socket = sock is not None and sock.family == socket.AF_UNIX
-        if not allowed(request.headers, origins()):
+        own = not on_socket and passes.admits(request.cookies.get(COOKIE), request.headers)
+        if not own and not allowed(request.headers, origins()):
             raise Forbidden(
                 "Web pages may not speak to this daemon.",
                 fix="Use a local client, or name the page's origin in server.origins.",
@@ -82,7 +89,7 @@ def wall(token_hash: bytes | None, origins: Callable[[], Sequence[str]]) -> Midd
             check_host(request.headers, *(sock.getsockname()[:2] if sock else ("", 0)))
             if _preflight(request):
                 return web.Response(status=204)
-            if request.path not in OPEN_PATHS:
+            if not own and request.path not in OPEN_PATHS and not request.path.startswith(ENTRY):
                 check_token(request.headers, token_hash)
             check_type(request)
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":

@@ -23,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.prompts:presets",
         "List, show, save and remove system prompts with names.",
     ),
+    "web": (
+        "localspec.cli.web:web",
+        "Open the page: chat, conversations, and what the machine does.",
+    ),
     "models": ("localspec.cli.models:models", "List, pull, import and inspect models."),
     "start": ("localspec.cli.daemon:start", "Start the daemon in the background."),
     "stop": ("localspec.cli.daemon:stop", "Let running answers finish, then end the daemon."),

@@ -1,0 +1,71 @@
+"""The page's addresses: a door for it, the way in, and three files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from typing import TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from localspec.errors import Forbidden
+from localspec_daemon.page.passes import COOKIE, Passes
+from localspec_daemon.wire import json_response
+
+PREFIX = "/web/"
+ENTRY = "/web/enter/"
+
+OpenDoor: TypeAlias = Callable[[], Awaitable[str]]
+"""Opens the page's port, if it is not open, and tells its address."""
+PASSES: web.AppKey[Passes] = web.AppKey("passes", Passes)
+DOOR: web.AppKey[OpenDoor] = web.AppKey("door")
+
+_FILES = {
+    "": ("index.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
+}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+async def visit(request: web.Request) -> web.Response:
+    """POST /v1/web: an address that opens the page once, on a loopback port."""
+    address = await request.app[DOOR]()
+    code = request.app[PASSES].issue(asyncio.get_running_loop().time())
+    return json_response({"url": f"http://{address}{ENTRY}{code}"})
+
+
+async def enter(request: web.Request) -> web.Response:
+    """GET /web/enter/{code}: a code for a cookie, and on to the page. Raises Forbidden."""
+    now = asyncio.get_running_loop().time()
+    cookie = request.app[PASSES].redeem(request.match_info["code"], now)
+    if cookie is None:
+        raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
+    response = web.Response(status=303, headers={**_HEADERS, "Location": PREFIX})
+    response.set_cookie(COOKIE, cookie, httponly=True, samesite="Strict", path="/")
+    return response
+
+
+def _file(name: str, kind: str) -> Handler:
+    body = resources.files("localspec_daemon.page").joinpath("static", name).read_bytes()
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
+
+    return serve
+
+
+def gets() -> dict[str, Handler]:
+    """GET handlers by path."""
+    files = {PREFIX + path: _file(*file) for path, file in _FILES.items()}
+    return {ENTRY + "{code}": enter, **files}

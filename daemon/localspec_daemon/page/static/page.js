@@ -1,0 +1,452 @@
+// The page of `localspec web`: one script, no build step, nothing from elsewhere.
+// What models and files said becomes text nodes only, never markup.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const KEPT_BYTES = 4_000_000;
+const STORE = "localspec.chats";
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// --- Markdown into nodes ---------------------------------------------------------------------------
+
+const INLINE = /(`+)(.+?)\1(?!`)|\*\*(.+?)\*\*|(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?!\w)|\[([^\]]+)\]\((https?:\/\/[^\s)]+)\)/gs;
+
+function inline(text) {
+  const nodes = [];
+  let end = 0;
+  for (const found of text.matchAll(INLINE)) {
+    nodes.push(text.slice(end, found.index));
+    const [, , code, bold, italic, label, link] = found;
+    if (code !== undefined) nodes.push(make("code", {}, code));
+    else if (bold !== undefined) nodes.push(make("strong", {}, ...inline(bold)));
+    else if (italic !== undefined) nodes.push(make("em", {}, ...inline(italic)));
+    else nodes.push(make("a", { href: link, target: "_blank", rel: "noopener noreferrer" }, label));
+    end = found.index + found[0].length;
+  }
+  nodes.push(text.slice(end));
+  return nodes;
+}
+
+function codeBlock(language, lines) {
+  const code = make("code", language ? { title: language } : {}, lines.join("\n"));
+  return make("pre", {}, code, make("button", { type: "button", onclick: (event) => copy(event.target, code.textContent) }, "Copy"));
+}
+
+async function copy(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Not allowed";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+}
+
+const FENCE = /^(\s*)(`{3,}|~{3,})\s*([^\s`]*)/;
+const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)/;
+const ROW = /^\s*\|.*\|\s*$/;
+const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
+
+function markdown(text) {
+  const out = document.createDocumentFragment(), lines = text.split("\n");
+  let at = 0;
+  const special = (line) => FENCE.test(line) || ITEM.test(line) || ROW.test(line) || RULE.test(line) || /^\s*(#{1,6}\s|>)/.test(line);
+  while (at < lines.length) {
+    const line = lines[at];
+    const fence = FENCE.exec(line);
+    if (!line.trim()) at += 1;
+    else if (fence) {
+      const body = [];
+      at += 1;
+      while (at < lines.length && !(lines[at].trim().startsWith(fence[2]) && !lines[at].trim().slice(fence[2].length).trim())) {
+        body.push(lines[at].startsWith(fence[1]) ? lines[at].slice(fence[1].length) : lines[at]);
+        at += 1;
+      }
+      at += 1;
+      out.append(codeBlock(fence[3], body));
+    } else if (RULE.test(line)) { out.append(make("hr")); at += 1; }
+    else if (/^\s*#{1,6}\s/.test(line)) {
+      const [, marks, title] = /^\s*(#{1,6})\s+(.*)/.exec(line) ?? [, "#", line];
+      out.append(make(`h${Math.min(6, marks.length + 2)}`, {}, ...inline(title)));
+      at += 1;
+    } else if (/^\s*>/.test(line)) {
+      const quoted = [];
+      while (at < lines.length && /^\s*>/.test(lines[at])) quoted.push(lines[at++].replace(/^\s*> ?/, ""));
+      out.append(make("blockquote", {}, markdown(quoted.join("\n"))));
+    } else if (ROW.test(line)) {
+      const rows = [];
+      while (at < lines.length && ROW.test(lines[at])) rows.push(lines[at++]);
+      out.append(table(rows));
+    } else if (ITEM.test(line)) {
+      let end = at + 1;
+      while (end < lines.length && lines[end].trim() && (ITEM.test(lines[end]) || /^\s/.test(lines[end]))) end += 1;
+      out.append(list(lines.slice(at, end)));
+      at = end;
+    } else {
+      const words = [];
+      while (at < lines.length && lines[at].trim() && !(words.length && special(lines[at]))) words.push(lines[at++]);
+      out.append(make("p", {}, ...inline(words.join("\n"))));
+    }
+  }
+  return out;
+}
+
+function list(lines) {
+  const [, indent, mark] = ITEM.exec(lines[0]);
+  const items = make(/\d/.test(mark) ? "ol" : "ul", /\d/.test(mark) ? { start: parseInt(mark, 10) } : {});
+  let at = 0;
+  while (at < lines.length) {
+    const words = ITEM.exec(lines[at])[3], inner = [];
+    at += 1;
+    while (at < lines.length && !(ITEM.test(lines[at]) && ITEM.exec(lines[at])[1].length <= indent.length)) inner.push(lines[at++]);
+    const item = make("li", {}, ...inline(words));
+    if (inner.length) item.append(markdown(inner.map((line) => line.replace(/^\s{1,4}/, "")).join("\n")));
+    items.append(item);
+  }
+  return items;
+}
+
+function table(rows) {
+  const cells = (row) => row.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
+  const headed = rows.length > 1 && cells(rows[1]).every((cell) => /^:?-+:?$/.test(cell));
+  const body = headed ? [rows[0], ...rows.slice(2)] : rows;
+  return make("table", {}, ...body.map((row, index) =>
+    make("tr", {}, ...cells(row).map((cell) => make(headed && index === 0 ? "th" : "td", {}, ...inline(cell))))));
+}
+
+// --- Conversations, kept in this browser --------------------------------------------------------------
+
+let chats = load();
+let current = null;
+let answering = null;
+
+function load() {
+  try { return JSON.parse(localStorage.getItem(STORE)) ?? []; } catch { return []; }
+}
+
+function save() {
+  while (chats.length > 1 && JSON.stringify(chats).length > KEPT_BYTES) chats.pop();
+  try { localStorage.setItem(STORE, JSON.stringify(chats)); } catch { /* full or forbidden: this page still has them */ }
+}
+
+function showChats() {
+  $("chats").replaceChildren(...chats.map((chat) => make("li", chat === current ? { class: "here" } : {},
+    make("button", { type: "button", class: "title", title: chat.title, onclick: () => open(chat) }, chat.title),
+    make("button", { type: "button", class: "remove", "aria-label": `Remove ${chat.title}`, onclick: () => remove(chat) }, "×"))));
+}
+
+function open(chat) {
+  stop();
+  current = chat;
+  $("side").classList.remove("open");
+  showDashboard(false);
+  showChats();
+  showTalk();
+  $("words").focus();
+}
+
+function remove(chat) {
+  chats = chats.filter((other) => other !== chat);
+  save();
+  if (chat === current) open(null); else showChats();
+}
+
+// --- Turns --------------------------------------------------------------------------------------------
+
+const THOUGHT = /^\s*<think>(.*?)(?:<\/think>|$)/s;
+
+function parts(turn) {
+  const found = turn.role === "assistant" && !turn.thinking ? THOUGHT.exec(turn.content) : null;
+  return found ? { thinking: found[1], text: turn.content.slice(found[0].length) } : { thinking: turn.thinking, text: turn.content };
+}
+
+function shown(turn) {
+  const { thinking, text } = parts(turn), element = make("article", { class: `turn ${turn.role}` });
+  if (thinking && thinking.trim()) {
+    const attributes = { class: "thinking" };
+    if (!text.trim()) attributes.open = "";
+    element.append(make("details", attributes, make("summary", {}, "Thinking"), make("div", {}, thinking.trim())));
+  }
+  const coloured = $("origins").checked && turn.origins && turn.origins.length;
+  const body = make("div", { class: coloured ? "text raw" : "text" });
+  if (turn.role === "user") body.textContent = text;
+  else if (coloured) body.append(...byOrigin(turn));
+  else body.append(markdown(text));
+  element.append(body);
+  if (turn.error) element.append(make("p", { class: "error" }, turn.error));
+  if (turn.role === "assistant" && turn.done) element.append(figures(turn, text));
+  return element;
+}
+
+function byOrigin(turn) {
+  let at = 0;
+  return turn.origins.map(([length, source]) => {
+    const words = turn.content.slice(at, at += length);
+    return make("span", { class: `from-${/^[a-z]+$/.test(source) ? source : "other"}`, title: source }, words);
+  });
+}
+
+function figures(turn, text) {
+  const line = make("div", { class: "figures" }, make("button", { type: "button", onclick: (event) => copy(event.target, text.trim()) }, "Copy"));
+  const { timings, speculation } = turn;
+  if (timings) {
+    line.append(`${timings.predicted_n} tokens`, make("span", {}, `${(timings.predicted_per_second ?? 0).toFixed(1)} tokens/s`));
+    line.append(make("span", {}, `prompt ${timings.prompt_n} tokens in ${((timings.prompt_ms ?? 0) / 1000).toFixed(2)} s`));
+  }
+  for (const [source, count] of Object.entries(speculation?.sources ?? {})) {
+    if (count.drafted) line.append(make("span", { class: `from-${source}` }, `${source}: ${count.accepted} of ${count.drafted} drafted tokens kept`));
+  }
+  return line;
+}
+
+function showTalk() {
+  const turns = current?.turns ?? [];
+  $("talk").replaceChildren(...(turns.length ? turns.map(shown) : [make("p", { class: "empty" }, "What you ask stays on this machine.")]));
+  $("talk").scrollTop = $("talk").scrollHeight;
+}
+
+let drawing = 0;
+function redraw(turn) {
+  if (drawing) return;
+  // Long answers are drawn less often: Markdown is read anew each time.
+  drawing = setTimeout(() => requestAnimationFrame(() => {
+    drawing = 0;
+    const talk = $("talk"), follows = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80;
+    if (current?.turns.at(-1) === turn) talk.lastElementChild.replaceWith(shown(turn));
+    if (follows) talk.scrollTop = talk.scrollHeight;
+  }), Math.min(250, turn.content.length / 40));
+}
+
+// --- Asking -------------------------------------------------------------------------------------------
+
+async function ask(words) {
+  if (!current) {
+    current = { title: words.split("\n")[0].slice(0, 60), turns: [] };
+    chats.unshift(current);
+  }
+  const turn = { role: "assistant", content: "", thinking: "", origins: [] }, chat = current;
+  chat.turns.push({ role: "user", content: words }, turn);
+  showChats();
+  showTalk();
+  answering = new AbortController();
+  $("send").textContent = "Stop";
+  try {
+    await receive(chat, turn, answering.signal);
+  } catch (error) {
+    if (error.name !== "AbortError") turn.error = error.message;
+  }
+  answering = null;
+  turn.done = true;
+  $("send").textContent = "Send";
+  save();
+  if (chat === current) showTalk();
+}
+
+async function receive(chat, turn, signal) {
+  const messages = chat.turns.slice(0, -1).map((one) => ({ role: one.role, content: parts(one).text }));
+  const answer = await fetch("/v1/chat/completions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({
+      model: $("model").value, messages, stream: true, return_origins: true,
+      speculation: { mode: $("speculation").value },
+    }),
+    signal,
+  });
+  if (!answer.ok) throw new Error(sentence(await answer.json()));
+  for await (const event of events(answer.body)) {
+    if (event.error) throw new Error(sentence(event));
+    const delta = event.choices?.[0]?.delta;
+    turn.content += delta?.content ?? "";
+    turn.thinking += delta?.reasoning_content ?? "";
+    if (delta?.content && event.origins) turn.origins.push(...event.origins);
+    if (event.timings) Object.assign(turn, { timings: event.timings, speculation: event.speculation });
+    redraw(turn);
+  }
+}
+
+function sentence({ error }) {
+  return [error?.message, error?.fix].filter(Boolean).join("\n") || "The daemon did not say what is wrong.";
+}
+
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: ") && line !== "data: [DONE]") yield JSON.parse(line.slice(6));
+    }
+  }
+}
+
+function stop() {
+  answering?.abort();
+}
+
+// --- What the machine does -----------------------------------------------------------------------------
+
+let watching = 0;
+const speeds = [];
+let before = null;
+
+function showDashboard(visible) {
+  $("dashboard").hidden = !visible;
+  $("talk").hidden = $("ask").hidden = visible;
+  clearInterval(watching);
+  if (visible) {
+    watch();
+    watching = setInterval(watch, 1000);
+  }
+}
+
+async function watch() {
+  try {
+    const answer = await fetch("/v1/status");
+    if (!answer.ok) throw new Error(sentence(await answer.json()));
+    draw(await answer.json());
+  } catch (error) {
+    $("dashboard").replaceChildren(make("p", { class: "error" }, error.message));
+  }
+}
+
+function draw(status) {
+  const now = performance.now(), tokens = status.models.reduce((sum, one) => sum + (one.completion_tokens ?? 0), 0);
+  if (before) speeds.push(Math.max(0, (tokens - before.tokens) / ((now - before.now) / 1000)));
+  if (speeds.length > 120) speeds.shift();
+  before = { now, tokens };
+  const running = status.models.filter((one) => one.state !== "unloaded");
+  $("dashboard").replaceChildren(
+    make("div", { class: "cards" },
+      card("tokens a second, now", (speeds.at(-1) ?? 0).toFixed(1)),
+      card("requests answering", running.reduce((sum, one) => sum + (one.active ?? 0), 0)),
+      card("requests waiting", running.reduce((sum, one) => sum + (one.queued ?? 0), 0)),
+      card("running for", duration(status.uptime_seconds))),
+    make("div", { class: "card wide" }, make("div", { class: "name" }, "tokens a second, the last two minutes"), curve(speeds)),
+    ...running.flatMap(ofModel),
+    ...(running.length ? [] : [make("p", { class: "empty" }, "No model is loaded. The first question loads one.")]));
+}
+
+function ofModel(model) {
+  const found = [make("h3", {}, `${model.name}: ${model.state}`)];
+  found.push(make("div", { class: "cards" },
+    card("slots in use", `${model.active ?? 0} of ${model.slots ?? "?"}`),
+    card("context", model.context ? `${model.context.toLocaleString()} tokens` : "?"),
+    card("exactness", model.exactness ?? "?"),
+    card("crashes", model.crashes ?? 0)));
+  if (model.speculation_off) found.push(make("p", {}, `It does not speculate: ${model.speculation_off}.`));
+  const drafted = Object.entries(model.drafted ?? {}).filter(([, count]) => count);
+  if (drafted.length) found.push(shares("drafted tokens that were kept", drafted.map(([source, count]) =>
+    [source, (model.accepted?.[source] ?? 0) / count, `${model.accepted?.[source] ?? 0} of ${count}`])));
+  const devices = model.devices ?? [], most = Math.max(...devices.map((part) => part.bytes), 1);
+  if (devices.length) found.push(shares("memory", devices.map((part) => [`${part.device} ${part.what}`, part.bytes / most, bytes(part.bytes)])));
+  if (model.cost_ms_by_rows) found.push(make("div", { class: "card wide" },
+    make("div", { class: "name" }, "milliseconds of a forward, by its rows"), stairs(model.cost_ms_by_rows)));
+  return found;
+}
+
+function card(name, value) {
+  return make("div", { class: "card" }, make("div", { class: "name" }, name), make("div", { class: "value" }, String(value)));
+}
+
+function shares(title, rows) {
+  return make("div", { class: "card wide" }, make("div", { class: "name" }, title), ...rows.map(([name, share, much]) => {
+    const filled = make("i");
+    filled.style.width = `${Math.round(100 * Math.min(1, share))}%`;
+    return make("div", { class: "share" }, make("span", {}, name), make("span", { class: "bar" }, filled), make("span", { class: "much" }, much));
+  }));
+}
+
+function curve(values) {
+  const most = Math.max(...values, 1), points = values.map((value, at) => `${(at + 120 - values.length) * 5},${95 - (85 * value) / most}`);
+  return svg("svg", { viewBox: "0 0 600 100", preserveAspectRatio: "none", role: "img", "aria-label": "tokens a second" },
+    svg("polyline", { points: points.join(" ") }));
+}
+
+function stairs(costs) {
+  const steps = Object.entries(costs).map(([rows, ms]) => [Number(rows), ms]).sort((a, b) => a[0] - b[0]);
+  const most = Math.max(...steps.map(([, ms]) => ms)), width = 600 / steps.length;
+  return svg("svg", { viewBox: "0 0 600 120", role: "img", "aria-label": "milliseconds by rows" }, ...steps.flatMap(([rows, ms], at) => {
+    const height = (85 * ms) / most, middle = (at + 0.5) * width;
+    return [
+      svg("rect", { x: at * width + width * 0.15, y: 102 - height, width: width * 0.7, height }),
+      svg("text", { x: middle, y: 116, "text-anchor": "middle" }, String(rows)),
+      svg("text", { x: middle, y: 98 - height, "text-anchor": "middle" }, ms < 10 ? ms.toFixed(1) : ms.toFixed(0)),
+    ];
+  }));
+}
+
+function bytes(count) {
+  return count >= 1e9 ? `${(count / 1e9).toFixed(2)} GB` : `${(count / 1e6).toFixed(0)} MB`;
+}
+
+function duration(seconds) {
+  const hours = Math.floor(seconds / 3600), minutes = Math.floor(seconds / 60) % 60;
+  return hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min` : `${Math.floor(seconds)} s`;
+}
+
+// --- The beginning ----------------------------------------------------------------------------------------
+
+async function showModels() {
+  const answer = await fetch("/v1/status");
+  if (!answer.ok) {
+    $("talk").replaceChildren(make("p", { class: "error" }, sentence(await answer.json()), "\nOpen the page anew: localspec web"));
+    return;
+  }
+  const { models, upstreams } = await answer.json();
+  const names = [...models.map((one) => one.name), ...upstreams.flatMap((one) => one.models)];
+  const chosen = $("model").value || models.find((one) => one.default)?.name;
+  $("model").replaceChildren(...names.map((name) => make("option", { value: name }, name)));
+  if (names.includes(chosen)) $("model").value = chosen;
+}
+
+function fit() {
+  const words = $("words");
+  words.style.height = "auto";
+  words.style.height = `${words.scrollHeight + 2}px`;
+}
+
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (answering) return stop();
+  const words = $("words").value.trim();
+  if (!words) return undefined;
+  $("words").value = "";
+  fit();
+  return ask(words);
+});
+$("words").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    if (!answering) $("ask").requestSubmit();
+  }
+  if (event.key === "Escape") stop();
+});
+$("words").addEventListener("input", fit);
+$("new").addEventListener("click", () => open(null));
+$("menu").addEventListener("click", () => $("side").classList.toggle("open"));
+$("origins").addEventListener("change", showTalk);
+$("board").addEventListener("click", () => { $("side").classList.remove("open"); showDashboard($("dashboard").hidden); });
+$("model").addEventListener("focus", showModels);
+showChats();
+showTalk();
+showModels();

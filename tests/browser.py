@@ -1,0 +1,111 @@
+"""A real browser without a screen, driven over its DevTools protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+BINARY = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+_SWITCHES = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"),
+    *("--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage"),
+)
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._asked = 0
+        self.complaints: list[str] = []
+        """Exceptions of scripts, and what the page's policy forbade."""
+
+    async def tell(self, method: str, **params: Any) -> Any:
+        """The answer to one command of the protocol."""
+        self._asked += 1
+        number = self._asked
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async for message in self._socket:
+            said = json.loads(message.data)
+            if said.get("method") in {"Runtime.exceptionThrown", "Log.entryAdded"}:
+                self.complaints.append(json.dumps(said["params"]))
+            if said.get("id") == number:
+                assert "error" not in said, said
+                return said["result"]
+        raise ConnectionError("the browser has gone")
+
+    async def open(self, address: str) -> None:
+        """Go there, as somebody who typed it."""
+        await self.tell("Page.navigate", url=address)
+        async with asyncio.timeout(60):
+            async for message in self._socket:
+                if json.loads(message.data).get("method") == "Page.loadEventFired":
+                    return
+
+    async def value(self, expression: str) -> Any:
+        """What it is in the page, as JSON has it."""
+        found = await self.tell("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    async def until(self, expression: str) -> None:
+        """Wait, in the page, for it to become true."""
+        look = f"() => ({expression}) ? done(true) : setTimeout(look, 30)"
+        waiting = f"new Promise((done) => {{ const look = {look}; look(); }})"
+        async with asyncio.timeout(60):
+            await self.tell("Runtime.evaluate", expression=waiting, awaitPromise=True)
+
+    async def type(self, text: str) -> None:
+        """Into what has the focus, and Enter."""
+        await self.tell("Input.insertText", text=text)
+        for kind in ("keyDown", "keyUp"):
+            await self.tell(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r"
+            )
+
+
+@contextlib.asynccontextmanager
+async def browser(directory: Path) -> AsyncIterator[Page]:
+    """A browser with an empty profile in `directory`, and its one tab."""
+    assert BINARY is not None
+    process = await asyncio.create_subprocess_exec(
+        BINARY,
+        *_SWITCHES,
+        f"--user-data-dir={directory}",
+        "about:blank",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        address = await _address(process)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{address}/json/list") as listed,
+        ):
+            (tab,) = [one for one in await listed.json() if one["type"] == "page"]
+            async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                page = Page(socket)
+                for domain in ("Page", "Runtime", "Log"):
+                    await page.tell(f"{domain}.enable")
+                yield page
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    """Where it listens, from what it says on stderr."""
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        async for line in process.stderr:
+            if b"DevTools listening on ws://" in line:
+                return line.decode().partition("ws://")[2].partition("/")[0]
+    raise ConnectionError("the browser did not start")

@@ -1,0 +1,110 @@
+"""The page of `localspec web`: who gets in, what it shows, and that nothing said becomes markup."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import browser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec_daemon.page.passes import CODE_SECONDS, MAX_CODES, Passes
+
+HOST = "127.0.0.1:14447"
+
+
+@given(st.floats(0, 3 * CODE_SECONDS), st.integers(0, MAX_CODES))
+def test_a_code_is_good_once_and_for_a_minute(later: float, others: int) -> None:
+    """However many were issued after it; the oldest give way."""
+    passes = Passes()
+    code = passes.issue(0.0)
+    for _ in range(others):
+        passes.issue(0.0)
+    cookie = passes.redeem(code, later)
+    assert (cookie is not None) == (later <= CODE_SECONDS and others < MAX_CODES)
+    assert passes.redeem(code, 0.0) is None
+    assert passes.admits(cookie, {"Host": HOST}) == (cookie is not None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "admitted"),
+    [
+        ({"Origin": f"http://{HOST}"}, True),
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Origin": "http://127.0.0.1:3000"}, False),
+        ({"Origin": f"https://{HOST}"}, False),
+        ({"Origin": "null"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+    ],
+)
+def test_a_cookie_alone_opens_nothing_to_another_page(
+    headers: dict[str, str], *, admitted: bool
+) -> None:
+    """A cookie goes to every port of a host, also with what another local page sends."""
+    passes = Passes()
+    cookie = passes.redeem(passes.issue(0.0), 0.0)
+    assert passes.admits(cookie, {"Host": HOST, **headers}) == admitted
+    assert not passes.admits("guessed", {"Host": HOST, **headers})
+    assert not passes.admits(None, {"Host": HOST, **headers})
+
+
+def test_the_page_has_a_door_of_its_own_and_a_way_in(house: Any, daemon: Any) -> None:
+    """Without server.tcp; the code becomes a cookie, and whoever has neither sees nothing."""
+
+    async def scene() -> None:
+        jar = aiohttp.CookieJar(unsafe=True)  # the cookie of an address without a name
+        async with daemon(house) as it, aiohttp.ClientSession(cookie_jar=jar) as http:
+            _, told = await it.post("/v1/web", {})
+            root = told["url"].partition("/web/")[0]
+            for path in ("/web/", "/web/page.js", "/v1/status"):
+                async with http.get(root + path) as stranger:
+                    assert stranger.status == 401, path
+            async with http.get(told["url"]) as entered:
+                assert (entered.status, entered.url.path) == (200, "/web/")
+                assert "script-src 'self'" in entered.headers["Content-Security-Policy"]
+            async with http.get(root + "/v1/status") as known:
+                assert known.status == 200
+            for headers in ({"Origin": "http://127.0.0.1:3000"}, {"Host": "evil.example"}):
+                async with http.get(root + "/v1/status", headers=headers) as other:
+                    assert other.status == 403, headers
+            jar.clear()
+            async with http.get(told["url"]) as again:
+                assert again.status == 403
+            _, another = await it.post("/v1/web", {})
+            assert another["url"].startswith(root)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
+def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Path) -> None:
+    """Text stays text, also where it looks like markup; the dashboard knows the model."""
+    hostile = "say vector<int> <img/src=x/onerror=alert(1)> **bold** `code` </script>"
+
+    async def scene() -> None:
+        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
+            _, told = await it.post("/v1/web", {})
+            await page.open(told["url"])
+            await page.until("document.querySelector('#model option')?.value === 'alpha'")
+            await page.type(hostile)
+            await page.until("document.querySelector('.turn.assistant .figures') !== null")
+            said = await page.value("document.querySelector('.turn.assistant .text').innerText")
+            assert said == "vector<int><img/src=x/onerror=alert(1)>boldcode</script>"
+            assert (
+                await page.value("document.querySelectorAll('.turn img, .turn script').length") == 0
+            )
+            await page.open(told["url"].partition("enter/")[0])
+            await page.until("document.querySelector('#chats .title') !== null")
+            assert "vector<int>" in await page.value("document.querySelector('#chats').innerText")
+            await page.value("document.getElementById('board').click()")
+            await page.until(
+                "document.getElementById('dashboard').innerText.includes('alpha: ready')"
+            )
+            assert page.complaints == []
+
+    asyncio.run(scene())
