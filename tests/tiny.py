@@ -120,8 +120,8 @@ def begun(
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(vocabulary)
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
-    specials = {token for token in vocabulary if token.startswith("<|")}
-    writer.add_token_types([control if token in specials else normal for token in vocabulary])
+    controls = {token for token in vocabulary if token.startswith("<|")}
+    writer.add_token_types([control if token in controls else normal for token in vocabulary])
     writer.add_token_merges(["t h", "h e", "i n"])
     writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
     writer.add_eos_token_id(vocabulary.index("<|im_end|>"))

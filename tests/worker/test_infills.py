@@ -78,7 +78,7 @@ def test_a_few_changed_letters_near_the_end_are_read_from_there_on(worker: Worke
 
 def test_the_deadline_ends_an_answer_that_has_a_line(worker: Worker) -> None:
     """With what there is; before it has one it goes on."""
-    common = {"sampling": LINES, "max_tokens": 200}
+    common: dict[str, Any] = {"sampling": LINES, "max_tokens": 200}
     late = fill(worker, predict_seconds=0.0, **common)
     whole = fill(worker, **common)
     assert whole.text.startswith(late.text)
