@@ -15,6 +15,7 @@ from localspec.protocol import Replayed
 from localspec_daemon import metrics, ollama_api, pickers, questions
 from localspec_daemon.dialects import (
     anthropic,
+    anthropic_replies,
     llama_server,
     ollama,
     openai,
@@ -48,7 +49,7 @@ DIALECTS = {
 
 FAMILIES: tuple[tuple[str, Callable[[LocalSpecError], Json]], ...] = (
     ("/api/", ollama.errors),
-    ("/v1/messages", anthropic.errors),
+    ("/v1/messages", anthropic_replies.errors),
 )
 """Whose errors a path speaks; OpenAI's where nothing else is said."""
 
@@ -213,7 +214,7 @@ def _failure(
     """The error in the shape of the family that asked."""
     shape: Callable[[LocalSpecError], Json] = openai_errors.errors
     if "anthropic-version" in request.headers:
-        shape = anthropic.errors
+        shape = anthropic_replies.errors
     shape = next((own for prefix, own in FAMILIES if request.path.startswith(prefix)), shape)
     response = json_response(shape(error), status_ or error.status)
     if isinstance(error, WrongMethod):

@@ -24,7 +24,7 @@ async def main(root: Path) -> None:
     house.configure(
         server={"tcp": "127.0.0.1:0"},
         models={"aliases": {"gpt-*": "", "claude-*": "", "nobody": "no-such-model"}},
-        engine={"context": 512, "slots": 2},
+        engine={"context": 512, "slots": 2, "exactness": "strict"},
     )
     async with run_daemon(house, COMMAND) as it:
         status, _ = await it.ask("hi", max_tokens=1)

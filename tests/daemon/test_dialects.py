@@ -6,8 +6,19 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from localspec.config import Config
+from localspec.protocol import Delta, Finished, SpeculationReport, Started
+from localspec.types import CallDelta, Timings, Usage
+from localspec_daemon.dialects import anthropic, ollama, responses
+from localspec_daemon.dialects.dialect import Answer, Caller, Dialect
+
+FINISHED = Finished(
+    "x", "stop", Usage(10, 5, 4), Timings(4, 6, 60.0, 10.0, 100.0, 5, 50.0, 10.0, 100.0),
+    SpeculationReport("speculating", "coupled", 2, 7, 3, {}, 0.1, 0.2, 0.3, 0.4), seed=11,
+)  # fmt: skip
 CHAT: Any = {"messages": [{"role": "user", "content": "say é b"}], "stream": True}
 OLLAMA: Any = {"model": "alpha", **CHAT}
 RESPONSE: Any = {"input": "say é b", "stream": True}
@@ -191,3 +202,83 @@ def test_changes_of_models_are_told_as_they_happen(house: Any, daemon: Any) -> N
             assert [slot["is_processing"] for slot in await it.get("/slots")] == [False] * 4
 
     asyncio.run(scene())
+
+
+CALLED = (
+    Started("x", 10, 4),
+    Delta("x", "", [1], reasoning="hm"),
+    Delta("x", "ok", [2]),
+    Delta("x", "", [3], calls=[CallDelta(0, "c1", "add"), CallDelta(0, arguments='{"a":')]),
+    Delta("x", "", [4], calls=[CallDelta(0, arguments="1}"), CallDelta(1, "c2", "now")]),
+    Delta("x", "", [5], calls=[CallDelta(1, arguments="{}")]),
+)
+
+
+def spoken(dialect: Dialect, body: Any) -> tuple[list[Any], Any]:
+    """The objects of a stream, and the whole answer, of thoughts, a word and two calls."""
+    asked = dialect.read(msgspec.json.encode(body), Config(), Caller("uid:1"))
+    reply, answer = dialect.reply(asked, "m"), Answer()
+    frames = list(reply.begin(CALLED[0]))
+    for event in CALLED:
+        answer.take(event)
+        if isinstance(event, Delta):
+            frames += reply.delta(0, event)
+    finished = msgspec.structs.replace(FINISHED, tool_calls=2)
+    answer.take(finished)
+    frames += [*reply.finish(0, finished), *reply.end()]
+    return frames, dialect.reply(asked, "m").whole([answer])
+
+
+def test_messages_have_a_block_for_each_thing_that_is_said() -> None:
+    """Thoughts, text and calls in their order; pieces of arguments are one object together."""
+    frames, whole = spoken(anthropic.MESSAGES, MESSAGE)
+    blocks: list[Any] = []
+    for frame in frames:
+        if frame["type"] == "content_block_start":
+            assert frame["index"] == len(blocks)
+            blocks.append([frame["content_block"]["type"], ""])
+        elif frame["type"] == "content_block_delta":
+            delta = frame["delta"]
+            said = [one for name, one in delta.items() if name != "type"]
+            blocks[frame["index"]][1] += said[0]
+    assert blocks == [
+        ["thinking", "hm"], ["text", "ok"], ["tool_use", '{"a":1}'], ["tool_use", "{}"]
+    ]  # fmt: skip
+    starts = [frame for frame in frames if frame["type"] == "content_block_start"]
+    stops = [frame for frame in frames if frame["type"] == "content_block_stop"]
+    assert len(starts) == len(stops) == 4
+    assert frames[-2]["delta"]["stop_reason"] == whole["stop_reason"] == "tool_use"
+    assert [block["type"] for block in whole["content"]] == [kind for kind, _ in blocks]
+    assert whole["content"][2] == {
+        "type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}
+    }  # fmt: skip
+
+
+def test_responses_have_an_item_for_each_thing_that_is_said() -> None:
+    """Each is added, grows and is done before the next; the last event has them all."""
+    frames, whole = spoken(responses.RESPONSES, RESPONSE)
+    assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
+    added = [one for one in frames if one["type"] == "response.output_item.added"]
+    done = [one for one in frames if one["type"] == "response.output_item.done"]
+    kinds = ["reasoning", "message", "function_call", "function_call"]
+    assert [one["item"]["type"] for one in added] == kinds
+    assert [one["item"] for one in done] == whole["output"] == frames[-1]["response"]["output"]
+    assert [one["output_index"] for one in done] == [0, 1, 2, 3]
+    call = whole["output"][2]
+    assert (call["call_id"], call["name"], call["arguments"]) == ("c1", "add", '{"a":1}')
+    assert (frames[-1]["type"], whole["status"]) == ("response.completed", "completed")
+
+
+def test_ollama_is_told_thoughts_apart_and_calls_whole() -> None:
+    """As lines and as one object; arguments are objects there."""
+    frames, whole = spoken(ollama.CHAT, OLLAMA)
+    calls = [
+        {"function": {"name": "add", "arguments": {"a": 1}}},
+        {"function": {"name": "now", "arguments": {}}},
+    ]
+    assert whole["message"] == {
+        "role": "assistant", "content": "ok", "thinking": "hm", "tool_calls": calls
+    }  # fmt: skip
+    assert [frame["message"].get("thinking") for frame in frames] == ["hm", None, None, None]
+    assert frames[-2]["message"]["tool_calls"] == calls
+    assert [frame["done"] for frame in frames] == [False, False, False, True]

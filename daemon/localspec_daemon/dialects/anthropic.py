@@ -1,29 +1,19 @@
-"""Anthropic's messages: bodies into `Generate`, events into events. Pure, no HTTP."""
+"""Anthropic's messages: bodies into `Generate`. Pure, no HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from localspec.config import Config
-from localspec.errors import LocalSpecError, RequestError
-from localspec.protocol import Delta, Finished, Message, Started
+from localspec.errors import RequestError
+from localspec.protocol import Message
+from localspec_daemon.dialects.anthropic_replies import MessagesReply, errors
 from localspec_daemon.dialects.bodies import Chain, Count, decode, generate
-from localspec_daemon.dialects.dialect import Answer, Asked, Caller, Dialect, Json
+from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
-
-KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-}
-CLIENT_ERRORS = range(400, 500)
 
 BILLING = "x-anthropic-billing-header"
 """An agent's first line of the system prompt that differs in every request and tells no model
@@ -110,83 +100,6 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
     return Asked(request.model or "", (one,), bool(request.stream), request)
 
 
-def errors(error: LocalSpecError) -> Json:
-    """The error object; what our own has more comes along."""
-    fallback = "invalid_request_error" if error.status in CLIENT_ERRORS else "api_error"
-    fields: Json = {"type": KINDS.get(error.status, fallback), "message": str(error)}
-    fields |= {"code": error.code, "param": error.param}
-    return {"error": fields, "type": "error"}
-
-
-@dataclass(slots=True)
-class MessagesReply:
-    """One message of one block of text."""
-
-    asked: Asked
-    model: str
-
-    def begin(self, started: Started) -> Iterator[Json]:
-        """The message without its text, and the block that will have it."""
-        usage = _usage(started.prompt_tokens, started.cached_tokens, 0)
-        message = self._message([], None, usage)
-        yield {"type": "message_start", "message": message}
-        yield {
-            "type": "content_block_start",
-            "index": 0,
-            "content_block": {"type": "text", "text": ""},
-        }
-        yield {"type": "ping"}
-
-    def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
-        """A piece of text."""
-        if delta.text:
-            yield {
-                "type": "content_block_delta",
-                "index": 0,
-                "delta": {"type": "text_delta", "text": delta.text},
-            }
-
-    def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
-        """The end of the block, why it ended, and the end of the message."""
-        yield {"type": "content_block_stop", "index": 0}
-        yield {
-            "type": "message_delta",
-            "delta": {
-                "stop_reason": _reason(finished),
-                "stop_sequence": finished.stop or None,
-            },
-            "usage": _counted(finished),
-        }
-        yield {"type": "message_stop"}
-
-    def end(self) -> Iterator[Json]:
-        """Nothing more."""
-        return iter(())
-
-    def broken(self, error: LocalSpecError) -> Iterator[Json]:
-        """An event of its own."""
-        yield errors(error)
-
-    def whole(self, answers: Sequence[Answer]) -> Json:
-        """The message."""
-        answer = answers[0]
-        content = [{"type": "text", "text": answer.text}]
-        message = self._message(content, _reason(answer.end), _counted(answer.end))
-        return message | {"stop_sequence": answer.end.stop or None}
-
-    def _message(self, content: list[Json], reason: str | None, usage: Json) -> Json:
-        return {
-            "id": self.asked.generates[0].id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.model,
-            "content": content,
-            "stop_reason": reason,
-            "stop_sequence": None,
-            "usage": usage,
-        }
-
-
 def _system(given: str | list[Block] | None) -> Iterator[Message]:
     blocks = [Block("text", given)] if isinstance(given, str) else given or []
     texts = [block.text for block in blocks if block.text and not block.text.startswith(BILLING)]
@@ -252,27 +165,6 @@ def _choice(given: Json) -> str | Json | None:
     if given.get("type") == "tool":
         return {"type": "function", "function": {"name": given.get("name")}}
     return {"auto": "auto", "any": "required", "none": "none"}.get(str(given.get("type")))
-
-
-def _reason(finished: Finished) -> str:
-    if finished.stop:
-        return "stop_sequence"
-    return "max_tokens" if finished.reason == "length" else "end_turn"
-
-
-def _counted(finished: Finished) -> Json:
-    usage = finished.usage
-    return _usage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-
-
-def _usage(prompt: int, cached: int, completion: int) -> Json:
-    """Anthropic counts what was cached apart."""
-    return {
-        "input_tokens": prompt - cached,
-        "cache_read_input_tokens": cached,
-        "cache_creation_input_tokens": 0,
-        "output_tokens": completion,
-    }
 
 
 MESSAGES = Dialect(messages, MessagesReply, errors, NAMED_EVENTS)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from localspec.config import Config
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Generate, Started
@@ -55,6 +57,14 @@ class Call:
     id: str
     name: str
     arguments: str = ""
+
+    @property
+    def parsed(self) -> Json:
+        """The arguments as an object; {} where an answer that was cut short has none."""
+        try:
+            return msgspec.json.decode(self.arguments, type=Json)
+        except msgspec.MsgspecError:
+            return {}
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Message, Started
 from localspec_daemon.dialects.bodies import Chain, Count, decode, generate
-from localspec_daemon.dialects.dialect import Answer, Asked, Caller, Dialect, Json
+from localspec_daemon.dialects.dialect import Answer, Asked, Call, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import LINES
 
 
@@ -114,23 +114,27 @@ def stamp(seconds: float | None = None) -> str:
 class OllamaReply:
     """Lines, the last of which says that it is over and what it took."""
 
-    said: Callable[[str], Json]
+    said: Callable[[Json], Json]
     asked: Asked
     model: str
     _began_at: float = field(default_factory=time.monotonic)
+    _answer: Answer = field(default_factory=Answer)
 
     def begin(self, _started: Started) -> Iterator[Json]:
         """Nothing: the first line has text."""
         return iter(())
 
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
-        """A line of text."""
-        if delta.text:
-            yield self._line(delta.text, done=False)
+        """A line of text or thoughts; calls come whole, with the last line but one."""
+        self._answer.take(delta)
+        if delta.text or delta.reasoning:
+            yield self._line(_said(delta.text, delta.reasoning), done=False)
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
-        """The last line."""
-        yield self._last("", finished)
+        """The calls, if there are some, and the last line."""
+        if self._answer.calls:
+            yield self._line(_said("", "", self._answer.calls), done=False)
+        yield self._last(_said(""), finished)
 
     def end(self) -> Iterator[Json]:
         """Nothing more."""
@@ -142,20 +146,21 @@ class OllamaReply:
 
     def whole(self, answers: Sequence[Answer]) -> Json:
         """All the text in the last line."""
-        return self._last(answers[0].text, answers[0].end)
+        answer = answers[0]
+        return self._last(_said(answer.text, answer.reasoning, answer.calls), answer.end)
 
     def loaded(self, reason: str) -> Json:
         """The answer to a request without text: why it is done, "load" or "unload"."""
-        return self._line("", done=True) | {"done_reason": reason}
+        return self._line(_said(""), done=True) | {"done_reason": reason}
 
-    def _line(self, text: str, *, done: bool) -> Json:
+    def _line(self, said: Json, *, done: bool) -> Json:
         # The name that was asked for: clients look for their own.
         head = {"model": self.asked.model, "created_at": stamp()}
-        return head | self.said(text) | {"done": done}
+        return head | self.said(said) | {"done": done}
 
-    def _last(self, text: str, finished: Finished) -> Json:
+    def _last(self, said: Json, finished: Finished) -> Json:
         timings, usage = finished.timings, finished.usage
-        return self._line(text, done=True) | {
+        return self._line(said, done=True) | {
             "done_reason": "length" if finished.reason == "length" else "stop",
             "total_duration": _nanoseconds(1000 * (time.monotonic() - self._began_at)),
             "load_duration": 0,
@@ -218,11 +223,25 @@ def _no_images(images: list[Any] | None, param: str) -> None:
         raise RequestError("Images cannot be read.", fix="Send text alone.", param=param)
 
 
+def _said(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:
+    """What a line says: always some text, the rest where there is some."""
+    said: Json = {"content": text}
+    if thoughts:
+        said["thinking"] = thoughts
+    if calls:
+        functions = [{"name": one.name, "arguments": one.parsed} for one in calls]
+        said["tool_calls"] = [{"function": function} for function in functions]
+    return said
+
+
 def _nanoseconds(milliseconds: float) -> int:
     return round(milliseconds * 1_000_000)
 
 
-ChatReply = partial(OllamaReply, lambda text: {"message": {"role": "assistant", "content": text}})
-GenerateReply = partial(OllamaReply, lambda text: {"response": text})
+ChatReply = partial(OllamaReply, lambda said: {"message": {"role": "assistant"} | said})
+GenerateReply = partial(
+    OllamaReply,
+    lambda said: {"response" if name == "content" else name: one for name, one in said.items()},
+)
 CHAT = Dialect(chat, ChatReply, errors, LINES)
 GENERATE = Dialect(completion, GenerateReply, errors, LINES)

@@ -5,50 +5,90 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
+from localspec.types import CallDelta
 from localspec_daemon.dialects.dialect import Answer, Asked, Json
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_replies import figures
 
+Kind: TypeAlias = Literal["reasoning", "message", "function_call"]
+
+
+@dataclass(slots=True)
+class _Item:
+    """One item of the output as far as it has come: thoughts, words, or one call."""
+
+    kind: Kind
+    place: int
+    id: str
+    call: CallDelta | None = None
+    text: str = ""
+
+    def shown(self, status: str) -> Json:
+        """The item as clients see it."""
+        head: Json = {"id": self.id, "type": self.kind, "status": status}
+        match self.kind:
+            case "reasoning":
+                return head | {"summary": [], "content": [self.part]}
+            case "message":
+                content = [self.part] if self.text or status != "in_progress" else []
+                return head | {"role": "assistant", "content": content}
+            case "function_call":
+                named = self.call or CallDelta(0)
+                return head | {
+                    "call_id": named.id,
+                    "name": named.name,
+                    "arguments": self.text,
+                }
+
+    @property
+    def part(self) -> Json:
+        """Its text."""
+        if self.kind == "reasoning":
+            return {"type": "reasoning_text", "text": self.text}
+        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
+
 
 @dataclass(slots=True)
 class ResponsesReply:
-    """One response with one message of one part."""
+    """One response: thoughts, a message and calls, each an item that ends where the next begins."""
 
     asked: Asked
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
-    _answer: Answer = field(default_factory=Answer)
+    _items: list[_Item] = field(default_factory=list)
+    _open: bool = False
     _sent: int = 0
 
     def begin(self, _started: Started) -> Iterator[Json]:
-        """The response, its message and its part, all of them empty."""
-        empty = self._response("in_progress", [])
+        """The response, empty."""
+        empty = self._response("in_progress")
         yield self._event("response.created", response=empty)
         yield self._event("response.in_progress", response=empty)
-        item = self._item("in_progress", [])
-        yield self._event("response.output_item.added", output_index=0, item=item)
-        yield self._event("response.content_part.added", **self._place, part=_part(""))
 
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
-        """A piece of text."""
-        self._answer.take(delta)
+        """A piece of what is being said, and its item if it is the first."""
+        if delta.reasoning:
+            yield from self._into("reasoning")
+            yield from self._more("response.reasoning_text.delta", delta.reasoning)
         if delta.text:
-            yield self._event(
-                "response.output_text.delta", **self._place, delta=delta.text, logprobs=[]
-            )
+            yield from self._into("message")
+            yield from self._more("response.output_text.delta", delta.text)
+        for part in delta.calls:
+            if part.name:
+                yield from self._into("function_call", part)
+            if part.arguments:
+                yield from self._more("response.function_call_arguments.delta", part.arguments)
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
-        """The whole text three times, as part, message and response: clients read either."""
-        self._answer.take(finished)
-        text = self._answer.text
-        yield self._event("response.output_text.done", **self._place, text=text, logprobs=[])
-        yield self._event("response.content_part.done", **self._place, part=_part(text))
-        whole = self.whole([self._answer])
-        item = whole["output"][0]
-        yield self._event("response.output_item.done", output_index=0, item=item)
+        """The end of the last item, and the whole response once more."""
+        if not self._items:
+            yield from self._into("message")
+        yield from self._close(_status(finished))
+        whole = self._response(_status(finished), finished) | figures(finished)
         yield self._event(f"response.{whole['status']}", response=whole)
 
     def end(self) -> Iterator[Json]:
@@ -64,9 +104,55 @@ class ResponsesReply:
     def whole(self, answers: Sequence[Answer]) -> Json:
         """The response."""
         answer = answers[0]
-        status = "incomplete" if answer.end.reason == "length" else "completed"
-        item = self._item(status, [_part(answer.text)])
-        return self._response(status, [item], answer.end) | figures(answer.end)
+        calls = [CallDelta(0, call.id, call.name, call.arguments) for call in answer.calls]
+        said = Delta("", answer.text, [], reasoning=answer.reasoning, calls=calls)
+        for _ in (*self.delta(0, said), *self.finish(0, answer.end)):
+            pass  # the same items, and nobody who listens
+        return self._response(_status(answer.end), answer.end) | figures(answer.end)
+
+    def _into(self, kind: Kind, call: CallDelta | None = None) -> Iterator[Json]:
+        """Be in an item of that kind; each call is one of its own."""
+        if self._open and self._items[-1].kind == kind and call is None:
+            return
+        yield from self._close("completed")
+        place = len(self._items)
+        item = _Item(kind, place, f"{kind}-{place}-{self._id}", call)
+        self._items.append(item)
+        self._open = True
+        added = item.shown("in_progress")
+        yield self._event("response.output_item.added", output_index=place, item=added)
+        if kind == "message":
+            yield self._event("response.content_part.added", **_where(item), part=item.part)
+
+    def _more(self, type_: str, text: str) -> Iterator[Json]:
+        item = self._items[-1]
+        item.text += text
+        more: Json = {"logprobs": []} if item.kind == "message" else {}
+        yield self._event(type_, **_where(item), delta=text, **more)
+
+    def _close(self, status: str) -> Iterator[Json]:
+        """The whole text of the open item, as often as clients may read it."""
+        if not self._open:
+            return
+        self._open = False
+        item = self._items[-1]
+        match item.kind:
+            case "reasoning":
+                yield self._event("response.reasoning_text.done", **_where(item), text=item.text)
+            case "message":
+                yield self._event(
+                    "response.output_text.done", **_where(item), text=item.text, logprobs=[]
+                )
+                yield self._event("response.content_part.done", **_where(item), part=item.part)
+            case "function_call":
+                yield self._event(
+                    "response.function_call_arguments.done",
+                    **_where(item),
+                    name=item.call.name if item.call else "",
+                    arguments=item.text,
+                )
+        shown = item.shown(status)
+        yield self._event("response.output_item.done", output_index=item.place, item=shown)
 
     def _event(self, type_: str, **fields: object) -> Json:
         self._sent += 1
@@ -76,25 +162,19 @@ class ResponsesReply:
     def _id(self) -> str:
         return self.asked.generates[0].id
 
-    @property
-    def _place(self) -> Json:
-        """Where text goes."""
-        return {"item_id": f"msg-{self._id}", "output_index": 0, "content_index": 0}
-
-    def _item(self, status: str, content: list[Json]) -> Json:
-        message = {"id": f"msg-{self._id}", "type": "message", "role": "assistant"}
-        return message | {"status": status, "content": content}
-
-    def _response(self, status: str, output: list[Json], end: Finished | None = None) -> Json:
+    def _response(self, status: str, end: Finished | None = None) -> Json:
         body, one = self.asked.body, self.asked.generates[0]
         short = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        last = len(self._items) - 1
         return {
             "id": self._id,
             "object": "response",
             "created_at": self.created,
             "status": status,
             "model": self.model,
-            "output": output,
+            "output": [
+                item.shown(status if item.place == last else "completed") for item in self._items
+            ],
             "error": None,
             "incomplete_details": short,
             "instructions": body.instructions,
@@ -114,8 +194,14 @@ class ResponsesReply:
         }
 
 
-def _part(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _where(item: _Item) -> Json:
+    """Where a piece belongs; a call has no parts."""
+    place: Json = {"item_id": item.id, "output_index": item.place}
+    return place if item.kind == "function_call" else place | {"content_index": 0}
+
+
+def _status(finished: Finished) -> str:
+    return "incomplete" if finished.reason == "length" else "completed"
 
 
 def _usage(finished: Finished) -> Json:
