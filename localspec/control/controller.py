@@ -10,7 +10,6 @@ decisions.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import Any
 
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
+from localspec.control.cutting import Candidate, cut
 from localspec.control.guard import STAKE_SHARE
 from localspec.control.ledger import Ledger
 from localspec.control.option import NONE, Option, handovers
@@ -36,7 +36,7 @@ from localspec.control.round import (
     Round,
     View,
 )
-from localspec.control.tariff import Tariff
+from localspec.control.tariff import Tariff, of_round
 from localspec.types import READ_ROWS, Draft, Signal
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
@@ -58,8 +58,6 @@ _KEPT_ROUNDS = 64
 _CELLS_GRAIN = 256
 """And for texts that differ in length by less than this."""
 
-_CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
-"""Changes of rows that cost less than this share of a row are free."""
 _READ_LEAST = 16
 """Reading fewer tokens in a round than these is not worth a forward."""
 
@@ -96,7 +94,8 @@ class Controller:
         Sessions are planned in order, each with the rows that those before it are expected to take.
         """
         rows = len(views) * self._multiple + other_rows
-        self._tariff = tariff = self._opened(views, rows, before)
+        hopes = [(view.memory.keen, view.memory.boon) for view in views if view.memory is not None]
+        self._tariff = tariff = of_round(self.costs, rows, before, hopes, self._multiple)
         self._steady = tariff.steady
         forced = any(view.always for view in views)
         self._plain = self.ledger.plain_due and not other_rows and not forced
@@ -111,25 +110,6 @@ class Controller:
             plans.append(self._as_plan(view, option, rows, rate, alone=len(views) == 1))
             rows += tariff.extra_rows(option.nodes)
         return plans
-
-    def _opened(self, views: Sequence[View], rows: int, before: int) -> Tariff:
-        """This round's prices. Where changes cost next to nothing, all rounds have the same."""
-        costs = self.costs
-        change = costs.change_seconds
-        if change < _CHANGES_MATTER * costs.target(1):
-            return Tariff(costs, rows, multiple=self._multiple, free=True)
-        memories = [view.memory for view in views if view.memory is not None]
-        keen = sum(memory.keen for memory in memories) / max(len(memories), 1)
-        boon = min(change, sum(memory.boon for memory in memories))
-        grain = change / _KEEN_GRAINS
-        return Tariff(
-            costs,
-            rows,
-            before,
-            keen=round(_KEEN_GRAINS * keen) / _KEEN_GRAINS,
-            boon=grain * round(boon / grain),
-            multiple=self._multiple,
-        )
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
@@ -377,46 +357,19 @@ class Controller:
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft to verify.
 
-        Rows go to the likeliest nodes over all sessions, and their number is the one of most worth.
         What drafting cost is spent: it changes nothing any more. What was drawn from a law is
         verified (`Draft.drawn`); whether to draw it was the choice.
         """
-        survivals = [
-            _falling(self.acceptance.survival(draft.signals, view.local))
-            for view, draft in zip(views, drafts, strict=True)
-        ]
+        candidates = []
         for view, draft in zip(views, drafts, strict=True):
             if view.memory is not None:
                 view.memory.proposed = draft
-        counts = [
-            max(draft.drawn, int(view.always and len(draft) > 0))
-            for view, draft in zip(views, drafts, strict=True)
-        ]
-        tariff = self._tariff
-        extra = tariff.extra_rows
-        rows = other_rows + sum(self._multiple + extra(count) for count in counts)
-        rate = self._rate(views)
-        looks = sum(extra(count) * view.cells for view, count in zip(views, counts, strict=True))
-        gain = sum(sum(s[:count]) for s, count in zip(survivals, counts, strict=True))
+            survival = self.acceptance.survival(draft.signals, view.local)
+            least = max(draft.drawn, int(view.always and len(draft) > 0))
+            candidates.append(Candidate(survival, least, view.cells))
+        rows = other_rows + len(views) * self._multiple
         margin = (ADVANTAGE - 1) * len(views)
-        best = gain - rate * tariff.seconds(max(rows, 1), looks) + margin
-        chosen = list(counts)
-        heap = [(-s[n], i) for i, (s, n) in enumerate(zip(survivals, counts, strict=True)) if s[n:]]
-        heapq.heapify(heap)
-        while heap:
-            falling, index = heapq.heappop(heap)
-            count = counts[index]
-            gain -= falling
-            more = extra(count + 1) - extra(count)
-            rows += more
-            looks += more * views[index].cells
-            counts[index] = count + 1
-            if count + 1 < len(survivals[index]):
-                heapq.heappush(heap, (-survivals[index][count + 1], index))
-            worth = gain - rate * tariff.seconds(rows, looks)
-            if worth > best:
-                best, chosen = worth, list(counts)
-        return chosen
+        return cut(candidates, self._tariff, self._rate(views), rows, margin)
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
@@ -437,11 +390,3 @@ def _never(_signals: Sequence[Signal]) -> bool:
 
 
 _PLAIN = Plan(NONE, None, 0, _never)
-
-
-def _falling(survival: Sequence[float]) -> list[float]:
-    """Never rising, so that the likeliest nodes of a draft are always its first ones."""
-    falling: list[float] = []
-    for alive in survival:
-        falling.append(min(alive, falling[-1]) if falling else alive)
-    return falling

@@ -9,6 +9,7 @@ this matters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from localspec.control.costs import Costs
@@ -16,6 +17,9 @@ from localspec.control.costs import Costs
 _CAUTION = 1.6
 """By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
 promise."""
+_CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
+"""Changes of rows that cost less than this share of a row are free; hopes are kept in grains, so that
+rounds that differ by little have the same prices."""
 _KEEN_LEAST = 1 / 64
 """The next draft is taken to be at most so many rounds away."""
 
@@ -104,3 +108,27 @@ class Tariff:
         """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
         extra = self.extra_rows(nodes)
         return rate * (self.seconds(rows + extra, extra * cells) - self.seconds(rows))
+
+
+def of_round(
+    costs: Costs, rows: int, before: int, hopes: Sequence[tuple[float, float]], multiple: int
+) -> Tariff:
+    """The prices of a round that has `rows` without drafts, after a forward that had `before`.
+
+    `hopes` are what each session would draft for if changes were free: how likely, and the seconds
+    that it would be worth. Where changes cost next to nothing, all rounds have the same prices.
+    """
+    change = costs.change_seconds
+    if change < _CHANGES_MATTER * costs.target(1):
+        return Tariff(costs, rows, multiple=multiple, free=True)
+    keen = sum(keen for keen, _ in hopes) / max(len(hopes), 1)
+    boon = min(change, sum(boon for _, boon in hopes))
+    grain = change / _KEEN_GRAINS
+    return Tariff(
+        costs,
+        rows,
+        before,
+        keen=round(_KEEN_GRAINS * keen) / _KEEN_GRAINS,
+        boon=grain * round(boon / grain),
+        multiple=multiple,
+    )
