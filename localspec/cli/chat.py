@@ -131,7 +131,7 @@ def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: 
     from localspec.cli.talk import Talk  # noqa: PLC0415  as rich is
     from localspec.cli.theme import theme  # noqa: PLC0415  as above
 
-    settings = chosen.settings().chat
+    settings = chosen.chat()
     talk = Talk(
         conversation, spawn=spawn, stats=stats, look=theme(settings.theme), keep=settings.keep
     )
@@ -154,7 +154,7 @@ def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
     console = Console(highlight=False)
     if colour:
         return render.OriginSink(console)
-    return MarkdownSink(console, theme(chosen.settings().chat.theme))
+    return MarkdownSink(console, theme(chosen.chat().theme))
 
 
 def _conclude(answer: Answer, *, stats: bool, whole: bool) -> None:

@@ -7,7 +7,7 @@ configuration, as the daemon does, and says so in a line.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -35,6 +35,21 @@ def settings() -> Config:
     found, error = config.in_force(paths.config_file())
     _tell(error)
     return found
+
+
+class Chat(NamedTuple):
+    """The table [chat]: whether conversations are kept, and their colours."""
+
+    keep: bool = True
+    theme: str = "auto"
+
+
+def chat() -> Chat:
+    """How the chat is wanted; where there is no file this is known without reading settings."""
+    if not paths.config_file().exists():
+        return Chat()
+    found = settings().chat
+    return Chat(found.keep, found.theme)
 
 
 def models_directory() -> Path:

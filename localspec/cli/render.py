@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -134,7 +135,8 @@ class Notice:
         """Replace the line; where lines cannot be replaced, print only when the stage changes."""
         text = printable(text).replace("\n", " ")
         if can_redraw(self._stream):
-            self._stream.write(f"\r\x1b[K{text}")
+            columns = shutil.get_terminal_size().columns  # a folded line could not be replaced
+            self._stream.write(f"\r\x1b[K{text[: columns - 1]}")
         elif _stage(text) != _stage(self._shown):
             self._stream.write(f"{text}\n")
         self._stream.flush()

@@ -51,7 +51,6 @@ class Talk:
         self.ended: End | None = None
         self.over = False
         self._spawn = spawn
-        self._contexts: dict[str, int] = {}
         self._kept_badly = False
         self._opening: threading.Thread | None = None
 
@@ -138,11 +137,10 @@ class Talk:
             self.console.print(Text(line))
 
     def _prepare(self) -> None:
-        from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
-
         with contextlib.suppress(LocalSpecError, OSError):  # whoever asks is told
             client = launch.reach(spawn=self._spawn, tell=lambda _: None)
             client.load(self.conversation.model)
+        from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
 
     def _asked(self) -> Answer:
         notice = render.Notice()
@@ -177,13 +175,11 @@ class Talk:
     def _share(self, end: End) -> float:
         """How much of the context the conversation takes; 0 where that is not known."""
         used = end.usage.get("prompt_tokens", 0) + end.usage.get("completion_tokens", 0)
-        context = self._contexts.get(end.model)
-        if context is None:
-            with contextlib.suppress(LocalSpecError, OSError):
-                for entry in Client.from_environment().models():
-                    self._contexts[entry["id"]] = (entry.get("meta") or {}).get("n_ctx", 0)
-            context = self._contexts.setdefault(end.model, 0)
-        return used / context if context else 0.0
+        with contextlib.suppress(LocalSpecError, OSError):
+            for entry in Client.from_environment().models():
+                if entry["id"] == end.model and (context := entry.get("meta", {}).get("n_ctx")):
+                    return float(used / context)
+        return 0.0
 
     def _sink(self) -> render.Sink:
         return _Sturdy(self._bare_sink())

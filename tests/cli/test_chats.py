@@ -12,7 +12,7 @@ from scripted import Peer, answer
 from typist import ENTER, Typist, roles
 
 from localspec import paths
-from localspec.cli import archive
+from localspec.cli import archive, chosen
 from localspec.cli.main import cli
 from localspec.cli.transcript import Conversation
 
@@ -170,3 +170,12 @@ def test_a_preset_is_a_system_prompt_of_one_question(peer: Peer) -> None:
     peer.streams = [answer("oui")]
     assert localspec("chat", "-s", "@translate language=French", "yes").exit_code == 0
     assert "into French" in peer.question["messages"][0]["content"]
+
+
+def test_the_configuration_says_whether_chats_are_kept_and_how_they_look(home: Path) -> None:
+    """Where there is no file nothing has to be read to know it."""
+    assert chosen.chat() == (True, "auto")
+    file = home / "config" / "localspec" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[chat]\nkeep = false\ntheme = "light"\n')
+    assert chosen.chat() == (False, "light")

@@ -6,6 +6,7 @@ import io
 import re
 from itertools import pairwise
 
+import pytest
 from glass import Glass
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -194,3 +195,11 @@ def test_a_notice_is_replaced_on_a_terminal_and_gone_before_the_answer() -> None
     notice.show("loading target 2%")
     notice.clear()
     assert terminal.getvalue().endswith("loading target 2%\r\x1b[K")
+
+
+def test_a_notice_is_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second row of it could not be taken back."""
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal = Terminal()
+    Notice(terminal).show("a notice that is longer than the terminal")
+    assert terminal.getvalue() == "\r\x1b[Ka notice that is lo"
