@@ -18,8 +18,8 @@ _CAUTION = 1.6
 """By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
 promise."""
 _CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
-"""Changes of rows that cost less than this share of a row are free; hopes are kept in grains, so that
-rounds that differ by little have the same prices."""
+"""Changes of rows that cost less than this share of a row are free; hopes are kept in grains, so
+that rounds that differ by little have the same prices."""
 _KEEN_LEAST = 1 / 64
 """The next draft is taken to be at most so many rounds away."""
 
