@@ -87,7 +87,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots: int = 4
     context: int = 0
     prefill_rows: int = 512
-    exactness: Literal["standard", "strict"] = "standard"
+    exactness: Literal["auto", "strict", "standard"] = "auto"
     machine: str = ""
     remote: tuple[str, ...] = ()
     target: Placement = Placement()

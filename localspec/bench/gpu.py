@@ -173,7 +173,7 @@ def _end_to_end(run: Run, pair: Resolved, asked: argparse.Namespace) -> None:
 def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
     layers = -1 if asked.device == "gpu" else 0
     placement = Placement(gpu_layers=layers, threads=asked.threads)
-    engine = Engine(target=placement, draft=placement)
+    engine = Engine(exactness="standard", target=placement, draft=placement)
     return Config(models=Models(default=pair.name), engine=engine)
 
 

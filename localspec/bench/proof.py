@@ -144,7 +144,12 @@ def trials(build: Build) -> Iterator[Trial]:
         expected: Logits | None = None
         for device, placement in placements:
             engine = Engine(
-                slots=2, context=_CONTEXT, prefill_rows=64, target=placement, draft=placement
+                slots=2,
+                context=_CONTEXT,
+                prefill_rows=64,
+                exactness="standard",
+                target=placement,
+                draft=placement,
             )
             load = Load("proof", str(target), str(draft), Config(engine=engine))
             began = time.monotonic()

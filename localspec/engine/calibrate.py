@@ -37,6 +37,9 @@ _READ_TOKENS, _STEPS = 64, 4
 """A rehearsed draft reads so many tokens, and then drafts so many without reading."""
 
 
+_JUDGED_ROWS = 32
+"""Rows of a long forward that want logits."""
+
 _CHANGING_ROWS = (1, 4)
 """Row counts between which changes are measured."""
 FREE = 0.02
@@ -141,6 +144,26 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
             yield
         if turn >= REPEATS:
             wanted = surprising
+
+
+def fastest(
+    target: Backend, row_counts: Sequence[int], repeats: int, clock: Callable[[], float]
+) -> dict[int, float]:
+    """Seconds of the fastest forward of each row count, in turns, in the last slot, which is empty.
+
+    A busy machine makes some of them slower, and hardly ever all of one kind.
+    """
+    slot, found = target.n_slots - 1, dict.fromkeys(row_counts, float("inf"))
+    for rows in list(found) * repeats:
+        batch = [
+            Row(token(at, target.n_vocab), at, slot, at >= rows - _JUDGED_ROWS)
+            for at in range(rows)
+        ]
+        began = clock()
+        target.decode(batch)
+        found[rows] = min(found[rows], clock() - began)
+        target.truncate(slot, 0)
+    return found
 
 
 def far_tokens(target: Backend) -> int:

@@ -286,6 +286,19 @@ def standard(target: Backend, *, can_roll_back: bool) -> Shape:
     return Shape(1, target.max_rows, bitwise=len(same) == len(sizes), detail=detail)
 
 
+def least_multiple(target: Backend) -> int:
+    """A class of forwards has no smaller multiple: so few rows have other bits. Empties slot 0."""
+    sizes = [*_SIZES]
+    most = sizes.pop()
+    if _CONTEXT + most > target.context:
+        return 1
+    _read(target, _CONTEXT)
+    many = _replay(target, _CONTEXT, [most], most)
+    agree = [size for size in sizes if (_replay(target, _CONTEXT, [size], most) == many).all()]
+    target.truncate(0, 0)
+    return min(agree, default=most)
+
+
 def _tokens(target: Backend, count: int) -> list[Token]:
     """The same random tokens in every call; a longer list begins like a shorter one."""
     tokens: list[Token] = np.random.default_rng(0).integers(0, target.n_vocab, count).tolist()

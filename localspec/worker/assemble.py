@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, STEADY, Costs
+from localspec.control.price import Verdict
 from localspec.engine import calibrate
 from localspec.engine.calibrate import Behind
 from localspec.engine.prefill import IdlePrefill
@@ -23,6 +26,7 @@ from localspec.protocol import Load, Ready
 from localspec.text.constraint import Vocabulary
 from localspec.types import Drafter, Sharing
 from localspec.worker import planning, remotes
+from localspec.worker.choice import Choice, at_once, by_forwards, by_memory, told
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.profile import Profile
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("localspec.worker")
 
+_TILED = "GGML_CPU_TILED_MM"
+"""Kernels for long forwards, with other bits; llama.cpp reads it once, before the first forward."""
 _SAVE_SECONDS = 60.0
 """A worker may be killed at any time; then no more than this of learning is lost."""
 
@@ -64,6 +70,12 @@ class Loaded:
     def __exit__(self, *_: object) -> None:
         self.profile.save()
         self._parts.close()
+
+    def remarking(self, remark: str) -> Self:
+        """It, with a word on its exactness."""
+        self.reach.remark = remark
+        self.ready = msgspec.structs.replace(self.ready, exactness_detail=self.reach.detail)
+        return self
 
     def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
         """The target's measured staircase behind so many tokens."""
@@ -119,10 +131,49 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
         ConfigError: config names a drafter or a device that does not exist.
         RemoteUnavailable: a remote does not answer.
     """
-    if command.config.engine.exactness == "strict":
-        os.environ["GGML_CPU_TILED_MM"] = "0"  # read once, when llama_cpp is imported
-    files = model_files(command)
     lent = remotes.gather(command.config.engine.remote)
+    if command.config.engine.exactness == "auto":
+        return _load_auto(command, lent, on_progress)
+    return _load_by_plans(command, lent, on_progress)
+
+
+def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
+    """Strictly where that costs little. While that is not known, it is found out.
+
+    First in standard use, which tells at once where strict use is dear; if it does not, strictly.
+    """
+    from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
+
+    files = model_files(command)
+    choice = Choice.open(command, files, build_info())
+    verdict = by_memory(command, files, planning.present(lent)) or choice.verdict
+    if command.machine:
+        verdict = Verdict(False, "a machine on paper has no kernels that could agree")
+    if verdict is None:
+        os.environ[_TILED] = "0"
+    if verdict is None or not verdict.strict:
+        loaded = _load_by_plans(told(command, "standard"), lent, on_progress)
+        if verdict is None and (verdict := at_once(loaded.engine)):
+            choice.keep(verdict)
+        if verdict is not None:
+            return loaded.remarking(verdict.sentence)
+        with loaded:
+            _log.info("strict use may be cheap here: loading strictly")
+    loaded = _load_by_plans(told(command, "strict"), lent, on_progress)
+    if verdict is None:
+        on_progress("probe", 1.0)
+        verdict = choice.keep(by_forwards(loaded.engine, command.config.engine.prefill_rows))
+    if verdict.strict:
+        return loaded.remarking(verdict.sentence)
+    with loaded:
+        _log.info("standard again, because %s", verdict.why)
+    return _load_by_plans(told(command, "standard"), lent, on_progress).remarking(verdict.sentence)
+
+
+def _load_by_plans(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
+    if command.config.engine.exactness == "strict":
+        os.environ[_TILED] = "0"
+    files = model_files(command)
     plans = planning.plans(command, files, planning.present(lent))
     why = f" ({command.smaller} larger plans ran out of memory)" if command.smaller else ""
     for plan, smaller in zip_longest(plans, plans[1:]):

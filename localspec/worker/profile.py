@@ -49,8 +49,7 @@ class Profile:
 
         `facts` are everything else that costs depend on: settings and build.
         """
-        known = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
-        key = hashlib.sha256(msgspec.json.encode((known, facts))).hexdigest()[:16]
+        key = fingerprint(files, *facts)
         path = paths.cache_dir() / "profiles" / f"{files[0].stem}-{key}.json"
         try:
             saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
@@ -78,6 +77,12 @@ class Profile:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
         except OSError as error:
             _log.warning("profile not saved path=%s reason=%s", self.path, error)
+
+
+def fingerprint(files: Sequence[Path], *facts: Any) -> str:
+    """A name for what was learned of these files under these facts."""
+    known = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+    return hashlib.sha256(msgspec.json.encode((known, facts))).hexdigest()[:16]
 
 
 def _shape(saved: dict[str, Any]) -> Shape:

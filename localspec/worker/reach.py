@@ -15,8 +15,10 @@ class Reach:
 
     It reads in the last slot and stands in others that are empty; whoever takes a slot meanwhile
     makes it begin its line anew. What it finds is the engine's shape from then on, and kept in the
-    profile. It belongs to the engine's thread.
+    profile. It belongs to the engine's thread. `remark` is what else is to be said of exactness.
     """
+
+    remark = ""
 
     def __init__(self, engine: Engine, profile: Profile) -> None:
         self._engine, self._profile = engine, profile
@@ -26,7 +28,7 @@ class Reach:
     @property
     def detail(self) -> str:
         """What is claimed now, for people."""
-        return self._engine.shape.detail
+        return "; ".join(filter(None, (self._engine.shape.detail, self.remark)))
 
     def advance(self) -> bool:
         """Compute one forward; False where there is nothing to do, or the last slot remembers."""

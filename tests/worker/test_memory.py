@@ -30,7 +30,9 @@ from localspec.types import Row
 from localspec.worker import assemble, planning
 
 planning.present()  # native libraries are there before the limit is
-load = Load("tiny", sys.argv[1], None, Config(engine=Engine(target=Placement(threads=1))))
+load = Load("tiny", sys.argv[1], None, Config(
+    engine=Engine(exactness="standard", target=Placement(threads=1))
+))
 taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 limit = taken + int(sys.argv[2]) * 1024 * 1024
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -134,7 +136,7 @@ def test_with_less_and_less_memory_plans_get_smaller_and_no_death_is_a_riddle(
 
 def load(model: Path, **engine: Any) -> Load:
     """One model without a draft."""
-    settings = Engine(target=Placement(threads=1), **engine)
+    settings = Engine(exactness="standard", target=Placement(threads=1), **engine)
     return Load("tiny", str(model), None, Config(engine=settings))
 
 

@@ -1,0 +1,91 @@
+"""What strict exactness costs on a machine, and whether it is worth that. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST = 0.03
+"""`exactness = "auto"` is strict where that costs less than this share of a request's time."""
+
+PROMPT_TOKENS, ANSWER_TOKENS = 256, 256
+"""The request that is priced: where neither reading nor answering is all."""
+
+SHORT_TOKENS = 8192
+"""A context that nobody asked for may be halved or quartered, but not to less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwards:
+    """The fastest of what strict and standard use compute, in seconds.
+
+    step, row: A forward that gives a lone answer its next token: as many rows as the class demands,
+        and one.
+    read, chunk: A token of a prompt, in the largest forwards of the class, and of standard use.
+    """
+
+    step: float
+    row: float
+    read: float
+    chunk: float
+
+    @property
+    def price(self) -> float:
+        """The share by which the request takes longer in strict use; at least 0."""
+        strict = PROMPT_TOKENS * self.read + ANSWER_TOKENS * self.step
+        standard = PROMPT_TOKENS * self.chunk + ANSWER_TOKENS * self.row
+        return max(0.0, strict / standard - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What "auto" is: strict or not, and why, for people."""
+
+    strict: bool
+    why: str
+
+    @property
+    def exactness(self) -> str:
+        """As `engine.exactness` has it."""
+        return "strict" if self.strict else "standard"
+
+    @property
+    def sentence(self) -> str:
+        """The whole of it, for status."""
+        return f"auto: {self.why}"
+
+
+def judge(forwards: Forwards) -> Verdict:
+    """Strict where it costs little."""
+    price = forwards.price
+    if price < MOST:
+        return Verdict(True, f"strict costs {price:.1%} of a request's time here")
+    return Verdict(False, f"strict would cost {price:.0%} of a request's time here")
+
+
+def too_dear(step: float, row: float) -> Verdict | None:
+    """What the seconds of one forward tell alone, were everything else free and reading as slow."""
+    price = Forwards(step, row, read=row, chunk=row).price
+    if price < MOST:
+        return None
+    return Verdict(False, f"strict would cost at least {price:.0%} of a request's time here")
+
+
+def crowded(together: int, slots: int) -> Verdict | None:
+    """Strict is out of the question where forwards or memory hold fewer requests then."""
+    if together >= slots:
+        return None
+    return Verdict(False, f"strictly, {together} of {slots} requests could go on together here")
+
+
+def shorter(strict_context: int, context: int, *, asked: bool) -> Verdict | None:
+    """Nor where its slots, each with memory of its own, are too short.
+
+    Args:
+        strict_context: Tokens of one request in strict use.
+        context: In standard use.
+        asked: Whether the configuration names a length; otherwise only a short one matters.
+    """
+    if strict_context >= (context if asked else min(context, SHORT_TOKENS)):
+        return None
+    tokens = f"{strict_context} tokens instead of {context}"
+    return Verdict(False, f"strict would leave each request {tokens}")

@@ -1,0 +1,105 @@
+"""What `exactness = "auto"` is for one pair on this machine: found out once, kept on disk.
+
+It changes when the files, the build of llama.cpp or the settings of the engine do, and never while
+a model is loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import msgspec
+
+from localspec import paths
+from localspec.catalog.devices import Device
+from localspec.control import price, scheduler
+from localspec.control.price import Forwards, Verdict
+from localspec.engine import calibrate, exactness
+from localspec.engine.step import Engine
+from localspec.protocol import Load
+from localspec.worker import planning
+from localspec.worker.profile import fingerprint
+
+_log = logging.getLogger("localspec.worker")
+
+_STEPS, _CHUNKS = 8, 3
+"""Repeats; the fastest counts. A prompt's forwards last up to a second each."""
+
+
+@dataclass(slots=True)
+class Choice:
+    """The verdict on one pair, None until there is one."""
+
+    path: Path
+    verdict: Verdict | None
+
+    @classmethod
+    def open(cls, command: Load, files: Sequence[Path], build: str) -> Self:
+        """What was found out before. A file that is damaged counts as none."""
+        key = fingerprint(files, command.config.engine, build, command.safe_kernels)
+        path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
+        try:
+            return cls(path, msgspec.json.decode(path.read_bytes(), type=Verdict))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            _log.warning("choice ignored path=%s reason=%s", path, error)
+        return cls(path, None)
+
+    def keep(self, verdict: Verdict) -> Verdict:
+        """Write it; a disk that refuses is worth a warning and nothing more."""
+        self.verdict = verdict
+        try:
+            paths.write_atomically(self.path, msgspec.json.encode(verdict))
+        except OSError as error:
+            _log.warning("choice not saved path=%s reason=%s", self.path, error)
+        return verdict
+
+
+def told(command: Load, exactness: Literal["standard", "strict"]) -> Load:
+    """The command, with "auto" decided."""
+    engine = msgspec.structs.replace(command.config.engine, exactness=exactness)
+    config = msgspec.structs.replace(command.config, engine=engine)
+    return msgspec.structs.replace(command, config=config)
+
+
+def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> Verdict | None:
+    """What the plans say before anything is loaded. Raises as `planning.plans`."""
+    strict, standard = (
+        planning.plans(told(command, exactness), files, there)[0]
+        for exactness in ("strict", "standard")
+    )
+    asked = command.config.engine.context > 0
+    return price.crowded(strict.slots, standard.slots) or price.shorter(
+        strict.context, standard.context, asked=asked
+    )
+
+
+def at_once(engine: Engine) -> Verdict | None:
+    """What some forwards of an engine in standard use say; None where strict use may be cheap."""
+    if not engine.shape.can_roll_back:
+        return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
+    least = exactness.least_multiple(engine.target)
+    seconds = calibrate.fastest(engine.target, [1, least], _STEPS, engine.clock)
+    return price.too_dear(seconds[least], seconds[1])
+
+
+def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
+    """What a strictly loaded engine with empty slots says, some seconds of it."""
+    shape, target, clock = engine.shape, engine.target, engine.clock
+    if not shape.bitwise:
+        return Verdict(False, "strict is not to be had, as no class of forwards agrees here")
+    together = 1 if shape.alone else shape.max_rows // shape.multiple
+    if crowded := price.crowded(together, target.n_slots):
+        return crowded
+    step, most = shape.multiple, shape.max_rows // shape.multiple * shape.multiple
+    seconds = calibrate.fastest(target, [1, step, most], _STEPS, clock)
+    chunk = scheduler.chunk_rows(seconds[most] / most, alone=True, most=prefill_rows)
+    sizes = [min(most, target.context), min(chunk, target.context)]
+    read = calibrate.fastest(target, sizes, _CHUNKS, clock)
+    per_token = [read[size] / size for size in sizes]
+    return price.judge(Forwards(seconds[step], seconds[1], per_token[0], min(per_token)))

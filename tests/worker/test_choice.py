@@ -1,0 +1,152 @@
+"""`exactness = "auto"`: measured once, kept, and from then on what the first load found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import recurrent
+import tiny
+from engine.lawful import Lawful
+from laws.policies import FixedDepth
+
+from localspec.catalog.devices import Device
+from localspec.config import Config, Engine, Placement
+from localspec.engine import exactness
+from localspec.engine.exactness import Shape
+from localspec.engine.step import Engine as Stepping
+from localspec.engine.step import Limits
+from localspec.protocol import Load
+from localspec.types import Floats, Row
+from localspec.worker import assemble, choice
+from localspec.worker.choice import Choice
+
+
+def command(model: Path, **engine: Any) -> Load:
+    """One model without a draft, in a small engine with "auto"."""
+    settings = {"context": 600, "slots": 2, "target": Placement(threads=1), **engine}
+    return Load("tiny", str(model), None, Config(engine=Engine(**settings)))
+
+
+def told(load: Load) -> tuple[str, str]:
+    """What a load came to, in the words of status."""
+    with assemble.load(load, lambda _stage, _done: None) as loaded:
+        assert loaded.ready.exactness_detail == loaded.reach.detail
+        return loaded.ready.exactness, loaded.ready.exactness_detail
+
+
+def test_the_first_load_decides_and_the_next_ones_obey(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is on disk is in force, so that a machine keeps its answers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load = command(tiny.build(tmp_path / "tiny.gguf"))
+    first, detail = told(load)
+    assert f"auto: strict {'costs' if first == 'strict' else 'would cost'}" in detail
+    (kept,) = (tmp_path / "localspec" / "exactness").iterdir()
+    for found in ("strict", "standard"):
+        kept.write_text(f'{{"strict":{str(found == "strict").lower()},"why":"it was {found}"}}')
+        assert told(load)[0] == found
+        assert f"auto: it was {found}" in told(load)[1]
+    kept.write_text("[]")
+    assert told(load)[0] in {"strict", "standard"}
+    assert "it was" not in kept.read_text()
+
+
+def test_a_memory_that_cannot_forget_is_standard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says why, and is not asked again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load = command(recurrent.mamba(tmp_path / "mamba.gguf"))
+    for _ in range(2):
+        kind, detail = told(load)
+        assert kind == "standard"
+        assert "strict is not to be had, as this model's memory cannot forget rows" in detail
+
+
+class Charged(Lawful):
+    """A device whose forwards take so many seconds, and so many more for each row."""
+
+    def __init__(self, seconds: float, row_seconds: float) -> None:
+        super().__init__(lambda seen: seen.total == 1, n_slots=3, context=2048)
+        self._seconds, self._row_seconds = seconds, row_seconds
+        self.now = 0.0
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """As any other, and time passes."""
+        self.now += self._seconds + self._row_seconds * len(rows)
+        return super().decode(rows)
+
+
+def engine(target: Charged, shape: Shape) -> Stepping:
+    """What has been loaded so."""
+    return Stepping(
+        target,
+        {},
+        FixedDepth(0),
+        ends=frozenset(),
+        shape=shape,
+        limits=Limits(),
+        clock=lambda: target.now,
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "row_seconds", "strict"), [(1.0, 0.001, True), (1.0, 0.1, False)]
+)
+def test_the_verdict_is_what_forwards_cost(
+    seconds: float, row_seconds: float, *, strict: bool
+) -> None:
+    """Two rows in place of one: free where the weights take the time, dear where rows do."""
+    target = Charged(seconds, row_seconds)
+    shape = exactness.strict(target, can_roll_back=True, patience=lambda: False)
+    assert shape.multiple == 2
+    verdict = choice.by_forwards(engine(target, shape), prefill_rows=32)
+    assert verdict.strict is strict
+
+
+def test_what_is_dear_is_known_without_a_probe() -> None:
+    """Some rows more or less, in standard use; what may be cheap is left to the probe."""
+    for seconds, row_seconds, dear in ((1.0, 0.001, False), (1.0, 0.1, True)):
+        target = Charged(seconds, row_seconds)
+        verdict = choice.at_once(engine(target, Shape()))
+        assert (verdict is not None) is dear
+        assert verdict is None or not verdict.strict
+        assert target.decoded < 128
+
+
+def test_where_nothing_can_be_shared_it_is_standard() -> None:
+    """As on a GPU, whose class has one request in a forward; and where no class was found."""
+    target = Charged(1.0, 0.0)
+    alone = choice.by_forwards(engine(target, Shape(4, 4, alone=True, bitwise=True)), 512)
+    none = choice.by_forwards(engine(target, Shape()), 512)
+    assert "1 of 3 requests could go on together" in alone.why
+    assert "no class of forwards agrees" in none.why
+    assert not alone.strict
+    assert not none.strict
+
+
+def test_memory_for_every_slot_comes_first(tmp_path: Path) -> None:
+    """Where slots share what there is, and parts of their own would be too small."""
+    model = tiny.build(tmp_path / "tiny.gguf", layers=4, width=256)
+    for slots, free_mib, strict in ((64, 900, False), (64, 9000, True), (1, 900, True)):
+        there = [Device("CPU", "cpu", free_mib << 20, free_mib << 20)]
+        verdict = choice.by_memory(command(model, context=4096, slots=slots), [model], there)
+        assert (verdict is None) == strict, (slots, free_mib)
+
+
+def test_a_choice_goes_by_files_build_and_settings(tmp_path: Path) -> None:
+    """Any of them changed: it is found out anew."""
+    model = tiny.build(tmp_path / "tiny.gguf")
+    one = Choice.open(command(model), [model], "b1")
+    assert one.path == Choice.open(command(model), [model], "b1").path
+    others = [
+        Choice.open(command(model), [model], "b2"),
+        Choice.open(command(model, prefill_rows=64), [model], "b1"),
+        Choice.open(msgspec.structs.replace(command(model), safe_kernels=True), [model], "b1"),
+    ]
+    assert one.path not in {other.path for other in others}
