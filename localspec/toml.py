@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +12,9 @@ def write(values: Mapping[str, Any]) -> str:
     """The text from which `tomllib.loads` gives these values again.
 
     Args:
-        values: Of strings, finite numbers, truth values, lists and tables; names are letters,
-            digits, "_" and "-". What is None is left out. A table at the top gets a heading, one
-            inside another a line.
+        values: Of strings, finite numbers, truth values, lists and tables. What is None is left
+            out. A table at the top, whose name is letters, gets a heading, one inside another a
+            line.
     """
     tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     plain = {name: value for name, value in values.items() if name not in tables}
@@ -26,7 +27,12 @@ def _lines(values: Mapping[str, Any]) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name} = {_value(one)}" for name, one in values.items() if one is not None]
+    return [f"{_key(name)} = {_value(one)}" for name, one in values.items() if one is not None]
+
+
+def _key(name: str) -> str:
+    """Bare where TOML allows it: only letters, digits, "_" and "-" need no quotes."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 
 def _value(value: Any) -> str:

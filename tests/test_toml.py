@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from localspec import config, toml
 from localspec.config import Config
 
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = st.from_regex(r"\A[A-Za-z0-9_-]{1,8}\Z")
 SCALARS = (
     st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+    | TEXTS
 )
 VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | TEXTS, inner, max_size=3),
     max_leaves=8,
 )
 

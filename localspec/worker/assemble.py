@@ -214,9 +214,12 @@ def _load(
         shape = profile.shape
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
-            vocabulary = beside.submit(
-                Vocabulary, model.n_vocab, model.piece, model.eog, model.plain_tokens
-            )
+            try:
+                vocabulary = beside.submit(
+                    Vocabulary, model.n_vocab, model.piece, model.eog, model.plain_tokens
+                )
+            except RuntimeError as error:  # no memory for another stack
+                raise MemoryError(str(error)) from error
             sources, off = loader.drafters(target, shape)
         sandbox = Sandbox()
         parts.callback(sandbox.close)
