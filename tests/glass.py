@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 
+from wcwidth import wcwidth
+
 _PARTS = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|(\r|\n)|([^\x1b\r\n]+)")
 
 
@@ -56,4 +58,12 @@ class Glass(io.StringIO):
         self._lines.append("")
 
     def _rows(self, line: str) -> list[str]:
-        return [line[at : at + self.width] for at in range(0, max(len(line), 1), self.width)]
+        rows, column = [""], 0
+        for character in line:
+            columns = wcwidth(character)
+            if column + columns > self.width:
+                rows.append("")
+                column = 0
+            rows[-1] += character
+            column += columns
+        return rows

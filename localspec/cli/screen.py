@@ -11,22 +11,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len, get_character_cell_size
 from rich.console import Console
 from rich.text import Text
 
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-_MARGIN_ROWS = 2
+_TAB_COLUMNS = 8
+_SHARE = 0.5
+"""Of the screen: a window that is made half as wide still holds what was drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line as it was written, and how wide it is."""
+    """A line as it was written, and what of it can be seen."""
 
     written: str
-    cells: int
+    shown: str
 
     def rows(self, width: int) -> int:
-        return max(1, -(-self.cells // width))
+        """How many it takes; a character of two columns does not begin in the last one."""
+        if cell_len(self.shown) <= width:
+            return 1
+        rows, column = 1, 0
+        for character in self.shown:
+            columns = get_character_cell_size(character)
+            if column + columns > width:
+                rows, column = rows + 1, 0
+            column += columns
+        return rows
 
 
 class Screen:
@@ -70,7 +82,7 @@ class Screen:
         self._frame = lines
 
     def _fitting(self, lines: list[_Line]) -> list[_Line]:
-        room = max(self._console.height - _MARGIN_ROWS, 1)
+        room = max(int(self._console.height * _SHARE), 1)
         kept: list[_Line] = []
         for line in reversed(lines):
             room -= line.rows(self.width)
@@ -80,6 +92,8 @@ class Screen:
         return kept[::-1]
 
     def _written(self, line: Text) -> _Line:
+        line = line.copy()
+        line.expand_tabs(_TAB_COLUMNS)
         with self._console.capture() as capture:
             self._console.print(line, soft_wrap=True, end="")
-        return _Line(capture.get(), line.cell_len)
+        return _Line(capture.get(), line.plain)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
 
 from rich.console import Console
 from rich.text import Text
@@ -18,6 +21,8 @@ from localspec.errors import ContextOverflow, LocalSpecError, RequestError, of_s
 
 FULL = 0.8
 """Of the context: from here on a warning says so after every answer."""
+KEPT_SECONDS = 5.0
+"""How much of a long answer a kill can cost."""
 _ROOM = 0.5
 """What an overflow leaves of the text: cutting little would cost the cache at every turn."""
 _SHOWN_TURNS = 2
@@ -43,6 +48,7 @@ class Talk:
         self.console = console or Console(highlight=False)
         self.look = look or theme("auto")
         self.keeping = keep
+        self.kept_seconds = KEPT_SECONDS
         self.show_thinking = True
         self.next_line = ""
         """What the next prompt begins with."""
@@ -70,7 +76,8 @@ class Talk:
 
         `before` is the answer that it replaces, which stays until the new one has text.
         """
-        self.keep()
+        if not before:  # that answer stays on disk, too
+            self.keep()
         try:
             answer = self._asked()
         except (LocalSpecError, KeyboardInterrupt):
@@ -159,6 +166,14 @@ class Talk:
                 return answer
             self.say(f"The context is full: the oldest {left_out} turns are not sent any more.")
 
+    def _keep_begun(self, text: str) -> None:
+        """What there is of an answer, for the case that we are killed in the middle of it."""
+        if not self.keeping:
+            return
+        turns = [*self.conversation.turns, {"role": "assistant", "content": text}]
+        with contextlib.suppress(OSError):  # told when the answer is over, not in the middle of it
+            archive.keep(replace(self.conversation, turns=turns))
+
     def _put_back(self, before: str) -> None:
         if before:
             self.conversation.say("assistant", before)
@@ -182,7 +197,7 @@ class Talk:
         return 0.0
 
     def _sink(self) -> render.Sink:
-        return _Sturdy(self._bare_sink())
+        return _Sturdy(self._bare_sink(), self._keep_begun, self.kept_seconds)
 
     def _bare_sink(self) -> render.Sink:
         if not self.console.is_terminal or self.console.is_dumb_terminal:
@@ -195,15 +210,25 @@ class Talk:
 
 
 class _Sturdy:
-    """A sink on a terminal that may go away: the answer is still heard, and kept."""
+    """A sink on a terminal that may go away: the answer is still heard, and kept now and then."""
 
-    def __init__(self, sink: render.Sink) -> None:
+    def __init__(
+        self, sink: render.Sink, keep: Callable[[str], None], pause_seconds: float
+    ) -> None:
         self._sink = sink
+        self._keep = keep
+        self._pause_seconds = pause_seconds
+        self._text = ""
+        self._kept_at = monotonic()
 
     def write(self, piece: Piece) -> None:
         """Show it where that is possible."""
         with contextlib.suppress(OSError):
             self._sink.write(piece)
+        self._text += "" if piece.thinking else piece.text
+        if monotonic() - self._kept_at >= self._pause_seconds:
+            self._keep(self._text)
+            self._kept_at = monotonic()
 
     def close(self, end: End | None) -> None:
         """The same for what is still open."""

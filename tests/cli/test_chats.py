@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 from scripted import Peer, answer
 from typist import ENTER, Typist, roles
 
@@ -52,6 +54,27 @@ def test_after_a_crash_the_question_is_back_in_the_line(peer: Peer, talk: Typist
     talk.talk.resume(archive.load("crashed"))
     talk.type(ENTER)
     assert roles(talk.conversation)[2:] == [("user", "two"), ("assistant", "B")]
+
+
+def test_a_kill_in_the_middle_of_a_long_answer_costs_its_last_seconds(
+    peer: Peer, talk: Typist
+) -> None:
+    """What has come is on disk before the answer is over."""
+    seen: list[list[tuple[str, str]]] = []
+
+    class Looking(io.StringIO):
+        """Reads along what is kept."""
+
+        def write(self, text: str) -> int:
+            if "three" in text:
+                seen.append(roles(archive.load(archive.latest())))
+            return super().write(text)
+
+    talk.talk.kept_seconds = 0.0
+    talk.talk.console = Console(file=Looking())
+    peer.streams = [answer("one ", "two ", "three")]
+    talk.type(f"count{ENTER}")
+    assert seen == [[("user", "count"), ("assistant", "one two ")]]
 
 
 def test_nothing_is_kept_where_nobody_wants_it(peer: Peer) -> None:

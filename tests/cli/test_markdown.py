@@ -37,7 +37,7 @@ def drawn(text: str, width: int) -> list[str]:
 
 
 @given(st.lists(HABITS, max_size=40).map("".join), st.sampled_from([20, 60, 160]))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_every_word_of_an_answer_is_visible(text: str, width: int) -> None:
     """Whatever Markdown makes of it: no letter and no digit is left out, at any width."""
     shown = Counter(re.sub(r"[\W_]", "", "".join(drawn(text, width))))

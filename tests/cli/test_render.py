@@ -11,9 +11,11 @@ from glass import Glass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
 from localspec.cli.live import MarkdownSink
 from localspec.cli.render import Notice, OriginSink, PlainSink, origin_style, printable
+from localspec.cli.screen import Screen
 from localspec.cli.theme import theme
 from localspec.client import End, Piece
 
@@ -137,7 +139,7 @@ def test_drawing_takes_a_small_share_of_the_time() -> None:
     st.lists(st.integers(0, len(DOCUMENT)), max_size=40),
     st.lists(st.sampled_from([30, 60, 61, 100]), min_size=40, max_size=40),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 def test_a_terminal_that_is_resized_in_mid_answer_stays_clean(
     places: list[int], widths: list[int]
 ) -> None:
@@ -203,3 +205,15 @@ def test_a_notice_is_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     Notice(terminal).show("a notice that is longer than the terminal")
     assert terminal.getvalue() == "\r\x1b[Ka notice that is lo"
+
+
+def test_lines_of_code_with_wide_characters_and_tabs_are_replaced_whole() -> None:
+    """A character of two columns that does not fit goes to the next row; a tab is many columns."""
+    glass = Glass(21, 40)
+    console = Console(file=glass, width=21, height=40, force_terminal=True, highlight=False)
+    screen = Screen(console)
+    for text in ("漢" * 31, "\tx" * 9, "é" * 43, "漢a" * 14):
+        screen.draw([Text("above"), Text(text)])
+        assert len(glass.lines()) == 2
+    screen.print([Text("end")])
+    assert glass.lines() == ["end"]
