@@ -145,7 +145,12 @@ def repository(name: str) -> str | None:
     return next((family.models[lower] for family in families() if lower in family.models), None)
 
 
+# msgspec looks into a type that has others in it when it first meets it, and crashes where two
+# threads do that at once: so it meets this one while the module is imported.
+_SEEN = msgspec.json.Decoder(_Catalog)
+
+
 @functools.cache
 def _catalog() -> _Catalog:
     table = tomllib.loads(paths.shipped("models/catalog.toml").read_text(encoding="utf-8"))
-    return msgspec.convert(table, _Catalog)
+    return msgspec.convert(table, _SEEN.type)
