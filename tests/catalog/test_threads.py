@@ -10,7 +10,7 @@ import importlib, sys, threading
 
 sys.setswitchinterval(1e-6)
 found = importlib.import_module("localspec.catalog.entries")
-for _ in range(200):
+for _ in range(80):
     importlib.reload(found)
     start = threading.Barrier(4)
 
