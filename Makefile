@@ -23,12 +23,13 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test remote-test clean llama-server bench-gpu
+.PHONY: help chat install lint test storm remote-test clean llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
 	@echo 'make test                 every check, the tests on the real pair of models included'
+	@echo 'make storm                kills, rude clients and broken files for ten minutes, with a report'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
 	@echo '  BACKEND=NAME            cuda, hip, vulkan, metal or cpu instead of what is found (docs/gpu.md)'
@@ -53,6 +54,9 @@ lint: $(VENV)/.checks
 test: lint
 	$(BIN)/localspec models pull
 	$(BIN)/pytest -rs
+
+storm: $(VENV)/.checks
+	$(BIN)/pytest -rs -s -m storm tests/storm
 
 remote-test:
 	@$(MAKE) --no-print-directory VENV=.venv-remote REMOTE=1 .venv-remote/.checks llama-server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import subprocess
@@ -152,7 +153,9 @@ class Town:
 
     async def post(self, path: str, body: Any) -> tuple[int, Any]:
         """Status and JSON of a POST."""
-        async with self.http.post(path, json=body) as response:
+        data = io.BytesIO(json.dumps(body).encode())
+        kind = {"Content-Type": "application/json"}
+        async with self.http.post(path, data=data, headers=kind) as response:
             return response.status, json.loads(await response.read())
 
     async def stream(self, body: Body, on_text: Callable[[str], None] = lambda _: None) -> Told:
@@ -167,6 +170,29 @@ class Town:
                 if text := told.hear(line.decode().rstrip("\n")):
                     on_text(text)
         return told
+
+    async def idle(self) -> bool:
+        """Whether no request is open any more."""
+        models = (await self.get("/v1/status"))["models"]
+        return not any(model.get("active") or model.get("queued") for model in models)
+
+    def size(self) -> tuple[int, int]:
+        """Open files of the daemon, and the bytes that it holds."""
+        assert self.daemon is not None
+        process = Path(f"/proc/{self.daemon.pid}")
+        pages = int((process / "statm").read_text().split()[1])
+        return len(list((process / "fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE")
+
+    def last_words(self) -> str:
+        """The end of the log."""
+        return self.log.read_text(errors="replace")[-6000:]
+
+    def alive(self, pid: int) -> bool:
+        """Whether there is such a process, and it is no zombie."""
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
 
     def workers(self) -> list[int]:
         """The daemon's children, loading ones included."""

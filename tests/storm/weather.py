@@ -1,0 +1,219 @@
+"""What may happen to a daemon. Each event ends with the town as it was, if the daemon is sound."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import aiohttp
+import tiny
+from storm import hostile
+from storm.clients import CLIENTS
+from storm.town import Town
+
+from localspec import errors
+from localspec.catalog import header
+from localspec.errors import BadGGUF
+
+UNDECLARED = {"internal_error", "engine_error"}
+"""Codes of errors that nobody meant to give."""
+
+
+@dataclass
+class Storm:
+    """One storm over one town: its dice, and what was counted."""
+
+    town: Town
+    random: Random
+    counts: Counter[str] = field(default_factory=Counter)
+    supervisor_killed: bool = False
+    """In the present turn: then streams may break off, as nobody is left to go on with them."""
+
+
+Event = Callable[[Storm], Awaitable[None]]
+
+
+def check(storm: Storm, status: int, answer: object, asked: object) -> None:
+    """Assert that a daemon meant to say this."""
+    storm.counts[f"status {status}"] += 1
+    if status < 400:
+        return
+    assert isinstance(answer, dict), (status, answer, asked)
+    code = answer["error"]["code"]
+    if code == status:  # health says it so
+        return
+    assert code not in UNDECLARED, (status, answer, asked)
+    assert errors.by_code(code).code == code, (status, answer, asked)
+
+
+async def kill_worker(storm: Storm) -> None:
+    """SIGKILL for every worker, after a moment."""
+    await asyncio.sleep(storm.random.uniform(0, 0.3))
+    storm.counts["kills"] += sum(
+        storm.town.kill(pid, signal.SIGKILL) for pid in storm.town.workers()
+    )
+
+
+async def stop_worker(storm: Storm) -> None:
+    """SIGSTOP for a while."""
+    pids = storm.town.workers()
+    for pid in pids:
+        storm.town.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(storm.random.uniform(0, 1))
+    for pid in pids:
+        storm.town.kill(pid, signal.SIGCONT)
+
+
+async def stop_supervisor(storm: Storm) -> None:
+    """SIGSTOP for a while; clients wait."""
+    assert storm.town.daemon is not None
+    storm.town.kill(storm.town.daemon.pid, signal.SIGSTOP)
+    await asyncio.sleep(storm.random.uniform(0, 1))
+    storm.town.kill(storm.town.daemon.pid, signal.SIGCONT)
+
+
+async def kill_supervisor(storm: Storm) -> None:
+    """SIGKILL: no worker outlives it, and the next daemon starts where it was."""
+    town = storm.town
+    workers = town.workers()
+    storm.supervisor_killed = True
+    await asyncio.sleep(storm.random.uniform(0, 0.3))
+    assert town.daemon is not None
+    town.kill(town.daemon.pid, signal.SIGKILL)
+    await asyncio.to_thread(town.daemon.wait)
+    await town.start()
+    for pid in workers:
+        assert not town.alive(pid), f"worker {pid} outlived its supervisor"
+
+
+async def unload(storm: Storm) -> None:
+    """Unload and load, in any order and while others are answered."""
+    for _ in range(storm.random.randrange(1, 4)):
+        what = storm.random.choice(("load", "unload"))
+        status, answer = await storm.town.post(f"/v1/models/{what}", {"model": "alpha"})
+        check(storm, status, answer, what)
+
+
+async def rewrite_config(storm: Storm) -> None:
+    """Nonsense, other settings, and back."""
+    town = storm.town
+    good = town.config.read_text()
+    for _ in range(3):
+        text = storm.random.choice(
+            (
+                "[modles]\n",
+                "\0\0",
+                "",
+                good.replace("prefill_rows = 32", "prefill_rows = 48"),
+                good.replace("max_loaded = 2", "max_loaded = 1"),
+                good.replace("slots = 3", "slots = -3"),
+            )
+        )
+        town.config.write_text(text)
+        await asyncio.sleep(storm.random.uniform(0, 0.2))
+    town.config.write_text(good)
+
+    async def settled() -> bool:
+        status = await town.get("/v1/status")
+        return status["config_error"] is None and status["default_model"] == "alpha"
+
+    await town.until(settled)
+
+
+async def full_disk(storm: Storm) -> None:
+    """No process of the daemon may write a byte to a file; then they may again."""
+    town = storm.town
+    assert town.daemon is not None
+    pids = [town.daemon.pid, *town.workers()]
+    _, most = resource.prlimit(town.daemon.pid, resource.RLIMIT_FSIZE)
+    for limit in (0, most):
+        for pid in pids:
+            if town.alive(pid):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, most))
+        if not limit:
+            await unload(storm)
+            await json_fuzz(storm)
+
+
+async def rude_client(storm: Storm) -> None:
+    """Some at once."""
+    clients = storm.random.choices(CLIENTS, k=storm.random.randrange(1, 6))
+    storm.counts["rude clients"] += len(clients)
+    await asyncio.gather(*(client(storm.town.socket, storm.random) for client in clients))
+
+
+async def json_fuzz(storm: Storm, count: int = 20) -> None:
+    """Mutated bodies over every route."""
+    for _ in range(count):
+        method, path = storm.random.choice(hostile.routes())
+        data = hostile.mutated(storm.random, path) if method == "POST" else None
+        kind = {"Content-Type": "application/json"}
+        storm.counts["mutated requests"] += 1
+        async with storm.town.http.request(method, path, data=data, headers=kind) as response:
+            said = await response.read()
+            if response.status >= 400:
+                check(storm, response.status, json.loads(said), (method, path, data))
+            else:
+                storm.counts[f"status {response.status}"] += 1
+
+
+async def prompt_bomb(storm: Storm) -> None:
+    """A prompt that is hard to read."""
+    asked = hostile.bomb(storm.random)
+    status, answer = await storm.town.post("/v1/completions", asked)
+    check(storm, status, answer, str(asked)[:100])
+
+
+async def hostile_template(storm: Storm) -> None:
+    """A model whose file brings a template that never ends, or looks around."""
+    town = storm.town
+    template = storm.random.choice(hostile.TEMPLATES)
+    path = town.folder / "evil.gguf"
+    tiny.build(town.root / "evil.part", template=template).replace(path)
+    asked = {"model": "evil", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    status, answer = await town.post("/v1/chat/completions", asked)
+    check(storm, status, answer, template)
+    path.unlink()
+
+
+async def spoilt_model(storm: Storm) -> None:
+    """Spoilt files to the reader of headers, and one of them to a real load."""
+    town = storm.town
+    good = (town.folder / "alpha.gguf").read_bytes()
+    path = town.folder / "spoilt.gguf"
+    for _ in range(20):
+        hostile.write(path, hostile.spoilt(storm.random, good))
+        storm.counts["spoilt files"] += 1
+        try:
+            header.read(path)
+        except BadGGUF:
+            storm.counts["spoilt files refused"] += 1
+    asked = {"model": "spoilt", "prompt": "hi", "max_tokens": 2}
+    status, answer = await town.post("/v1/completions", asked)
+    if status != 500:  # what llama.cpp itself cannot do with such a file has that code
+        check(storm, status, answer, "a spoilt file")
+    path.unlink()
+
+
+async def crowd(storm: Storm) -> None:
+    """More requests at once than there are slots, all answered or told to wait."""
+    asked = {"prompt": "hello", "max_tokens": 8, "seed": 1}
+    for status, answer in await asyncio.gather(
+        *(storm.town.post("/v1/completions", asked) for _ in range(storm.random.randrange(4, 40)))
+    ):
+        check(storm, status, answer, asked)
+
+
+EVENTS: list[Event] = [
+    kill_worker, stop_worker, stop_supervisor, kill_supervisor, unload, rewrite_config, full_disk,
+    rude_client, json_fuzz, prompt_bomb, hostile_template, spoilt_model, crowd,
+]  # fmt: skip
+
+BROKEN = (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError)
+"""How a connection ends whose daemon was killed."""
