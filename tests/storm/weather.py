@@ -37,6 +37,8 @@ class Storm:
 
     town: Town
     random: Random
+    many: int = 10
+    """Mutated requests or files of one event."""
     counts: Counter[str] = field(default_factory=Counter)
     supervisor_killed: bool = False
     """In the present turn: then streams may break off, as nobody is left to go on with them."""
@@ -153,9 +155,9 @@ async def rude_client(storm: Storm) -> None:
     await asyncio.gather(*(client(storm.town.socket, storm.random) for client in clients))
 
 
-async def json_fuzz(storm: Storm, count: int = 20) -> None:
+async def json_fuzz(storm: Storm) -> None:
     """Mutated bodies over every route."""
-    for _ in range(count):
+    for _ in range(storm.many):
         method, path = storm.random.choice(hostile.routes())
         data = hostile.mutated(storm.random, path) if method == "POST" else None
         kind = {"Content-Type": "application/json"}
@@ -192,7 +194,7 @@ async def spoilt_model(storm: Storm) -> None:
     town = storm.town
     good = (town.folder / "alpha.gguf").read_bytes()
     path = town.folder / "spoilt.gguf"
-    for _ in range(20):
+    for _ in range(storm.many):
         hostile.write(path, hostile.spoilt(storm.random, good))
         storm.counts["spoilt files"] += 1
         try:
