@@ -16,6 +16,7 @@ from localspec_daemon import metrics, ollama_api, pickers, questions
 from localspec_daemon.dialects import (
     anthropic,
     anthropic_replies,
+    infill,
     llama_server,
     ollama,
     openai,
@@ -42,6 +43,8 @@ DIALECTS = {
     "/completion": llama_server.COMPLETION,
     "/completions": llama_server.COMPLETION,
     "/v1/completion": llama_server.COMPLETION,
+    "/infill": infill.INFILL,
+    "/v1/infill": infill.INFILL,
     "/api/chat": ollama.CHAT,
     "/api/generate": ollama.GENERATE,
 }

@@ -32,7 +32,7 @@ class CompletionRequest(Request):
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /completion. Raises RequestError."""
     request = decode(data, CompletionRequest)
-    fields = shared(request, caller)
+    fields = shared(request, config, caller)
     return as_asked(
         request,
         [

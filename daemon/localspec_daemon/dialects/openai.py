@@ -61,7 +61,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         parallel_tool_calls=request.parallel_tool_calls,
         reasoning_effort=request.reasoning_effort,
         reasoning_apart=request.reasoning_format != "none",
-        **shared(request, caller),
+        **shared(request, config, caller),
     )
     return as_asked(request, [one])
 
@@ -75,7 +75,7 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
             fix="Leave best_of out, and choose among n.",
             param="best_of",
         )
-    fields = shared(request, caller)
+    fields = shared(request, config, caller)
     generates = [
         generate(
             config,
@@ -175,7 +175,11 @@ def response_format(request: Request) -> Json | None:
     if request.json_schema is not None:
         return {"type": "json_schema", "json_schema": {"schema": request.json_schema}}
     if request.grammar:
-        return {"type": "grammar", "grammar": request.grammar}
+        return {"type": "gbnf", "grammar": request.grammar}
+    if request.guided_regex:
+        return {"type": "regex", "pattern": request.guided_regex}
+    if request.guided_choice:
+        return {"type": "choice", "choices": request.guided_choice}
     return None
 
 
@@ -184,7 +188,7 @@ def limit(request: Request) -> float | None:
     return request.max_tokens if request.max_tokens is not None else request.n_predict
 
 
-def shared(request: Request, caller: Caller) -> Json:
+def shared(request: Request, config: Config, caller: Caller) -> Json:
     """What chats and completions read alike, as arguments of `generate`."""
     return {
         "chain": request,
@@ -192,8 +196,16 @@ def shared(request: Request, caller: Caller) -> Json:
         "speculation": request.speculation,
         "ignore_eos": request.ignore_eos,
         "response_format": response_format(request),
-        "session": request.prompt_cache_key or caller.session or None,
+        "session": request.prompt_cache_key or _slot(request, config) or caller.session or None,
     }
+
+
+def _slot(request: Request, config: Config) -> str:
+    """A slot's number as the name of a conversation; numbers that grow come round again."""
+    number = request.id_slot
+    if number is None or number < 0:
+        return ""
+    return f"slot {number % config.engine.slots}"
 
 
 def as_asked(request: Request, generates: list[Generate]) -> Asked:

@@ -39,9 +39,12 @@ class StreamOptions(msgspec.Struct):
 
 
 class ResponseFormat(msgspec.Struct):
-    """Plain text, any JSON, or JSON of a schema."""
+    """Plain text, any JSON, JSON of a schema, or what a pattern, choices or a grammar allow."""
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
+    type: Literal["text", "json_object", "json_schema", "regex", "choice", "gbnf", "lark"] = "text"
+    pattern: str | None = None
+    choices: list[str] | None = None
+    grammar: str | None = None
     json_schema: dict[str, Any] | None = None
     schema: dict[str, Any] | None = None
 
@@ -74,6 +77,8 @@ class Request(Chain):
     response_format: ResponseFormat | None = None
     json_schema: dict[str, Any] | None = None
     grammar: str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
     speculation: SpeculationOptions | None = None
     prompt_cache_key: str | None = None
     id_slot: int | None = None

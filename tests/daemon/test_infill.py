@@ -1,0 +1,123 @@
+"""POST /infill as editors send it, and formats of answers beside JSON, on a real worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import tiny
+
+from localspec.config import Config
+from localspec.protocol import Generate
+from localspec_daemon.dialects.dialect import Caller
+from localspec_daemon.dialects.infill import INFILL
+from localspec_daemon.worker import COMMAND
+
+MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
+VIM: Any = {
+    "id_slot": 7,
+    "input_prefix": "def add(a, b):\n",
+    "input_suffix": "\n\nsay(add(1, 2))\n",
+    "input_extra": [{"text": "x = 1\n", "time": 1.5, "str": "x = 1", "filename": "x.py"}],
+    "prompt": "    ret",
+    "n_predict": 8,
+    "n_indent": 4,
+    "stop": [],
+    "top_k": 40,
+    "top_p": 0.9,
+    "stream": False,
+    "samplers": ["top_k", "top_p", "infill"],
+    "cache_prompt": True,
+    "t_max_prompt_ms": 500,
+    "t_max_predict_ms": 1000,
+    "response_fields": ["content", "timings/prompt_n", "timings/cache_n", "truncated"],
+}
+"""A request of llama.vim."""
+
+
+def read(**fields: Any) -> tuple[Generate, ...]:
+    """What a body asks of the worker."""
+    body = msgspec.json.encode({**VIM, **fields})
+    return INFILL.read(body, Config(), Caller("uid:1")).generates
+
+
+def test_what_an_editor_sends_is_what_the_worker_is_asked() -> None:
+    """Each field; a slot's growing number comes round again; one completion is the likeliest."""
+    (one,) = read()
+    assert (one.prompt, one.suffix, one.begun) == (
+        "def add(a, b):\n",
+        VIM["input_suffix"],
+        "    ret",
+    )
+    assert [(extra.filename, extra.text) for extra in one.extra] == [("x.py", "x = 1\n")]
+    assert (one.max_tokens, one.indent, one.predict_seconds) == (8, 4, 1.0)
+    assert (one.endpoint, one.sampling.temperature) == ("infill", 0.0)
+    slots = Config().engine.slots
+    assert one.session == read(id_slot=7 + slots)[0].session != read(id_slot=8)[0].session
+    assert read(id_slot=-1)[0].session == ""
+    assert read(temperature=0.7)[0].sampling.temperature == 0.7
+    several = read(n_cmpl=3)
+    assert len({each.sampling.seed for each in several}) == 3
+    assert several[0].sampling.temperature == Config().sampling.temperature
+    assert read(n_predict=0)[0].max_tokens == 0
+
+
+@pytest.fixture
+def real(house: Any, daemon: Any) -> Any:
+    """A daemon whose model fills in."""
+    tiny.build(house.models / "alpha.gguf", specials=MARKS)
+    house.configure(engine={"context": 512, "slots": 2})
+    return lambda: daemon(house, COMMAND)
+
+
+def test_an_editor_is_answered(real: Any) -> None:
+    """Compactly, for it searches the bytes; one or an array; a warm-up; suffix of completions."""
+
+    async def scene() -> None:
+        async with real() as it:
+            async with it.http.post("/infill", json=VIM) as response:
+                raw = (await response.read()).decode()
+            assert response.status == 200, raw
+            assert re.search(r'"content":"', raw)
+            first = json.loads(raw)
+            assert set(first) == {"content", "prompt_n", "cache_n", "truncated"}
+            _, again = await it.post("/v1/infill", VIM)
+            assert (again["content"], again["prompt_n"]) == (first["content"], 1)
+            _, several = await it.post("/infill", {**VIM, "n_cmpl": 2})
+            assert [set(one) for one in several] == [set(first)] * 2
+            status, warm = await it.post(
+                "/infill", {**VIM, "n_predict": 0, "response_fields": [""]}
+            )
+            assert (status, warm) == (200, {})
+            completion = {"model": "alpha", "prompt": "a", "suffix": "b", "max_tokens": 2}
+            _, answer = await it.post("/v1/completions", completion)
+            assert answer["usage"]["prompt_tokens"] == len("ab") + 3
+
+    asyncio.run(scene())
+
+
+def test_formats_beside_json_bind_the_answer(real: Any) -> None:
+    """A pattern, a choice and a grammar, under each name that clients have for them."""
+    asked = {
+        "guided_regex": ("[ab]{3}c", "[ab]{3}c"),
+        "guided_choice": (["heathen", "thinner"], "heathen|thinner"),
+        "grammar": ('root ::= "x" [0-9] "y"', "x[0-9]y"),
+        "response_format": ({"type": "regex", "pattern": "q{2}"}, "qq"),
+    }
+
+    async def scene() -> None:
+        async with real() as it:
+            for name, (value, pattern) in asked.items():
+                status, answer = await it.ask("hello", max_tokens=40, **{name: value})
+                assert status == 200, answer
+                choice = answer["choices"][0]
+                assert re.fullmatch(pattern, choice["message"]["content"]), (name, choice)
+                assert choice["finish_reason"] == "stop"
+            status, answer = await it.ask("hello", grammar="root ::= (")
+            assert (status, answer["error"]["param"]) == (400, "response_format")
+
+    asyncio.run(scene())
