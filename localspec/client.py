@@ -131,6 +131,11 @@ class Client:
     def __str__(self) -> str:
         return str(self.socket_path) if self.socket_path else "{}:{}".format(*self.tcp or ("", 0))
 
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that opens a TCP port; empty where none is needed."""
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
     def status(self) -> Json:
         """GET /v1/status: process, models, counts."""
         return self._get("/v1/status")
@@ -201,8 +206,7 @@ class Client:
         try:
             self._connect(connection)
             headers = {"Content-Type": "application/json"} if data else {}
-            if self._token:
-                headers["Authorization"] = f"Bearer {self._token}"
+            headers |= self.authorization
             connection.request(method, path, body=data, headers=headers)
             if data:  # a prompt may take minutes to read: from here on silence is not failure
                 connection.sock.settimeout(None)

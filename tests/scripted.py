@@ -96,7 +96,7 @@ class Peer:
     """The server. `streams` are answered to POSTs in order; use in `with`.
 
     A stream that does not end in [DONE] is held open until the client leaves, unless `drop` is
-    set; `left` is then set.
+    set; `held` is set meanwhile, and `left` then.
     """
 
     streams: list[list[bytes] | tuple[int, object]] = field(default_factory=list)
@@ -106,6 +106,7 @@ class Peer:
     tcp: bool = False
     asked: list[Asked] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
+    held: threading.Event = field(default_factory=threading.Event)
     port: int = 0
 
     def __enter__(self) -> Self:
@@ -183,6 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         elif not self.peer.drop:
             self.connection.settimeout(PATIENCE_SECONDS)
+            self.peer.held.set()
             if not self.connection.recv(1):
                 self.peer.left.set()
 

@@ -46,6 +46,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.connect:connect",
         "Print or write what an editor or an agent needs to use the daemon.",
     ),
+    "lsp": (
+        "localspec.cli.lsp:lsp",
+        "Complete code for editors, as a language server on standard input and output.",
+    ),
     "worker-host": (
         "localspec.cli.worker_host:worker_host",
         "Lend this machine's devices to a daemon elsewhere.",

@@ -1,0 +1,122 @@
+"""`localspec lsp` as an editor drives it: a process on stdio, asked by pygls' own client."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcRequestCancelled
+from pygls.lsp.client import LanguageClient
+from scripted import Peer
+
+from localspec.cli import ghost
+from localspec.cli.ghost import Buffer
+
+CODE = "def add(a, b):\n    ret\n\nprint(add(1, 2))\n"
+PLACE = lsp.Position(1, 7)
+
+
+@given(st.text(alphabet="ab \n", max_size=60), st.integers(0, 60), st.booleans())
+def test_a_request_has_the_text_around_its_place(text: str, offset: int, typing: bool) -> None:
+    """All of a short text; a line where the line goes on, a block where it does not."""
+    offset = min(offset, len(text))
+    others = [Buffer("b.py", "one"), Buffer("a.py", text), Buffer("c.py", " \n")]
+    body = ghost.request(Buffer("a.py", text), offset, others, typing=typing, model="")
+    assert body["input_prefix"] + body["input_suffix"] == text
+    assert [extra["filename"] for extra in body["input_extra"]] == ["b.py"]
+    line = text[offset:].partition("\n")[0]
+    assert bool(body["stop"]) == bool(line.strip())
+    assert (body["t_max_predict_ms"] == ghost.TYPING_MS) == typing
+
+
+def test_a_long_text_is_cut_at_a_line_and_others_are_bounded() -> None:
+    """What stands before the place ends there; of many documents the latest are read."""
+    text = "x = 1\n" * 9000
+    others = [Buffer(f"{index}.py", "y" * 9000) for index in range(9)]
+    body = ghost.request(Buffer("a.py", text), len(text), others, typing=True, model="m")
+    assert body["input_prefix"].startswith("x = 1\n")
+    assert 0 < len(body["input_prefix"]) <= ghost.MAX_BEFORE_CHARS
+    assert [one["filename"] for one in body["input_extra"]] == ["5.py", "6.py", "7.py", "8.py"]
+    assert {len(one["text"]) for one in body["input_extra"]} == {ghost.MAX_OTHER_CHARS}
+
+
+def test_what_only_repeats_the_line_is_not_shown() -> None:
+    """Nor is a blank end."""
+    assert ghost.shown("urn a + b\n  ", "") == "urn a + b"
+    assert ghost.shown(")\n", ")\nx") == ""
+    assert ghost.shown(" \n", "") == ""
+
+
+@asynccontextmanager
+async def editor() -> AsyncIterator[LanguageClient]:
+    """An editor with one document open."""
+    client = LanguageClient("test", "1")
+    await client.start_io(sys.executable, "-m", "localspec.cli.main", "lsp", "--model", "tiny")
+    known = await client.initialize_async(lsp.InitializeParams(lsp.ClientCapabilities()))
+    assert known.capabilities.inline_completion_provider
+    client.initialized(lsp.InitializedParams())
+    for name, text in (("a.py", CODE), ("b.py", "import a\n")):
+        item = lsp.TextDocumentItem(f"file:///x/{name}", lsp.LanguageKind.Python, 1, text)
+        client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+    yield client
+    await client.shutdown_async(None)
+    client.exit(None)
+    await client.stop()  # type: ignore[no-untyped-call]
+
+
+def asked(
+    kind: lsp.InlineCompletionTriggerKind = lsp.InlineCompletionTriggerKind.Automatic,
+) -> lsp.InlineCompletionParams:
+    """A wish for ghost text behind "ret"."""
+    document = lsp.TextDocumentIdentifier("file:///x/a.py")
+    return lsp.InlineCompletionParams(lsp.InlineCompletionContext(kind), document, PLACE)
+
+
+def test_an_editor_is_shown_what_the_model_would_write(peer: Peer) -> None:
+    """With the other document as context, what was typed since, and nothing where there is none."""
+    peer.streams = [(200, {"content": "urn a + b\n"}), (200, {"content": ""}), (200, {})]
+
+    async def scene() -> None:
+        async with editor() as client:
+            (item,) = await client.text_document_inline_completion_async(asked()) or []  # type: ignore[misc]
+            assert (item.insert_text, item.range) == ("urn a + b", lsp.Range(PLACE, PLACE))
+            typed = lsp.TextDocumentContentChangePartial(lsp.Range(PLACE, PLACE), "urn")
+            document = lsp.VersionedTextDocumentIdentifier(2, "file:///x/a.py")
+            client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, [typed]))
+            wish = asked(lsp.InlineCompletionTriggerKind.Invoked)
+            assert await client.text_document_inline_completion_async(wish) == []
+            assert await client.text_document_inline_completion_async(asked()) == []
+
+    asyncio.run(scene())
+    first, second, _ = [one.body for one in peer.asked if one.path == "/infill"]
+    assert (first["input_prefix"], first["model"]) == ("def add(a, b):\n    ret", "tiny")
+    assert first["input_extra"] == [{"filename": "b.py", "text": "import a\n"}]
+    assert second["input_suffix"].startswith("urn\n")
+    assert first["t_max_predict_ms"] < second["t_max_predict_ms"]
+
+
+def test_a_wish_that_is_taken_back_ends_the_daemons_work(peer: Peer) -> None:
+    """`$/cancelRequest` closes the connection, and the server goes on."""
+    held: list[bytes] = []
+    peer.streams = [held, (200, {"content": "urn"})]
+
+    async def scene() -> None:
+        async with editor() as client:
+            method = lsp.TEXT_DOCUMENT_INLINE_COMPLETION
+            wish = client.protocol.send_request_async(method, asked(), msg_id="wish")
+            waiting = asyncio.ensure_future(wish)
+            assert await asyncio.to_thread(peer.held.wait, 20)
+            client.cancel_request(lsp.CancelParams("wish"))
+            assert await asyncio.to_thread(peer.left.wait, 20)
+            with pytest.raises(JsonRpcRequestCancelled):
+                await waiting
+            (item,) = await client.text_document_inline_completion_async(asked()) or []  # type: ignore[misc]
+            assert item.insert_text == "urn"
+
+    asyncio.run(scene())
