@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections import deque
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ from localspec.protocol import (
     Load,
     Quit,
     Ready,
+    Replay,
+    Replayed,
     Started,
 )
 from localspec.types import SamplingParams, SpeculationParams
@@ -211,17 +214,35 @@ class Script:
 
     def __post_init__(self) -> None:
         self._commands: deque[Command] = deque(self.first)
+        self._given = 0
+        self._open: Counter[str] = Counter()
+        self._read = threading.Semaphore(0)
 
     def send(self, event: Event) -> None:
         """Note it, and queue the answer."""
+        if isinstance(event, Finished | Failed | Replayed):
+            self._open[event.id] -= 1
         self.events.append(event)
         self._commands.extend(self.answers(event))
 
     def receive(self, wait_seconds: float) -> Command | None:
-        """The next command; Quit where a real line would wait."""
+        """The next command, once all before it are read; Quit where a real line would wait."""
         if self._commands:
-            return self._commands.popleft()
+            command = self._commands.popleft()
+            if isinstance(command, Generate | Replay):
+                self._given += not self._open[command.id]  # of a name that is taken nothing is read
+                self._open[command.id] += 1
+            return command
+        if self._given:
+            for _ in range(self._given):
+                assert self._read.acquire(timeout=PATIENCE_SECONDS)
+            self._given = 0
+            return None
         return Quit() if wait_seconds > 0 else None
+
+    def wake(self) -> None:
+        """Another request was read."""
+        self._read.release()
 
     def run(self, loaded: Loaded) -> Script:
         """Serve it to its end, on a clock that moves a little each time it is read."""

@@ -1,6 +1,7 @@
 """A model: the weights and the vocabulary of one GGUF.
 
-What is here belongs to the thread that made it.
+What is here belongs to the thread that made it; the vocabulary never changes, so any thread may
+call `tokenize` and `piece`.
 """
 
 from __future__ import annotations
@@ -110,6 +111,17 @@ class Model:
     def _token(self, token: int) -> Token | None:
         return token if 0 <= token < self.n_vocab else None
 
+    def specials(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Texts that are tokens where such are looked for, and texts that always are."""
+        control = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN
+        kinds: tuple[set[str], set[str]] = (set(), set())
+        for token in range(self.n_vocab):
+            attributes = native.llama_vocab_get_attr(self._vocab, token)
+            if attributes & (control | native.LLAMA_TOKEN_ATTR_USER_DEFINED):
+                text = native.llama_vocab_get_text(self._vocab, token).decode("utf-8", "replace")
+                kinds[not attributes & control].add(text)
+        return frozenset(kinds[0]), frozenset(kinds[1])
+
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:
         """Token ids of `text`; `add_special` adds BOS where the model wants it.
 
@@ -124,7 +136,8 @@ class Model:
                 self._vocab, data, len(data), ids, room, add_special, parse_special
             )
             if count >= 0:
-                return list(ids[:count])
+                tokens: list[Token] = ids[:count]
+                return tokens
             room = -count
         raise EngineError(f"The tokenizer failed on a text of {len(data)} bytes.")
 

@@ -35,10 +35,13 @@ class Vocabulary:
     ) -> None:
         self.n_vocab = n_vocab
         self.eog = sorted(eog)
+        pieces = [piece(token) for token in range(n_vocab)]
+        self.longest_bytes = max(map(len, pieces))
+        """Of what one token writes."""
         self._tokenizer: llguidance.LLTokenizer | None = None
         if self.eog:
             self._tokenizer = llguidance.LLTokenizer(
-                llguidance.TokenizerWrapper(_Pieces(n_vocab, piece, self.eog, tokenize)),
+                llguidance.TokenizerWrapper(_Pieces(pieces, self.eog, tokenize)),
                 n_vocab=n_vocab,
                 eos_token=self.eog,
             )
@@ -157,12 +160,10 @@ class _Pieces:
 
     def __init__(
         self,
-        n_vocab: int,
-        piece: Callable[[Token], bytes],
+        pieces: Sequence[bytes],
         eog: Sequence[Token],
         tokenize: Callable[[str], list[Token]] | None,
     ) -> None:
-        pieces = [piece(token) for token in range(n_vocab)]
         self.tokens = [piece or b"<%d>" % token for token, piece in enumerate(pieces)]
         self.eos_token_id = eog[0]
         self.special_token_ids = [token for token, piece in enumerate(pieces) if not piece]

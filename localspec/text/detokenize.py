@@ -9,7 +9,7 @@ class Detokenizer:
     """The UTF-8 of one answer, piece by piece. Request lifetime.
 
     A character belongs to the piece that completed it. Bytes become U+FFFD only when what follows
-    proves that they can never be a character, or when the answer ends without completing them.
+    proves that they can never be a character; half a one at the end of an answer is left out.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,3 @@ class Detokenizer:
     def push(self, piece: bytes) -> str:
         """The characters that `piece` completes; may be empty."""
         return self._decoder.decode(piece)
-
-    def flush(self) -> str:
-        """The end of the answer: U+FFFD for a character that was begun, else nothing."""
-        return self._decoder.decode(b"", final=True)

@@ -29,7 +29,7 @@ class Part(NamedTuple):
 class _Waiting:
     """A token whose text has not wholly gone out: `chars` are left of it."""
 
-    token: Token | None
+    token: Token
     chars: int
     source: str
 
@@ -47,7 +47,6 @@ class AnswerText:
         self._lines = Lines(indent)
         self._ready = ""
         self._waiting: deque[_Waiting] = deque()
-        self._source = ""
         self.kept = 0
         """Tokens that have wholly gone out; after a stop string, all that belong to the text."""
 
@@ -68,13 +67,12 @@ class AnswerText:
 
     def push(self, token: Token, piece: bytes, source: str) -> None:
         """The next token, its bytes and where it came from."""
-        self._source = source
-        self._receive(token, self._bytes.push(piece))
+        text = self._bytes.push(piece)
+        self._waiting.append(_Waiting(token, len(text), source))
+        self._ready += self._lines.push(self._stop.push(text))
 
     def finish(self) -> None:
-        """The end of the answer: lets out whatever was held back."""
-        if tail := self._bytes.flush():
-            self._receive(None, tail)
+        """The end of the answer: lets out what was held back, but for half a character."""
         self._ready += self._lines.push(self._stop.flush()) + self._lines.flush()
 
     def take(self) -> Part:
@@ -92,11 +90,6 @@ class AnswerText:
                 origins.append((chars, head.source))
             if not head.chars:
                 self._waiting.popleft()
-                if head.token is not None:
-                    tokens.append(head.token)
+                tokens.append(head.token)
         self.kept += len(tokens)
         return Part(text, tokens, origins)
-
-    def _receive(self, token: Token | None, text: str) -> None:
-        self._waiting.append(_Waiting(token, len(text), self._source))
-        self._ready += self._lines.push(self._stop.push(text))

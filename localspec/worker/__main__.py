@@ -32,7 +32,7 @@ def main() -> int:
     logging.basicConfig(
         level=command.config.server.log_level.upper(), format="%(levelname)s %(name)s %(message)s"
     )
-    return process.with_deep_stack(lambda: _serve(command, channel))
+    return _serve(command, channel)
 
 
 def _serve(load: Load, channel: Channel) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
@@ -24,12 +24,15 @@ from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError, NoRoom, OutOfMemory
 from localspec.protocol import Load, Ready
 from localspec.text.constraint import Vocabulary
+from localspec.text.markers import Markers
 from localspec.types import Drafter, Sharing
 from localspec.worker import planning, remotes
 from localspec.worker.choice import Choice, at_once, by_forwards, by_memory, told
+from localspec.worker.grammars import Grammars
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.profile import Profile
+from localspec.worker.prompts import Prompts
 from localspec.worker.reach import Reach
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from localspec.engine.rpc import Device as Lent
 
 _log = logging.getLogger("localspec.worker")
+
+_Made = TypeVar("_Made")
 
 _TILED = "GGML_CPU_TILED_MM"
 """Kernels for long forwards, with other bits; llama.cpp reads it once, before the first forward."""
@@ -214,15 +219,8 @@ def _load(
         shape = profile.shape
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
-            try:
-                vocabulary = beside.submit(
-                    Vocabulary, model.n_vocab, model.piece, model.eog, model.plain_tokens
-                )
-            except RuntimeError as error:  # no memory for another stack
-                raise MemoryError(str(error)) from error
+            words = _begun(beside, _words, model)
             sources, off = loader.drafters(target, shape)
-        sandbox = Sandbox()
-        parts.callback(sandbox.close)
         for name, drafter in sources.items():
             if not drafter.free and loader.size_ratio:
                 profile.costs.expect_draft(name, loader.size_ratio)
@@ -240,11 +238,12 @@ def _load(
         if command.machine:  # nothing may depend on when a first request comes
             for _ in measuring:
                 on_progress("probe", 1.0)
+        intake = _intake(engine, model, *words.result(), parts)
         return Loaded(
             ready=loader.ready(target, engine, shape, off, why),
             model=model,
             engine=engine,
-            intake=Intake(model, lambda: engine.context, sources, vocabulary.result(), sandbox),
+            intake=intake,
             router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
             profile=profile,
             _parts=parts.pop_all(),
@@ -252,6 +251,32 @@ def _load(
             _prefill=IdlePrefill(engine),
             reach=Reach(engine, profile),
         )
+
+
+def _words(model: Model) -> tuple[Vocabulary, Markers]:
+    """What grammars and prompts have to know of the vocabulary; a second for a large one."""
+    vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
+    return vocabulary, Markers(*model.specials())
+
+
+def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Future[_Made]:
+    """Let it be made. Raises MemoryError where there is no memory for a thread."""
+    try:
+        return beside.submit(work, model)
+    except RuntimeError as error:
+        raise MemoryError(str(error)) from error
+
+
+def _intake(
+    engine: Engine, model: Model, vocabulary: Vocabulary, markers: Markers, parts: ExitStack
+) -> Intake:
+    """What reads requests, with a sandbox that `parts` closes."""
+    sandbox = Sandbox()
+    parts.callback(sandbox.close)
+    longest_bytes = max(vocabulary.longest_bytes, markers.longest_bytes)
+    prompts = Prompts(model, markers, longest_bytes, sandbox)
+    grammars = Grammars(vocabulary, sandbox)
+    return Intake(model, lambda: engine.context, engine.drafters, prompts, grammars)
 
 
 def _measured(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:

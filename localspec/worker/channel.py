@@ -25,7 +25,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(True)
         self._connection = connection
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, name="commands", daemon=True).start()
 
     def send(self, event: Event) -> None:
@@ -36,13 +36,20 @@ class Channel:
             _leave()
 
     def receive(self, wait_seconds: float) -> Command | None:
-        """The next command, waiting for it at most so long; None when there is none."""
+        """The next command, waiting for it at most so long.
+
+        None when there is none, and when somebody has called `wake`.
+        """
         try:
             if wait_seconds <= 0:
                 return self._commands.get_nowait()
             return self._commands.get(timeout=None if wait_seconds == math.inf else wait_seconds)
         except queue.Empty:
             return None
+
+    def wake(self) -> None:
+        """Let `receive` return. For any thread."""
+        self._commands.put(None)
 
     def _listen(self) -> None:
         try:

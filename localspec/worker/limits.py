@@ -15,7 +15,9 @@ MAX_PROMPT_BYTES = 8 * 1024 * 1024
 MAX_WORD_CHARS = 200_000
 """Characters in a row without a change between blank and not: see `process.STACK_BYTES`."""
 
-_LONG_WORD = re.compile(rf"\S{{{MAX_WORD_CHARS + 1}}}|\s{{{MAX_WORD_CHARS + 1}}}")
+_MANY = f"{{{MAX_WORD_CHARS + 1}}}"
+_LONG_WORD = re.compile(rf"(?<!\S)\S{_MANY}|(?<!\s)\s{_MANY}")
+"""Looks back first, so that each word is walked through once."""
 
 
 def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:

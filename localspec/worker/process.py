@@ -41,16 +41,16 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def with_deep_stack(work: Callable[[], int]) -> int:
-    """Run `work` to its end in a thread of its own, and give what it returned.
+def deep_thread(name: str, work: Callable[[], None]) -> threading.Thread:
+    """A thread that does `work`, and that a tokenizer survives.
 
     Tokenizers split text with recursive regular expressions: a word of 50,000 letters overflows
     the stack that a platform gives, and with it the process. Only touched pages cost memory.
     """
-    codes: list[int] = []
-    threading.stack_size(STACK_BYTES)
-    engine = threading.Thread(target=lambda: codes.append(work()), name="engine")
-    engine.start()
-    threading.stack_size(0)
-    engine.join()
-    return codes[0]
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    before = threading.stack_size(STACK_BYTES)
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    return thread

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from localspec.errors import RequestError
 from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
 from localspec.types import Token
-from localspec.worker import limits
 from localspec.worker.intake import Intake
 
 if TYPE_CHECKING:
@@ -18,12 +17,7 @@ def told(question: Question, model: Model, intake: Intake) -> Told:
     """The answer. Raises RequestError, TooLarge, TemplateError."""
     match question:
         case Tokenize():
-            limits.check_text(question.text, "content")
-            tokens = model.tokenize(
-                question.text,
-                add_special=question.add_special,
-                parse_special=question.parse_special,
-            )
+            tokens = intake.tokenized(question)
             pieces = [_spelled(model, token) for token in tokens]
             return Told(question.id, question.text, tokens, pieces)
         case Detokenize():

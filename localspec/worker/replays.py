@@ -10,12 +10,11 @@ from localspec.engine.replay import Reading, Script, replay
 from localspec.errors import ContextOverflow, NoRoom
 from localspec.protocol import Event, Failed, Fork, Replay, Replayed
 from localspec.types import Token
-from localspec.worker import limits
 from localspec.worker.assemble import Loaded
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class Order:
     """A checked replay."""
 
     id: str
@@ -26,7 +25,7 @@ class _Order:
 class _Running:
     """The one replay that has a slot."""
 
-    order: _Order
+    order: Order
     work: Generator[None, None, Reading]
 
 
@@ -44,7 +43,7 @@ class Replays:
     def __init__(self, loaded: Loaded, send: Callable[[Event], None]) -> None:
         self._loaded = loaded
         self._send = send
-        self._waiting: deque[_Order] = deque()
+        self._waiting: deque[Order] = deque()
         self._running: _Running | None = None
         self.steps = 0
         """Pieces of work done; a sign of life."""
@@ -65,8 +64,8 @@ class Replays:
             yield self._running.order.id
         yield from (order.id for order in self._waiting)
 
-    def take(self, asked: Replay) -> None:
-        """Check one and let it wait for its turn.
+    def read(self, asked: Replay) -> Order:
+        """Check one. For any thread.
 
         Raises:
             RequestError: What `Intake.order` refuses, and a text that does not fit the context.
@@ -74,8 +73,7 @@ class Replays:
         loaded = self._loaded
         order = loaded.intake.order(asked.request)
         prompt = order.prompt
-        limits.check_text(asked.text, "text")
-        text = loaded.model.tokenize(asked.text, add_special=False, parse_special=False)
+        text = loaded.intake.words(asked.text, "text")
         context = loaded.engine.context
         if len(prompt) + len(text) > context:
             raise ContextOverflow(
@@ -90,7 +88,11 @@ class Replays:
         if wish.max_draft is not None:
             most = min(most, wish.max_draft)
         script = Script(asked.client, prompt, order.prediction, text, wish.drafters, most)
-        self._waiting.append(_Order(asked.id, script))
+        return Order(asked.id, script)
+
+    def take(self, order: Order) -> None:
+        """Let one wait for its turn."""
+        self._waiting.append(order)
 
     def cancel(self, id_: str) -> bool:
         """Drop a replay, without a last word: its client has gone. False if there is none."""
@@ -139,7 +141,7 @@ class Replays:
             self._running.work.close()
             self._running = None
 
-    def _replayed(self, order: _Order, reading: Reading) -> Replayed:
+    def _replayed(self, order: Order, reading: Reading) -> Replayed:
         likelier, other = map(self._written, reading.likeliest)
         script = order.script
         return Replayed(

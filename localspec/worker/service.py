@@ -29,11 +29,15 @@ from localspec.protocol import (
     Replay,
     Started,
     Tokenize,
+    Told,
 )
 from localspec.types import FinishReason
+from localspec.worker import replays
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
 from localspec.worker.intake import Order
+from localspec.worker.lanes import Lanes
+from localspec.worker.lanes import Request as Unread
 from localspec.worker.questions import told
 from localspec.worker.replays import Replays
 from localspec.worker.totals import Totals
@@ -50,7 +54,10 @@ class Line(Protocol):
         """Hand one event on."""
 
     def receive(self, wait_seconds: float) -> Command | None:
-        """The next command, or None when none came in time."""
+        """The next command, or None when none came in time, or something else is to be done."""
+
+    def wake(self) -> None:
+        """Let `receive` return. For any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,9 @@ class _Waiting:
 class Service:
     """Answers the requests of one loaded model until it is told to quit.
 
-    Everything happens on the thread that loaded the model. A request that is wrong fails alone; an
-    engine that fails takes the process with it, because after that nothing it holds can be trusted.
-    No request hears of that: the supervisor lets them go on elsewhere.
+    Everything happens on the thread that loaded the model, but for reading requests. A request that
+    is wrong fails alone; an engine that fails takes the process with it, because after that nothing
+    it holds can be trusted. No request hears of that: the supervisor lets them go on elsewhere.
 
     Args:
         loaded: The model and its engine.
@@ -82,6 +89,7 @@ class Service:
         self._waiting: deque[_Waiting] = deque()
         self._answers: dict[Session, Answer] = {}
         self._replays = Replays(loaded, line.send)
+        self._lanes = Lanes(self._read, line.wake)
         self._totals = Totals()
         self._beat_at = clock()
 
@@ -90,6 +98,7 @@ class Service:
         try:
             self._beat(self._clock())
             while self._obey():
+                self._collect()
                 self._admit()
                 for advance in self._engine.step():
                     self._forward(advance)
@@ -98,10 +107,14 @@ class Service:
         except Exception:
             self._replays.clear()
             raise
-        for session in self._answers:
-            self._engine.retire(session)
-        self._fail_all(ShuttingDown("The model is being unloaded.", fix="Send the request again."))
-        self._line.send(Goodbye())
+        else:
+            for session in self._answers:
+                self._engine.retire(session)
+            over = ShuttingDown("The model is being unloaded.", fix="Send the request again.")
+            self._fail_all(over)
+            self._line.send(Goodbye())
+        finally:
+            self._lanes.close()
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -125,38 +138,53 @@ class Service:
     def _patience_seconds(self) -> float:
         """How long to wait for a command: not at all while there is something to do."""
         now = self._clock()
-        if next(self._ids(), None) is not None or self._loaded.rest(now):
+        if self._answers or self._waiting or self._replays.active or self._replays.waiting:
+            return 0.0
+        if not self._lanes.pending and self._loaded.rest(now):
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - now)
 
-    def _take(self, request: Generate | Replay | Question) -> None:
-        """Check and tokenize at once, so that a bad request need not wait for a slot to hear it."""
-        arrived_at = self._engine.clock()
-        try:
-            self._queue(request, arrived_at)
-        except LocalSpecError as error:
-            self._line.send(failed(request.id, error))
-        except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
-            _log.exception("intake failed id=%s", request.id)
-            self._line.send(failed(request.id, known(error)))
-
-    def _queue(self, request: Generate | Replay | Question, arrived_at: float) -> None:
+    def _take(self, request: Unread) -> None:
+        """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
         if request.id in self._ids():
-            raise RequestError(f"A request with the id {request.id!r} is still running.")
-        if isinstance(request, Replay):
-            self._replays.take(request)
-        elif isinstance(request, Question):
-            self._line.send(told(request, self._loaded.model, self._loaded.intake))
+            error = RequestError(f"A request with the id {request.id!r} is still running.")
+            self._line.send(failed(request.id, error))
         else:
-            self._waiting.append(_Waiting(self._loaded.intake.order(request), arrived_at))
+            self._lanes.put(request, self._engine.clock())
+
+    def _read(self, request: Unread) -> Order | replays.Order | Told:
+        """Runs beside the engine."""
+        if isinstance(request, Replay):
+            return self._replays.read(request)
+        if isinstance(request, Question):
+            return told(request, self._loaded.model, self._loaded.intake)
+        return self._loaded.intake.order(request)
+
+    def _collect(self) -> None:
+        """What has been read waits for a slot; what cannot be served has its answer."""
+        for read in self._lanes.taken():
+            match read.order:
+                case Order() as order:
+                    self._waiting.append(_Waiting(order, read.arrived_at))
+                case replays.Order() as order:
+                    self._replays.take(order)
+                case Told() as answer:
+                    self._line.send(answer)
+                case error:
+                    self._line.send(failed(read.request.id, error))
 
     def _ids(self) -> Iterator[str]:
         yield from (waiting.order.request.id for waiting in self._waiting)
         yield from (answer.id for answer in self._answers.values())
         yield from self._replays.ids()
+        yield from self._lanes.ids()
 
     def _cancel(self, id_: str) -> None:
         if self._replays.cancel(id_):
+            return
+        if unread := self._lanes.cancel(id_):
+            if isinstance(unread, Generate):
+                self._line.send(never_started(unread, "cancelled"))
             return
         for waiting in self._waiting:
             if waiting.order.request.id == id_:
@@ -285,7 +313,7 @@ class Service:
             Heartbeat(
                 steps=self._engine.steps + self._replays.steps,
                 active=len(self._answers) + self._replays.active,
-                waiting=len(self._waiting) + self._replays.waiting,
+                waiting=len(self._waiting) + self._replays.waiting + self._lanes.pending,
                 prompt_tokens_total=totals.prompt_tokens,
                 completion_tokens_total=totals.completion_tokens,
                 drafted_total=dict(totals.drafted),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +45,8 @@ def test_without_stop_strings_every_token_and_character_goes_out_once(
 ) -> None:
     """All tokens in order, all text in order, whatever the rhythm of taking."""
     text, parts = stream(pieces, [], every)
-    whole = b"".join(pieces).decode("utf-8", errors="replace")
-    assert "".join(part.text for part in parts) == whole
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    assert "".join(part.text for part in parts) == decoder.decode(b"".join(pieces))
     assert [token for part in parts for token in part.tokens] == list(range(len(pieces)))
     assert text.kept == len(pieces)
 
@@ -72,6 +74,13 @@ def test_a_token_cut_by_a_stop_string_gives_its_beginning() -> None:
     assert text.stopped
     assert text.take() == Part("} x", [7], [(2, "model"), (1, "lookup")])
     assert text.kept == 1
+
+
+def test_half_a_character_at_the_end_is_left_out() -> None:
+    """An answer that its limit cuts inside of a character ends before it; its token counts."""
+    _, parts = stream([b"a", "\u00e9".encode()[:1]], [])
+    assert "".join(part.text for part in parts) == "a"
+    assert [token for part in parts for token in part.tokens] == [0, 1]
 
 
 def test_text_held_back_keeps_its_source() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from localspec import ranges
-from localspec.errors import RequestError
+from localspec.errors import RequestError, TooLarge
 from localspec.protocol import Generate, Message
 from localspec.types import SamplingParams, SpeculationParams
 from localspec.worker import limits
@@ -74,6 +75,18 @@ def test_a_request_out_of_bounds_is_refused_with_its_field(
     with pytest.raises(RequestError) as caught:
         check(**changes)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("gap", [" ", "x"])
+def test_the_longest_word_is_found_in_one_walk(gap: str) -> None:
+    """Four megabytes of words that are nearly too long, of letters or of blanks."""
+    letter = "x" if gap == " " else " "
+    fine = (letter * limits.MAX_WORD_CHARS + gap) * 20
+    began = time.process_time()
+    limits.check_text(fine)
+    with pytest.raises(TooLarge):
+        limits.check_text(fine + letter * (limits.MAX_WORD_CHARS + 1))
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from localspec.protocol import (
     Cancel,
     Delta,
     Event,
+    Failed,
     Finished,
     Goodbye,
     Heartbeat,
@@ -124,7 +125,16 @@ def test_a_broken_template_spoils_chats_and_nothing_else(
     tiny.build(bad, template=loop * 4 + "{% endfor %}" * 4)
     fresh.send(changed(load(files), target_path=str(bad)))
     fresh.until_ready()
-    failed = fresh.one(endpoint="chat", messages=[Message("user", "hi")]).failed
+    stream = fresh.request("hello", max_tokens=100)
+    chat = fresh.request(endpoint="chat", messages=[Message("user", "hi")])
+    fresh.send(stream)
+    fresh.until(lambda event: isinstance(event, Delta))
+    fresh.send(chat)
+    *_, first = fresh.until(lambda event: isinstance(event, Finished | Failed))
+    assert isinstance(first, Finished)  # nobody's next token waits for the chat
+    *_, failed = fresh.until(lambda event: isinstance(event, Failed))
+    assert isinstance(failed, Failed)
+    assert failed.id == chat.id
     assert failed.code == "template_error"
     assert "seconds" in failed.message
     assert fresh.one("hello").finished.usage.completion_tokens == 12
@@ -135,12 +145,15 @@ def test_a_word_as_long_as_a_book_does_not_end_it(
 ) -> None:
     """A tokenizer that recurses for each letter is given the depth it needs, up to a bound."""
     recursive = tmp_path / "bloom.gguf"
-    recursive.write_bytes(files.target.read_bytes().replace(b"qwen2", b"bloom"))
+    token = f"<|{'long' * 100}|>"  # so many letters could be as few tokens
+    tiny.build(recursive, specials=(token,))
+    recursive.write_bytes(recursive.read_bytes().replace(b"qwen2", b"bloom"))
     fresh.send(changed(load(files), target_path=str(recursive)))
     fresh.until_ready()
     for character in ("a", " "):
         longest = character * limits.MAX_WORD_CHARS
-        assert fresh.one(longest).failed.code == "context_length_exceeded"
+        failed = fresh.one(longest).failed
+        assert failed.details["n_prompt_tokens"] == limits.MAX_WORD_CHARS
         assert fresh.one(longest + character).failed.code == "too_large"
 
 

@@ -1,0 +1,185 @@
+"""Special tokens in prompts: those of the template are meant, those of a message are its text.
+
+llama.cpp takes a special token wherever its text stands. Here, before a template is rendered, every
+place of a message where such a text begins, or might begin once the template has joined strings,
+gets a stand-in for its first character: one private character for one, so that trimming, slicing
+and counting do what they would have done. The rendered text is then cut at the template's own
+special tokens, and a stretch between two of them with a stand-in is read without any. A prompt
+without a stand-in is not touched at all. Such characters in a message get another one before them.
+
+Where this ends: a template that looks for a special token inside of a message does not find it; one
+that escapes characters (for HTML, for a URL) writes this one as it is; and a token that the file
+calls user-defined and not control (`<tool_call>`, `<think>`) is read in messages as everywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar, cast
+
+_Value = TypeVar("_Value")
+
+_STAND_INS = 0xF0000
+"""The private characters from here on stand for first characters of special tokens."""
+_ITSELF = "\U000ffffd"
+"""It precedes one of these private characters that stands for itself, moved to the next plane."""
+_GAP = 0x10000
+_MANY = 64
+"""Special tokens in one part: llama.cpp takes time by the square of their number."""
+_MAX_CHARS = 200
+"""Of a special token; of a longer one the beginning counts."""
+_MAX_TOKENS = 20_000
+"""With more special tokens every place where one could begin counts as one."""
+
+
+class Part(NamedTuple):
+    """A stretch of a prompt, and whether special tokens in it are meant."""
+
+    text: str
+    special: bool
+
+
+class Markers:
+    """The special tokens of one vocabulary. Model lifetime; any thread.
+
+    Args:
+        control: Texts of tokens that are only taken where they are asked for.
+        others: Texts of tokens that are always taken.
+    """
+
+    def __init__(self, control: Collection[str], others: Collection[str] = ()) -> None:
+        self.longest_bytes = max((len(text.encode()) for text in (*control, *others)), default=1)
+        """Of what one special token is written with."""
+        control = {text[:_MAX_CHARS] for text in control if text}
+        every = {text[:_MAX_CHARS] for text in others if text} | control
+        self._control = _whole(control)
+        self._any = _whole(every)
+        self._begins = _beginning(control)
+        firsts = sorted({case for text in control for case in text[0].upper() + text[0].lower()})
+        self._stand_in = {first: chr(_STAND_INS + at) for at, first in enumerate(firsts)}
+        reserved = "".join(self._stand_in.values()) + _ITSELF
+        self._reserved = re.compile(f"[{reserved}]")
+        self._standing = re.compile(f"[{reserved[:-1]}]") if firsts else None
+        self._moved = re.compile(f"{_ITSELF}(.)", re.DOTALL)
+
+    def quoted(self, value: _Value) -> _Value:
+        """The same strings, lists and objects with stand-ins where special tokens begin."""
+        if self._begins is None:
+            return value
+        copied: Any = self._copied(value)
+        return cast("_Value", copied)
+
+    def parts(self, text: str, *, quoted: bool = False) -> list[Part]:
+        """A prompt in the stretches in which it is tokenized, one after the other.
+
+        Of a `quoted` one those with a stand-in are read without special tokens, as what was said.
+        """
+        runs: Iterable[tuple[str, bool]] = [(text, True)]
+        if quoted and self._standing:
+            runs = self._runs(self._unescaped(text), self._standing)
+        return [
+            Part(self._restored(piece) if quoted else piece, special)
+            for run, special in runs
+            for piece in self._pieces(run)
+        ]
+
+    def count(self, text: str) -> int:
+        """How many special tokens a text has; 0 where that is not known."""
+        return sum(1 for _ in self._any.finditer(text)) if self._any else 0
+
+    def _copied(self, value: Any) -> Any:
+        if isinstance(value, str) and self._begins:
+            value = self._reserved.sub(lambda it: _ITSELF + chr(ord(it[0]) + _GAP), value)
+            return self._begins.sub(lambda it: self._stand_in.get(it[0], it[0]), value)
+        if isinstance(value, list):
+            return [self._copied(inner) for inner in value]
+        if isinstance(value, dict):  # templates know the names of keys
+            return {
+                key if key.isidentifier() else self._copied(key): self._copied(inner)
+                for key, inner in value.items()
+            }
+        return value
+
+    def _restored(self, text: str) -> str:
+        text = text.translate({ord(other): first for first, other in self._stand_in.items()})
+        return self._moved.sub(lambda it: chr(ord(it[1]) - _GAP), text)
+
+    def _unescaped(self, text: str) -> str:
+        """A stand-in that a template has escaped in JSON is one again."""
+        for stand_in in self._stand_in.values():
+            text = text.replace(json.dumps(stand_in)[1:-1], stand_in)
+        return text
+
+    def _runs(self, text: str, standing: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
+        """Stretches with stand-ins, each from one control token to the next, and all others."""
+        ends = [0, len(text)]
+        if self._control:
+            ends += (end for found in self._control.finditer(text) for end in found.span())
+        begun = 0
+        ends.sort()
+        for start, end in itertools.pairwise(ends):
+            if standing.search(text, start, end):
+                if begun < start:
+                    yield text[begun:start], True
+                yield text[start:end], False
+                begun = end
+        if begun < len(text):
+            yield text[begun:], True
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """The text, cut before special tokens where it has many."""
+        begun = 0
+        for number, found in enumerate(self._any.finditer(text) if self._any else ()):
+            if number and number % _MANY == 0:
+                yield text[begun : found.start()]
+                begun = found.start()
+        yield text[begun:]
+
+
+def _whole(texts: Collection[str]) -> re.Pattern[str] | None:
+    """Any of the texts, the longest that there is; None where there are none or too many."""
+    return re.compile(_tree(texts)) if 0 < len(texts) <= _MAX_TOKENS else None
+
+
+def _beginning(texts: Collection[str]) -> re.Pattern[str] | None:
+    """The first character of any of them, or of what may become one behind the end of a string.
+
+    In any case: a template may change that as well.
+    """
+    if not texts:
+        return None
+    if len(texts) > _MAX_TOKENS:
+        return re.compile("|".join(sorted({re.escape(text[0]) for text in texts})), re.IGNORECASE)
+    branches = _branches(text.lower() for text in texts)
+    pattern = "|".join(
+        f"{re.escape(first)}(?={_tree(rest, unfinished=True)})"
+        for first, rest in sorted(branches.items())
+    )
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _tree(texts: Collection[str], *, unfinished: bool = False) -> str:
+    """A pattern for any of the texts; if `unfinished`, a beginning will do at a string's end."""
+    if unfinished and "" in texts:
+        return ""
+    found = [
+        re.escape(first) + _tree(rest, unfinished=unfinished)
+        for first, rest in sorted(_branches(texts).items())
+    ]
+    if unfinished:
+        found.append(r"\s*+\Z")
+    elif "" in texts:
+        found.append("")
+    return found[0] if len(found) == 1 else "(?:" + "|".join(found) + ")"
+
+
+def _branches(texts: Iterable[str]) -> dict[str, set[str]]:
+    """What follows each first character."""
+    branches: dict[str, set[str]] = {}
+    for text in texts:
+        if text:
+            branches.setdefault(text[0], set()).add(text[1:])
+    return branches

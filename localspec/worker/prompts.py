@@ -1,0 +1,195 @@
+"""Prompts in tokens: messages through the file's template, raw text as it stands, both bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from localspec.errors import ContextOverflow, RequestError, TemplateError
+from localspec.protocol import Generate, Message, Tokenize
+from localspec.text import infill
+from localspec.text.markers import Markers, Part
+from localspec.text.template import CHATML, Conversation
+from localspec.types import Token
+from localspec.worker import limits
+from localspec.worker.sandbox import Died, Sandbox
+
+if TYPE_CHECKING:
+    from localspec.engine.model import Model
+
+
+_INFILL_TOKENS = 512
+"""Room that is kept for a middle, where the context is short."""
+_MARKS = 16
+"""Tokens of a prompt that stand for no text, and names around other files."""
+
+
+class Prompts:
+    """Tokenizes what requests say. Model lifetime; any thread.
+
+    Args:
+        model: Vocabulary and template.
+        markers: Its special tokens.
+        longest_bytes: Of what any token is written with.
+        sandbox: Where templates run.
+    """
+
+    def __init__(
+        self, model: Model, markers: Markers, longest_bytes: int, sandbox: Sandbox
+    ) -> None:
+        self._model = model
+        self._markers = markers
+        self._longest_bytes = longest_bytes
+        self._sandbox = sandbox
+        self.template = CHATML if model.chat_template is None else model.chat_template
+        """The source of the chat template."""
+        self._marks = _marks(model)
+        self._bos, self._eos = model.special_text(model.bos), model.special_text(model.eos)
+
+    def quoted(self, request: Generate) -> Generate:
+        """The same with stand-ins where special tokens begin in what was said; see `Markers`."""
+        return msgspec.structs.replace(
+            request,
+            messages=[
+                Message(
+                    one.role, self._markers.quoted(one.content), self._markers.quoted(one.extra)
+                )
+                for one in request.messages or ()
+            ],
+            template_kwargs=self._markers.quoted(request.template_kwargs),
+        )
+
+    def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
+        """The prompt by the file's own template, or by ChatML where it has none.
+
+        Messages are `quoted` already, and what it writes still is. Raises TemplateError.
+        """
+        variables = {**variables, "tools": self._markers.quoted(variables.get("tools"))}
+        conversation = Conversation(
+            source=self.template,
+            bos=self._bos,
+            eos=self._eos,
+            messages=[
+                {**message.extra, "role": message.role, "content": message.content}
+                for message in messages
+            ],
+            variables=variables,
+        )
+        try:
+            return self._sandbox.render(conversation)
+        except Died as died:
+            raise TemplateError(
+                f"The model's chat template was stopped: it {died}.",
+                fix="Use /v1/completions with a prompt of your own.",
+                param="messages",
+            ) from died
+
+    def tokens(self, request: Generate, rendered: str | None, context: int) -> list[Token]:
+        """The prompt of a request; a template writes its own BOS, plain text gets the model's.
+
+        In a raw prompt special tokens are meant, as llama-server takes them; in messages, which
+        are `rendered`, they are the text that they look like.
+
+        Raises:
+            RequestError: The model cannot fill in a middle.
+            ContextOverflow: The prompt cannot fit into `context`, whatever its tokens are.
+            TooLarge: It is over a cap.
+        """
+        if request.prompt_tokens is not None:
+            return request.prompt_tokens
+        if rendered is not None:
+            text = rendered + self._markers.quoted(request.prefill)
+            self._check(text, "messages", context)
+            parts = self._markers.parts(text, quoted=True)
+            return self._tokenized(parts, add_special=self._model.chat_template is None)
+        if request.suffix is not None:
+            return self._infill(request, request.suffix, context)
+        text = request.prompt or ""
+        self._check(text, "prompt", context)
+        return self._tokenized(self._markers.parts(text), add_special=True)
+
+    def text(self, rendered: str, prefill: str) -> str:
+        """A chat's prompt as it is read."""
+        whole = rendered + self._markers.quoted(prefill)
+        return "".join(text for text, _ in self._markers.parts(whole, quoted=True))
+
+    def tokenized(self, question: Tokenize) -> list[Token]:
+        """The tokens of a text. Raises TooLarge."""
+        limits.check_text(question.text, "content")
+        if question.parse_special:
+            parts = self._markers.parts(question.text)
+        else:
+            parts = [Part(question.text, special=False)]
+        return self._tokenized(parts, add_special=question.add_special)
+
+    def words(self, text: str, param: str, most: int) -> list[Token]:
+        """The first `most` tokens of a text in which nothing is special, such as an answer.
+
+        Raises TooLarge.
+        """
+        limits.check_text(text, param)
+        enough = text[: most * self._longest_bytes]
+        return self._tokenized([Part(enough, special=False)], add_special=False)[:most]
+
+    def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
+        """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""
+        if self._marks is None:
+            raise RequestError(
+                "This model cannot fill in a middle: its file names no tokens for that.",
+                fix="Take a model of code, such as Qwen2.5-Coder.",
+                param="suffix",
+            )
+        texts = [request.prompt or "", suffix, request.begun, *(one.text for one in request.extra)]
+        for text in texts:
+            limits.check_text(text)
+        answer = _INFILL_TOKENS if request.max_tokens is None else request.max_tokens
+        return infill.prompt(
+            self._marks,
+            self._model.plain_tokens,
+            prefix=texts[0],
+            suffix=suffix,
+            begun=request.begun,
+            extra=request.extra,
+            most=max(0, context - min(answer, _INFILL_TOKENS) - _MARKS),
+        )
+
+    def _check(self, text: str, param: str, context: int) -> None:
+        """Refuse what cannot fit before it is tokenized: that takes seconds for some megabytes."""
+        limits.check_text(text, param)
+        least = max(-(-len(text.encode()) // self._longest_bytes), self._markers.count(text))
+        if least >= context:
+            raise overflow(least, context, param, "at least ")
+
+    def _tokenized(self, parts: list[Part], *, add_special: bool) -> list[Token]:
+        tokens: list[Token] = []
+        for text, special in parts:
+            first = add_special and not tokens
+            tokens += self._model.tokenize(text, add_special=first, parse_special=special)
+        return tokens
+
+
+def _marks(model: Model) -> infill.Marks | None:
+    """The model's tokens for filling in a middle; None where it has none."""
+    prefix, suffix = model.infill("pre"), model.infill("suf")
+    if prefix is None or suffix is None:
+        return None
+    return infill.Marks(
+        prefix,
+        suffix,
+        middle=model.infill("mid"),
+        repository=model.infill("rep"),
+        file=model.infill("sep"),
+        first=model.bos if model.adds_bos else None,
+    )
+
+
+def overflow(tokens: int, context: int, param: str, how: str = "") -> ContextOverflow:
+    """The error for a prompt that leaves no room for an answer."""
+    return ContextOverflow(
+        f"The prompt has {how}{tokens} tokens; the context holds {context}, the answer included.",
+        fix="Shorten the conversation, or raise engine.context in config.toml.",
+        param=param,
+        details={"n_prompt_tokens": tokens, "n_ctx": context},
+    )
