@@ -84,5 +84,6 @@ def _tell(verified: verification.Verification) -> None:
     if verified.differences and not verified.broken:
         click.echo(
             '\nexactness = "standard" lets the last bits of a logit depend on how many rows were '
-            'computed with it;\nwhere two tokens are nearly equal, that shows. "strict" does not.'
+            'computed with it;\nwhere two tokens are nearly equal, that shows. "strict" does not. '
+            'What "auto" chose, and why: localspec status'
         )
