@@ -207,5 +207,5 @@ def _died(exit_code: int, log: Path, start_bytes: int) -> DaemonError:
     said = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
     return DaemonError(
         f"The daemon ended with exit code {exit_code} while starting:\n{said}",
-        fix="localspec config check" if exit_code == ConfigError.exit_code else "localspec doctor",
+        fix="localspec config check" if exit_code == ConfigError.exit_code else "localspec logs",
     )
