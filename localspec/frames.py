@@ -6,12 +6,24 @@ Sans I/O: both ends of the socketpair use these, one blocking and one under asyn
 from __future__ import annotations
 
 import struct
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from localspec.errors import EngineError, TooLarge
-from localspec.protocol import MAX_FRAME_BYTES, Command, Event
+from localspec.errors import EngineError, RequestError, TooLarge
+from localspec.protocol import (
+    MAX_FRAME_BYTES,
+    Command,
+    Event,
+    Generate,
+    Message,
+    Render,
+    Replay,
+)
+
+MAX_DEPTH = 128
+"""Lists and objects inside of each other, in what a request may hold of them."""
+_LOOSE = ("messages", "response_format", "template_kwargs", "tools", "tool_choice")
 
 _LENGTH = struct.Struct(">I")
 HEADER_BYTES = _LENGTH.size
@@ -23,7 +35,14 @@ _events: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
 def pack(message: Command | Event) -> bytes:
-    """One whole frame. Raises TooLarge when the message does not fit a frame."""
+    """One whole frame.
+
+    Raises TooLarge when the message does not fit a frame, and RequestError for a request that
+    holds what does not fit the protocol.
+    """
+    request = message.request if isinstance(message, Replay | Render) else message
+    if isinstance(request, Generate):
+        _check(request)
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise TooLarge(
@@ -49,6 +68,24 @@ def command(body: bytes) -> Command:
 def event(body: bytes) -> Event:
     """What a worker says. Raises EngineError when it does not fit the closed schema."""
     return _decoded(_events, body)
+
+
+def _check(request: Generate) -> None:
+    """Refuse what a client may nest and count without end, where it would fail or end a worker."""
+    for field in _LOOSE:
+        pending: list[tuple[Any, int]] = [(getattr(request, field), 0)]
+        while pending:
+            value, depth = pending.pop()
+            if depth > MAX_DEPTH:
+                raise RequestError(f"{field} is nested more than {MAX_DEPTH} deep.", param=field)
+            if isinstance(value, Message):
+                pending.append((value.extra, depth + 1))
+            elif isinstance(value, dict):
+                pending += ((inner, depth + 1) for inner in value.values())
+            elif isinstance(value, list):
+                pending += ((inner, depth + 1) for inner in value)
+            elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+                raise RequestError(f"{field} holds an integer beyond 64 bits.", param=field)
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from localspec import frames
 from localspec.config import Config
-from localspec.errors import EngineError, TooLarge
+from localspec.errors import EngineError, RequestError, TooLarge
 from localspec.protocol import (
     MAX_FRAME_BYTES,
     Cancel,
@@ -23,6 +25,8 @@ from localspec.protocol import (
     Load,
     Message,
     Quit,
+    Render,
+    Replay,
     SpeculationReport,
 )
 from localspec.types import SamplingParams, SourceCount, SpeculationParams
@@ -82,6 +86,40 @@ def test_a_message_over_the_cap_is_not_sent() -> None:
     """What does not fit a frame is the sender's error."""
     with pytest.raises(TooLarge, match="are the most"):
         frames.pack(Cancel("x" * MAX_FRAME_BYTES))
+
+
+def nested(depth: int) -> list[Any]:
+    """Lists inside of each other."""
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("field", "held"),
+    [
+        ("template_kwargs", lambda loose: {"x": loose}),
+        ("response_format", lambda loose: {"type": "json_object", "schema": {"enum": [loose]}}),
+        ("tools", lambda loose: [{"function": {"parameters": {"default": loose}}}]),
+        ("messages", lambda loose: [Message("user", "", {"tool_calls": [{"id": loose}]})]),
+    ],
+)
+def test_what_a_client_nests_and_counts_without_end_is_its_own_error(
+    field: str, held: Callable[[Any], Any]
+) -> None:
+    """No supervisor fails at it and no worker: not in a request, not in one inside of another."""
+    generate = COMMANDS[1]
+    assert isinstance(generate, Generate)
+    for loose in (nested(975), nested(100_000), 1 << 64, -(1 << 63) - 1):
+        request = msgspec.structs.replace(generate, **{field: held(loose)})
+        for command in (request, Replay(request, "text"), Render("1", request)):
+            with pytest.raises(RequestError) as caught:
+                frames.pack(command)
+            assert caught.value.param == field
+    for fine in (nested(frames.MAX_DEPTH - 8), (1 << 64) - 1, -(1 << 63)):
+        request = msgspec.structs.replace(generate, **{field: held(fine)})
+        assert frames.command(body(frames.pack(request))) == request
 
 
 @given(st.binary(max_size=64))

@@ -311,3 +311,32 @@ def test_a_wrong_replay_is_refused_before_a_worker_sees_it(
             assert (await it.get("/v1/status"))["models"][0]["state"] == "unloaded"
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("loose", ["[" * 975 + "]" * 975, str(1 << 70), str(-(1 << 64))])
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"chat_template_kwargs": {"x": LOOSE}',
+        '"response_format": {"type": "json_object", "schema": {"const": LOOSE}}',
+        '"messages": [{"role": "user", "content": "a", "tool_calls": [{"id": LOOSE}]}]',
+    ],
+)
+def test_json_without_end_is_the_clients_error(
+    house: Any, daemon: Any, field: str, loose: str
+) -> None:
+    """Nested hundreds deep or beyond 64 bits, wherever any JSON may be: 400, and others go on."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            body = '{"messages": [{"role": "user", "content": "a"}], ' + field + "}"
+            async with it.http.post(
+                "/v1/chat/completions",
+                data=body.replace("LOOSE", loose),
+                headers={"Content-Type": "application/json"},
+            ) as response:
+                assert response.status == 400
+                assert "error" in await response.json()
+            assert (await it.ask("say a"))[0] == 200
+
+    asyncio.run(scene())
