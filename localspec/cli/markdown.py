@@ -9,6 +9,7 @@ set in, so that what is copied from the screen runs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -89,10 +90,8 @@ def lines(source: str, width: int, theme: Theme, code_before: str = "") -> list[
     label is left out, and colours go on as they were.
     """
     tree = SyntaxTreeNode(_parser().parse(source))
-    painter = _Painter(theme, code_before)
-    drawn = painter.blocks(tree.children, width)
-    shown = painter.said or "".join(line.plain for line in drawn)
-    if _holds(shown, "" if code_before else source):
+    drawn = _Painter(theme, code_before).blocks(tree.children, width)
+    if code_before or _holds("".join(line.plain for line in drawn), source):
         return drawn
     return [Text(line) for line in source.rstrip("\n").split("\n")]
 
@@ -103,18 +102,20 @@ def folded(text: Text, width: int) -> list[Text]:
 
 
 def _holds(shown: str, source: str) -> bool:
-    """Whether the letters and digits of the source are all there, in order."""
-    letters = iter(shown)
-    return all(letter in letters for letter in re.sub(r"[\W_]+", "", source))
+    """Whether all letters and digits of the source are there; columns may have changed places."""
+    return not Counter(_letters(source)) - Counter(_letters(shown))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text)
 
 
 class _Painter:
-    """Draws the blocks of one unit. `said` are the words of tables before columns fold them."""
+    """Draws the blocks of one unit."""
 
     def __init__(self, theme: Theme, code_before: str) -> None:
         self._theme = theme
         self._code_before = code_before
-        self.said = ""
 
     def blocks(self, nodes: Sequence[SyntaxTreeNode], width: int) -> list[Text]:
         """Blocks below each other, a blank line between them unless a list is tight."""
@@ -192,7 +193,6 @@ class _Painter:
             for part in node.children
             for row in part.children
         ]
-        self.said += "".join(cell.plain for row in rows for cell in row)
         table = Table(box=SIMPLE, show_edge=False, pad_edge=False, header_style=self._theme.strong)
         for cell, heading in zip(node.children[0].children[0].children, rows[0], strict=True):
             side = re.search(r"right|center", str(cell.attrs.get("style", "")))
