@@ -28,6 +28,11 @@ VERSION = "0.12.0"
 """The Ollama whose API this is; some editors refuse what is no x.y.z or too old."""
 
 
+_FILLS = {b"<|fim_prefix|>", b"<fim_prefix>", b"<fim-prefix>", b"<PRE>", b"[PREFIX]"}
+_FILLS |= {name.encode() for name in ("\u2581<PRE>", "<\uff5cfim\u2581begin\uff5c>")}
+"""The token before a prefix, in the vocabularies of models that fill in a middle."""
+
+
 class NamedRequest(msgspec.Struct):
     """A body that names a model, in the older way or the newer."""
 
@@ -69,7 +74,11 @@ async def show(request: web.Request) -> web.Response:
     found = await asyncio.to_thread(header.read, entry.path) if entry.path else None
     architecture = found.architecture if found else ""
     template = (found.chat_template if found else "") or ""
+    inserts = bool(found and _FILLS & set(found.tokens()))
     capabilities = ["completion", *(["tools"] if "tools" in template else [])]
+    if inserts:
+        capabilities.append("insert")
+        template += "{{- /* .Suffix */ -}}"  # by this word an editor knows that it may ask so
     return json_response(
         {
             "modelfile": f"FROM {entry.name}",

@@ -3,7 +3,7 @@
 | caller | identity | Host | Origin, Sec-Fetch-Site | body |
 | --- | --- | --- | --- | --- |
 | Unix socket | the kernel's uid, checked by `listen.Door` | any | refused | capped, in time |
-| TCP on loopback | bearer token or API key | this address and port | refused | and called JSON |
+| TCP on loopback | bearer token or API key | this address and port | refused | and no form |
 | the page of `localspec web` | cookie | the same | its own | the same |
 
 Browsers are the danger of a local port: any web page may send requests to it. What carries an
@@ -34,6 +34,9 @@ RECEIPT_SECONDS = 10.0
 """A body that takes longer is one that never ends; on a local socket 8 MiB take milliseconds."""
 
 Headers: TypeAlias = CIMultiDictProxy[str]
+
+FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+"""What web pages can send anywhere without asking."""
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
 """What supervisors and editors ask before they know a token; it tells nothing about anybody."""
@@ -107,9 +110,9 @@ def _preflight(request: web.Request) -> bool:
 
 def check_type(request: web.Request) -> None:
     """Raises WrongContentType for what a web page could send to a TCP port without asking."""
-    if request.method == "POST" and request.content_type != "application/json":
+    if request.method == "POST" and request.content_type in FORMS:
         raise WrongContentType(
-            "The body does not say that it is JSON.",
+            "The body says that it is a form.",
             fix="Send the header Content-Type: application/json.",
         )
 

@@ -74,6 +74,8 @@ def test_a_form_or_plain_text_is_no_json_on_tcp(house: Any, daemon: Any) -> None
         async with daemon(house) as it, tcp_client(it) as http:
             kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
             for client, expected in ((http, 415), (it.http, 200)):
+                async with client.post("/v1/completions", data=b'{"prompt":"say x"}') as response:
+                    assert response.status == 200, "without a type it is no form"
                 for kind in kinds:
                     async with client.post(
                         "/v1/completions",
