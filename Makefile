@@ -23,7 +23,7 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test storm remote-test clean llama-server bench-gpu
+.PHONY: help chat install lint test storm remote-test kernels clean llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make test                 every check, the tests on the real pair of models included'
 	@echo 'make storm                kills, rude clients and broken files for ten minutes, with a report'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
+	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
 	@echo '  BACKEND=NAME            cuda, hip, vulkan, metal or cpu instead of what is found (docs/gpu.md)'
 	@echo '  REMOTE=1                able to use other machines; both are remembered'
@@ -64,6 +65,9 @@ remote-test:
 	@.venv-remote/bin/pytest -rs tests/worker/test_remotes.py tests/worker/test_rpc_host.py \
 		tests/daemon/test_remote.py tests/daemon/test_llama_server.py
 
+kernels: $(VENV)/.checks
+	@sh -eu -c "$$KERNELS"
+
 llama-server: $(BIN)/python
 	@sh -eu -c "$$LLAMA_SERVER"
 
@@ -78,7 +82,7 @@ clean:
 
 # --- installation: each step leaves a file in VENV that make can date ----------------------------
 
-export FIND_PYTHON BUILD LLAMA_SERVER NEED_CUDA
+export FIND_PYTHON BUILD KERNELS LLAMA_SERVER NEED_CUDA
 
 $(BIN)/python:
 	@sh -eu -c "$$FIND_PYTHON"
@@ -156,9 +160,10 @@ endef
 # What shapes llama.cpp on this machine; sets `built`, the directory of what was compiled so. It is a
 # cache of our own, keyed by all of that, because pip's cache forgets the flags a wheel came from.
 #
+# * On a CPU with AVX2 or more llama.cpp gets our own kernels for few rows (localspec/engine/native): the
+#   same bits, in a third to half of the time. `status` says by ROWS which they are.
 # * AMX: GCC before 12.4 and 13.3 takes the stores that set up the tiles for dead, and the kernels
-#   crash; so on such a CPU GCC is told to keep them. And llama.cpp gets our own kernels for few rows
-#   there (localspec/engine/native): the same bits, for 8 rows in less than half the time.
+#   crash; so on such a CPU GCC is told to keep them.
 # * `hook PROJECT FILE` lets CMake include a file of ours at the end of that project of llama.cpp's.
 # * CMAKE_ARGS of the caller come last and win.
 define TOOLCHAIN
@@ -183,8 +188,8 @@ hook() {
 }
 hooks="-DCMAKE_PROJECT_llama.cpp_INCLUDE='$$native/graphs.cmake'" no_hooks=-DLOCALSPEC_PLAIN=ON
 keep_stores=
+if grep -qw avx2 /proc/cpuinfo 2>/dev/null; then hook ggml rows.cmake; fi
 if grep -q amx_int8 /proc/cpuinfo 2>/dev/null; then
-    hook ggml rows.cmake
     if ! $(CXX) -dM -E -x c++ /dev/null 2>/dev/null | grep -q __clang__; then
         keep_stores="-fno-dse -fno-tree-dse"
     fi
@@ -290,6 +295,52 @@ echo "What it usually lacks: a complete C++ compiler (Debian, Ubuntu: sudo apt i
 exit 1
 endef
 
+define CMAKE_AND_SOURCE
+if ! command -v cmake >/dev/null; then
+    $(BIN)/pip install -q --target "$$work/tools" cmake ninja
+    export PATH="$$work/tools/bin:$$PATH" PYTHONPATH="$$work/tools"
+fi
+if command -v ninja >/dev/null; then export CMAKE_GENERATOR=Ninja; fi
+unpack
+endef
+
+# ggml's CPU library for each instruction set that our kernels know, with the flags of a CPU that this
+# needs, and the law of their bits on all of them. Of what this CPU lacks it is said that it did not run.
+define KERNELS
+$(TOOLCHAIN)
+log=$$PWD/$(VENV)/kernels.log
+: > "$$log"
+builds=
+try() {
+    name=$$1 flag=$$2 place="$$built/kernels/$$1"
+    shift 2
+    if ! grep -qw "$$flag" /proc/cpuinfo 2>/dev/null; then
+        echo "$$name: not run, this CPU has no $$flag" >&2
+        return 0
+    fi
+    if [ ! -d "$$place" ]; then
+        echo "compiling ggml for $$name; log: $$log" >&2
+        if [ ! -d "$$work/source" ]; then
+            $(CMAKE_AND_SOURCE)
+        fi
+        cmake -S "$$work/source/vendor/llama.cpp" -B "$$work/$$name" -DCMAKE_BUILD_TYPE=Release \
+            -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+            -DLLAMA_BUILD_TOOLS=OFF -DGGML_NATIVE=OFF \
+            -DCMAKE_PROJECT_ggml_INCLUDE="$$native/rows.cmake" "$$@" >> "$$log" 2>&1
+        cmake --build "$$work/$$name" --target ggml-cpu \
+            --parallel "$$(getconf _NPROCESSORS_ONLN)" >> "$$log" 2>&1
+        mkdir -p "$$place"
+        cp -R "$$work/$$name/bin" "$$place/"
+    fi
+    builds="$$builds:$$place/bin"
+}
+try AVX2 avx2
+try AVX_VNNI avx_vnni -DGGML_AVX_VNNI=ON
+try AVX512 avx512bw -DGGML_AVX512=ON
+try AVX512_VNNI avx512_vnni -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON
+LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs tests/laws/test_products_law.py
+endef
+
 # llama-server of the llama.cpp that the wheel has, out of the same source distribution and with the
 # same flags, so that a comparison measures two programs and not two builds. One static program: it
 # loads no library of another version. The web page it could show would be downloaded; it has none.
@@ -298,12 +349,7 @@ $(TOOLCHAIN)
 if [ ! -x "$$built/llama-server" ]; then
     log=$$PWD/$(VENV)/llama-server.log
     echo "compiling llama-server, two to ten minutes; log: $$log" >&2
-    if ! command -v cmake >/dev/null; then
-        $(BIN)/pip install -q --target "$$work/tools" cmake ninja
-        export PATH="$$work/tools/bin:$$PATH" PYTHONPATH="$$work/tools"
-    fi
-    if command -v ninja >/dev/null; then export CMAKE_GENERATOR=Ninja; fi
-    unpack
+    $(CMAKE_AND_SOURCE)
     eval "set -- $$CMAKE_ARGS"
     {
         cmake -S "$$work/source/vendor/llama.cpp" -B "$$work/build" \

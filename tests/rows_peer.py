@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.engine.context import Context
-from localspec.engine.llama import has_rows_kernels
+from localspec.engine.llama import rows_kernels
 from localspec.engine.model import Model
 from localspec.types import Row
 
@@ -42,7 +42,7 @@ def main() -> None:
     model = Model.load(Path(sys.argv[1]))
     context = Context.open(model, slots=1, context=2 * LENGTH, rows=LENGTH)
     digests = {size: digest(context, int(size)) for size in sys.argv[2:]}
-    json.dump({"kernels": has_rows_kernels(), "digests": digests}, sys.stdout)
+    json.dump({"kernels": rows_kernels(), "digests": digests}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import llama_cpp.llama_cpp as native
 
 from localspec.errors import ModelError, OutOfMemory
 
-__all__ = ["Buffer", "build_info", "has_rows_kernels", "log", "native", "physical_cores"]
+__all__ = ["Buffer", "build_info", "log", "native", "physical_cores", "rows_kernels"]
 
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 _LAYER_LINE = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+),")
@@ -89,11 +89,12 @@ native.llama_backend_init()
 def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
-    ROWS is LocalSpec's own kernels for few rows (`native/rows.cpp`), where they were compiled in,
+    ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), where they are used,
     and GRAPHS a graph for each row count (`native/graphs.cmake`).
     """
     info: bytes = native.llama_print_system_info()
-    ours = " ROWS = 1 |" if has_rows_kernels() else ""
+    kernels = rows_kernels()
+    ours = f" ROWS = {kernels} |" if kernels else ""
     ours += " GRAPHS = 1 |" if has_graphs() else ""
     return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{ours}"
 
@@ -103,12 +104,17 @@ def has_graphs() -> bool:
     return hasattr(native._lib, "localspec_graphs")  # noqa: SLF001 — a symbol that no binding has
 
 
-def has_rows_kernels() -> bool:
-    """Whether `native/rows.cpp` is in this build of llama.cpp and not switched off."""
+def rows_kernels() -> str:
+    """Instruction set of LocalSpec's own kernels in this build (`native/rows.cpp`).
+
+    Empty where there are none or they are switched off.
+    """
     try:
-        return bool(native._lib.localspec_rows())  # noqa: SLF001 — a symbol that no binding has
+        name = native._lib.localspec_rows_kernels  # noqa: SLF001 — a symbol that no binding has
     except AttributeError:
-        return False
+        return ""
+    name.restype = ctypes.c_char_p
+    return (name() or b"").decode()
 
 
 def physical_cores() -> int:

@@ -1,0 +1,158 @@
+// Vectors of AVX2, with AVX-VNNI or without it.
+//
+// What x86.h asks of an instruction set. A group of outputs has one side: a packed tile of eight
+// outputs, of which each part fills two vectors, or one plain output.
+
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+struct Vectors {
+    using Bits = __m256i;
+    using Floats = __m256;
+    static constexpr int SIDES = 1;
+    static constexpr int PACKED_ROWS = 8, PLAIN_ROWS = 8;  // for which a weight is unpacked once
+
+    static Bits zero() { return _mm256_setzero_si256(); }
+    static Bits bytes(int value) { return _mm256_set1_epi8(char(value)); }
+    static Bits integers(int32_t value) { return _mm256_set1_epi32(value); }
+    static Bits bits_and(Bits a, Bits b) { return _mm256_and_si256(a, b); }
+    static Bits bits_or(Bits a, Bits b) { return _mm256_or_si256(a, b); }
+    static Bits bits_xor(Bits a, Bits b) { return _mm256_xor_si256(a, b); }
+    template <int BY> static Bits right(Bits a) { return _mm256_srli_epi16(a, BY); }
+    template <int BY> static Bits left(Bits a) { return _mm256_slli_epi16(a, BY); }
+    static Bits add(Bits a, Bits b) { return _mm256_add_epi32(a, b); }
+    static Bits negative16(Bits a) { return _mm256_sub_epi16(zero(), a); }
+
+    static Floats zeros() { return _mm256_setzero_ps(); }
+    static Floats all(float value) { return _mm256_set1_ps(value); }
+    static Floats floats(Bits a) { return _mm256_cvtepi32_ps(a); }
+    static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+    static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+    static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+
+    // --- weights and activations -------------------------------------------------------------------
+
+    // 32 of 64 bytes of a tile: of its first four columns, or of its last.
+    template <int HALF> static Bits of_tile(const uint8_t * const * sides, int at) {
+        return whole_vector(sides[0] + at + 32 * HALF);
+    }
+    static Bits of_outputs(const uint8_t * const * sides, int at) { return whole_vector(sides[0] + at); }
+    static Bits every_8(const int8_t * at) {
+        int64_t value;
+        std::memcpy(&value, at, sizeof value);
+        return _mm256_set1_epi64x(value);
+    }
+    static Bits every_32(const void * at) { return whole_vector(at); }
+
+    // --- products: unsigned weights by signed activations --------------------------------------------
+
+    static Bits products(Bits u, Bits s) { return _mm256_maddubs_epi16(u, s); }
+    static Bits signed_dot(Bits a, Bits b) {
+        return whole(dot(zero(), _mm256_abs_epi8(a), _mm256_sign_epi8(b, a)));
+    }
+
+#if defined(__AVXVNNI__)
+    static constexpr const char * NAME = "AVX_VNNI";
+    static Bits dot(Bits sums, Bits u, Bits s) { return _mm256_dpbusd_avx_epi32(sums, u, s); }
+    static Bits whole(Bits sums) { return sums; }
+    static Bits weigh(Bits sums, Bits a, Bits b) { return _mm256_dpwssd_avx_epi32(sums, a, b); }
+#else
+    static constexpr const char * NAME = "AVX2";
+    // In 16 bits: room for four times two products by weights up to 31.
+    static Bits dot(Bits sums, Bits u, Bits s) { return _mm256_add_epi16(sums, products(u, s)); }
+    static Bits whole(Bits sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
+    static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm256_madd_epi16(a, b)); }
+#endif
+
+    // --- packed tiles --------------------------------------------------------------------------------
+
+    // Sums of both halves, two lanes for each column: one for each, in the order of the outputs.
+    static Bits fold(Bits a, Bits b) { return ordered(_mm256_hadd_epi32(a, b)); }
+
+    // Sums of two groups of weights (`dot`), by the groups' scales, bytes for each column of the tile.
+#if defined(__AVXVNNI__)
+    struct Scales { Bits all; };
+    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
+        const __m128i bytes = _mm_set_epi64x(int64_t(high[0] >> 32 * HALF), int64_t(low[0] >> 32 * HALF));
+        const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1,
+                                            2, -1, 2, -1, 3, -1, 3, -1, 10, -1, 10, -1, 11, -1, 11, -1);
+        return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order)};
+    }
+    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
+        return weigh(sums, _mm256_packs_epi32(low, high), scales.all);
+    }
+    static Bits fold_weighed(Bits a, Bits b) {
+        return ordered(add(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
+    }
+#else
+    struct Scales { Bits low, high; };
+    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
+        const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,
+                                            2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
+        return {_mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(low[0] >> 32 * HALF)), order),
+                _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(high[0] >> 32 * HALF)), order)};
+    }
+    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
+        return weigh(weigh(sums, low, scales.low), high, scales.high);
+    }
+    static Bits fold_weighed(Bits a, Bits b) { return fold(a, b); }
+#endif
+
+    // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
+    static Bits pairs(const uint64_t * one, const uint64_t * other) {
+        const __m128i zipped = _mm_unpacklo_epi8(_mm_cvtsi64_si128(int64_t(one[0])), _mm_cvtsi64_si128(int64_t(other[0])));
+        return _mm256_cvtepu8_epi16(zipped);
+    }
+    static Floats steps_of_tiles(const uint8_t * const * sides, int at) {
+        return _mm256_cvtph_ps(half_vector(sides[0] + at));
+    }
+    static void store_tiles(float * out, int, Floats sums) { _mm256_storeu_ps(out, sums); }
+
+    // --- plain outputs -------------------------------------------------------------------------------
+
+    // Sixteen signed bytes, as 16 bits; and two of them, eight times each.
+    static Bits sixteen(const uint8_t * const * sides, int at) {
+        return _mm256_cvtepi8_epi16(half_vector(sides[0] + at));
+    }
+    static Bits sixteen(const uint64_t * low, const uint64_t * high) {
+        return _mm256_cvtepi8_epi16(_mm_set_epi64x(int64_t(high[0]), int64_t(low[0])));
+    }
+    static Bits chosen(Bits sixteen, int one, int other) {
+        const Bits half = one < 8 ? _mm256_permute2x128_si256(sixteen, sixteen, 0x00)
+                                  : _mm256_permute2x128_si256(sixteen, sixteen, 0x11);
+        const __m128i orders[] = {_mm_set1_epi16(short(0x0202 * (one % 8) + 0x0100)),
+                                  _mm_set1_epi16(short(0x0202 * (other % 8) + 0x0100))};
+        return _mm256_shuffle_epi8(half, _mm256_set_m128i(orders[1], orders[0]));
+    }
+    static Floats steps(const uint8_t * const * sides, int at) {
+        uint16_t bits;
+        std::memcpy(&bits, sides[0] + at, sizeof bits);
+        return _mm256_set1_ps(_cvtsh_ss(bits));
+    }
+    // The sum of each four lanes, in all of them.
+    static Bits fours(Bits a) {
+        a = add(a, _mm256_shuffle_epi32(a, _MM_SHUFFLE(1, 0, 3, 2)));
+        return add(a, _mm256_shuffle_epi32(a, _MM_SHUFFLE(2, 3, 0, 1)));
+    }
+    // The eight lanes, in llama.cpp's order, and what is added to that.
+    static void store_outputs(float * out, int, Floats sums, Floats more) {
+        __m128 four = _mm_add_ps(_mm256_extractf128_ps(sums, 1), _mm256_castps256_ps128(sums));
+        four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        four = _mm_add_ss(four, _mm_movehdup_ps(four));
+        *out = _mm_cvtss_f32(_mm_add_ss(four, _mm256_castps256_ps128(more)));
+    }
+
+  private:
+    static __m128i half_vector(const void * at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); }
+    static __m256i whole_vector(const void * at) { return _mm256_loadu_si256(static_cast<const __m256i *>(at)); }
+    // Columns 0, 1, 4, 5, 2, 3, 6, 7 in the order of the outputs.
+    static Bits ordered(Bits a) { return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0)); }
+};
+
+}  // namespace

@@ -1,0 +1,180 @@
+// Vectors of AVX-512, with VNNI or without it.
+//
+// What x86.h asks of an instruction set. A group of outputs has two sides: two packed tiles of eight
+// outputs, whose parts are one vector each, or two plain outputs, which share each vector.
+
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+struct Vectors {
+    using Bits = __m512i;
+    using Floats = __m512;
+    static constexpr int SIDES = 2;
+    static constexpr int PACKED_ROWS = 8, PLAIN_ROWS = 12;  // for which a weight is unpacked once
+
+    static Bits zero() { return _mm512_setzero_si512(); }
+    static Bits bytes(int value) { return _mm512_set1_epi8(char(value)); }
+    static Bits integers(int32_t value) { return _mm512_set1_epi32(value); }
+    static Bits bits_and(Bits a, Bits b) { return _mm512_and_si512(a, b); }
+    static Bits bits_or(Bits a, Bits b) { return _mm512_or_si512(a, b); }
+    static Bits bits_xor(Bits a, Bits b) { return _mm512_xor_si512(a, b); }
+    template <int BY> static Bits right(Bits a) { return _mm512_srli_epi16(a, BY); }
+    template <int BY> static Bits left(Bits a) { return _mm512_slli_epi16(a, BY); }
+    static Bits add(Bits a, Bits b) { return _mm512_add_epi32(a, b); }
+    static Bits negative16(Bits a) { return _mm512_sub_epi16(zero(), a); }
+
+    static Floats zeros() { return _mm512_setzero_ps(); }
+    static Floats all(float value) { return _mm512_set1_ps(value); }
+    static Floats floats(Bits a) { return _mm512_cvtepi32_ps(a); }
+    static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+    static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+
+    // --- weights and activations -------------------------------------------------------------------
+
+    // 64 bytes of one tile: of all columns for the first half, and for the second.
+    template <int HALF> static Bits of_tile(const uint8_t * const * sides, int at) {
+        return _mm512_loadu_si512(sides[HALF] + at);
+    }
+    // 32 bytes of each output.
+    static Bits of_outputs(const uint8_t * const * sides, int at) {
+        return _mm512_inserti64x4(_mm512_castsi256_si512(half(sides[0] + at)), half(sides[1] + at), 1);
+    }
+    static Bits every_8(const int8_t * at) {
+        int64_t value;
+        std::memcpy(&value, at, sizeof value);
+        return _mm512_set1_epi64(value);
+    }
+    static Bits every_32(const void * at) { return _mm512_broadcast_i64x4(half(at)); }
+
+    // --- products: unsigned weights by signed activations --------------------------------------------
+
+    // Pairs of products, as 16 bits; and sums of these by weights of 16 bits.
+    static Bits products(Bits u, Bits s) { return _mm512_maddubs_epi16(u, s); }
+    // Four products in each lane, of signed bytes.
+    static Bits signed_dot(Bits a, Bits b) {
+        const Bits turned = _mm512_mask_sub_epi8(b, _mm512_movepi8_mask(a), zero(), b);
+        return whole(dot(zero(), _mm512_abs_epi8(a), turned));
+    }
+
+#if defined(__AVX512VNNI__)
+    static constexpr const char * NAME = "AVX512_VNNI";
+    static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_dpbusd_epi32(sums, u, s); }
+    static Bits whole(Bits sums) { return sums; }
+    static Bits weigh(Bits sums, Bits a, Bits b) { return _mm512_dpwssd_epi32(sums, a, b); }
+#else
+    static constexpr const char * NAME = "AVX512";
+    // In 16 bits: room for four times two products by weights up to 31.
+    static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_add_epi16(sums, products(u, s)); }
+    static Bits whole(Bits sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
+    static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm512_madd_epi16(a, b)); }
+#endif
+
+    // --- packed tiles --------------------------------------------------------------------------------
+
+    // Sums of both tiles, two lanes for each column: one for each, in the order of the outputs.
+    static Bits fold(Bits a, Bits b) {
+        const Bits even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        return fold(a, b, even, add(even, integers(1)));
+    }
+
+    // Sums of two groups of weights (`dot`), by the groups' scales, bytes for each column of the tile.
+#if defined(__AVX512VNNI__)
+    struct Scales { Bits all; };
+    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
+        const __m128i bytes = _mm_set_epi64x(int64_t(high[HALF]), int64_t(low[HALF]));
+        const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1));
+        return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), order)};
+    }
+    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
+        return weigh(sums, _mm512_packs_epi32(low, high), scales.all);
+    }
+    static Bits fold_weighed(Bits a, Bits b) {
+        const Bits low = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
+        return fold(a, b, low, add(low, integers(2)));
+    }
+#else
+    struct Scales { Bits low, high; };
+    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
+        const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1));
+        return {_mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(low[HALF])), order),
+                _mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(high[HALF])), order)};
+    }
+    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
+        return weigh(weigh(sums, low, scales.low), high, scales.high);
+    }
+    static Bits fold_weighed(Bits a, Bits b) { return fold(a, b); }
+#endif
+
+    // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
+    static Bits pairs(const uint64_t * one, const uint64_t * other) {
+        return _mm512_cvtepu8_epi16(_mm256_set_m128i(zipped(one[1], other[1]), zipped(one[0], other[0])));
+    }
+    static Floats steps_of_tiles(const uint8_t * const * sides, int at) {
+        return _mm512_cvtph_ps(_mm256_set_m128i(quarter(sides[1] + at), quarter(sides[0] + at)));
+    }
+    static void store_tiles(float * out, int count, Floats sums) {
+        _mm512_mask_storeu_ps(out, count == SIDES ? 0xffff : 0xff, sums);
+    }
+
+    // --- plain outputs -------------------------------------------------------------------------------
+
+    // Sixteen signed bytes of each output, as 16 bits; and of each output two of them, eight times each.
+    static Bits sixteen(const uint8_t * const * sides, int at) {
+        return _mm512_cvtepi8_epi16(_mm256_set_m128i(quarter(sides[1] + at), quarter(sides[0] + at)));
+    }
+    static Bits sixteen(const uint64_t * low, const uint64_t * high) {
+        return _mm512_cvtepi8_epi16(_mm256_set_epi64x(high[1], low[1], high[0], low[0]));
+    }
+    static Bits chosen(Bits sixteen, int one, int other) {
+        const Bits order = _mm512_inserti64x4(_mm512_set1_epi16(short(16 + one)), _mm256_set1_epi16(short(one)), 0);
+        const Bits orders = _mm512_mask_blend_epi64(0xcc, order, _mm512_add_epi16(order, _mm512_set1_epi16(short(other - one))));
+        return _mm512_permutexvar_epi16(orders, sixteen);
+    }
+    static Floats steps(const uint8_t * const * sides, int at) {
+        return _mm512_insertf32x8(_mm512_set1_ps(step(sides[0] + at)), _mm256_set1_ps(step(sides[1] + at)), 1);
+    }
+    // The sum of each four lanes, in all of them.
+    static Bits fours(Bits a) {
+        a = add(a, _mm512_shuffle_epi32(a, _MM_PERM_BADC));
+        return add(a, _mm512_shuffle_epi32(a, _MM_PERM_CDAB));
+    }
+    // The eight lanes of each output, in llama.cpp's order, and what is added to that.
+    static void store_outputs(float * out, int count, Floats sums, Floats more) {
+        sums = _mm512_add_ps(sums, _mm512_shuffle_f32x4(sums, sums, _MM_SHUFFLE(2, 3, 0, 1)));
+        sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, _MM_SHUFFLE(1, 0, 3, 2)));
+        sums = _mm512_add_ps(_mm512_add_ps(sums, _mm512_movehdup_ps(sums)), more);
+        out[0] = _mm512_cvtss_f32(sums);
+        if (count == SIDES) out[1] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(sums, 1));
+    }
+
+  private:
+    static __m128i quarter(const void * at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); }
+    static __m256i half(const void * at) { return _mm256_loadu_si256(static_cast<const __m256i *>(at)); }
+    static float step(const uint8_t * at) {
+        uint16_t bits;
+        std::memcpy(&bits, at, sizeof bits);
+        return _cvtsh_ss(bits);
+    }
+    static Bits fold(Bits a, Bits b, Bits these, Bits those) {
+        return add(_mm512_permutex2var_epi32(a, these, b), _mm512_permutex2var_epi32(a, those, b));
+    }
+    // A choice of two columns' bytes, made for the columns of every quarter; -1 stays zero.
+    static Bits columns(__m128i two) {
+        const Bits quarters = _mm512_setr_epi64(0, 0, 0x0202020202020202, 0x0202020202020202, 0x0404040404040404,
+                                                0x0404040404040404, 0x0606060606060606, 0x0606060606060606);
+        return _mm512_or_si512(_mm512_add_epi8(_mm512_broadcast_i32x4(two), quarters),
+                               _mm512_broadcast_i32x4(_mm_and_si128(two, _mm_set1_epi8(-128))));
+    }
+    static __m128i zipped(uint64_t a, uint64_t b) {
+        return _mm_unpacklo_epi8(_mm_cvtsi64_si128(int64_t(a)), _mm_cvtsi64_si128(int64_t(b)));
+    }
+};
+
+}  // namespace

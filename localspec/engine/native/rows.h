@@ -1,0 +1,162 @@
+// Products of few rows: activations in eight bits, and how threads share one product.
+//
+// An instruction set has a file with its vectors (avx512.h, avx2.h), x86.h has the formats of weights
+// over them, rows.cpp the table of what is ours.
+
+#pragma once
+
+#include "ggml-cpu-impl.h"
+#include "ggml-impl.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+// Of one row; what is known of its activations beforehand lies beside them.
+struct Block32 {
+    int8_t q[32];
+    int32_t sum;
+    float scale;
+};
+
+struct alignas(64) Block256 {
+    int8_t q[256];
+    int16_t sums[16];   // of 16 activations each
+    int16_t pairs[16];  // of 32; the second half is zeros
+    float scale;
+};
+
+// The furthest of so many activations from zero, with its sign; the first, if there are two.
+template <int COUNT>
+float furthest(const float * x) {
+    int32_t bits[COUNT], most = 0, at = COUNT;
+    std::memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < COUNT; ++i) most = std::max(most, bits[i] & 0x7fffffff);
+    for (int i = 0; i < COUNT; ++i) at = std::min(at, (bits[i] & 0x7fffffff) == most ? i : COUNT);
+    return x[at];
+}
+
+// The nearest integers, even ones where there are two, of products up to a few hundred: added to a
+// number of 2^23 and a half, a float keeps no fraction.
+template <int COUNT>
+void quantize(const float * x, float inverse, int8_t * q) {
+    for (int i = 0; i < COUNT; ++i) {
+        const float shifted = inverse * x[i] + 12582912.0f;
+        int32_t bits;
+        std::memcpy(&bits, &shifted, sizeof bits);
+        q[i] = int8_t(std::min(bits - 0x4b400000, 127));
+    }
+}
+
+// quantize_row_q8_0
+inline void quantize(const float * x, Block32 & block) {
+    const float peak = std::fabs(furthest<32>(x));
+    quantize<32>(x, peak != 0.0f ? 127.0f / peak : 0.0f, block.q);
+    block.sum = 0;
+    for (int8_t q : block.q) block.sum += q;
+    block.scale = ggml_fp16_to_fp32(ggml_fp32_to_fp16(peak / 127.0f));
+}
+
+// quantize_row_q8_K_ref
+inline void quantize(const float * x, Block256 & block) {
+    const float far = furthest<256>(x), inverse = far != 0.0f ? -127.0f / far : 0.0f;
+    quantize<256>(x, inverse, block.q);
+    for (int i = 0; i < 16; ++i) {
+        int32_t sum = 0;
+        for (int j = 0; j < 16; ++j) sum += block.q[16 * i + j];
+        block.sums[i] = int16_t(sum);
+    }
+    std::fill(block.pairs + 8, block.pairs + 16, int16_t(0));
+    for (int i = 0; i < 8; ++i) block.pairs[i] = int16_t(block.sums[2 * i] + block.sums[2 * i + 1]);
+    block.scale = far != 0.0f ? 1.0f / inverse : 0.0f;
+}
+
+// One group of outputs by ROWS rows. Blocks lie block by block, `rows` in each; outputs row by row,
+// `stride` apart. Of the group's units `count` are there.
+template <typename Format, int ROWS>
+void group(int n_blocks, int rows, const typename Format::Block * blocks, const uint8_t * weights, int count,
+           float * out, size_t stride) {
+    typename Format::template Sums<ROWS> sums;
+    const uint8_t * sides[Format::SIDES];
+    for (int i = 0; i < Format::SIDES; ++i) sides[i] = weights + (i < count ? i : 0) * Format::BYTES * n_blocks;
+    for (int block = 0; block < n_blocks; ++block) {
+        for (const auto * side : sides) {
+            for (int line = 0; line < Format::AHEAD_BYTES; line += 64) __builtin_prefetch(side + 2048 + line);
+        }
+        Format::multiply(blocks, sides, sums);
+        blocks += rows;
+        for (auto & side : sides) side += Format::BYTES;
+    }
+    Format::store(sums, count, out, stride);
+}
+
+// How a product is cut: all of it is decided here, before anything is computed.
+template <typename Format>
+struct Product {
+    using Block = typename Format::Block;
+
+    const ggml_tensor *weights, *x;
+    ggml_tensor * dst;
+    int n_blocks, rows, units;
+
+    explicit Product(ggml_tensor * dst)
+        : weights(dst->src[0]), x(dst->src[1]), dst(dst), n_blocks(int(weights->ne[0] / Format::WEIGHTS)),
+          rows(int(dst->ne[1])), units(int(dst->ne[0] / Format::UNIT)) {}
+
+    size_t scratch_bytes() const { return sizeof(Block) * n_blocks * rows + alignof(Block); }
+
+    // Every thread calls this: all quantize a share of the activations, then take groups of outputs.
+    void compute(const ggml_compute_params * params) const {
+        GGML_ASSERT(params->wsize >= scratch_bytes());
+        const uintptr_t scratch = (uintptr_t(params->wdata) + alignof(Block) - 1) & ~(alignof(Block) - 1);
+        auto * blocks = reinterpret_cast<Block *>(scratch);
+        for (int i = params->ith; i < n_blocks * rows; i += params->nth) {
+            const int row = i % rows, block = i / rows;
+            const auto * from = static_cast<const char *>(x->data) + row * x->nb[1];
+            quantize(reinterpret_cast<const float *>(from) + block * Format::WEIGHTS, blocks[i]);
+        }
+        const int groups = (units + Format::SIDES - 1) / Format::SIDES;
+        const int chunks = std::min(groups, CHUNKS_OF_A_THREAD * params->nth);
+        if (params->ith == 0) ggml_threadpool_chunk_set(params->threadpool, params->nth);
+        ggml_barrier(params->threadpool);
+        for (int chunk = params->ith; chunk < chunks; chunk = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+            const int from = int(int64_t(groups) * chunk / chunks), to = int(int64_t(groups) * (chunk + 1) / chunks);
+            for (int first = 0; first < rows; first += ROWS_IN_CACHE) {
+                some(blocks, from, to, first, std::min(rows, first + ROWS_IN_CACHE));
+            }
+        }
+    }
+
+  private:
+    static constexpr int CHUNKS_OF_A_THREAD = 8;  // a thread that is held up leaves chunks to the others
+    static constexpr int ROWS_IN_CACHE = 32;      // whose activations stay in the second-level cache
+
+    void some(const Block * blocks, int from, int to, int first, int end) const {
+        for (int i = from; i < to; ++i) {
+            const int unit = i * Format::SIDES;
+            const auto * at = static_cast<const uint8_t *>(weights->data) + Format::BYTES * n_blocks * unit;
+            for (int row = first; row < end;) {
+                // Two equal parts take less than a whole one and a rest.
+                const int left = end - row, parts = (left + Format::ROWS_AT_ONCE - 1) / Format::ROWS_AT_ONCE;
+                const int now = (left + parts - 1) / parts;
+                auto * out = reinterpret_cast<float *>(static_cast<char *>(dst->data) + row * dst->nb[1]);
+                by_rows<Format::ROWS_AT_ONCE>(now, blocks + row, at, std::min(Format::SIDES, units - unit),
+                                      out + unit * Format::UNIT);
+                row += now;
+            }
+        }
+    }
+
+    template <int ROWS>
+    void by_rows(int now, const Block * blocks, const uint8_t * at, int count, float * out) const {
+        if constexpr (ROWS > 0) {
+            if (now < ROWS) return by_rows<ROWS - 1>(now, blocks, at, count, out);
+            group<Format, ROWS>(n_blocks, rows, blocks, at, count, out, dst->nb[1] / sizeof(float));
+        }
+    }
+};
+
+}  // namespace

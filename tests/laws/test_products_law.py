@@ -1,0 +1,55 @@
+"""Products of few rows are llama.cpp's one-row products, to the bit, by any instruction set."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def installed() -> Path:
+    """Where llama.cpp's libraries are that LocalSpec uses here."""
+    spec = importlib.util.find_spec("llama_cpp")
+    assert spec is not None
+    assert spec.origin is not None
+    own = Path(spec.origin).parent / "lib"
+    return Path(os.environ.get("LLAMA_CPP_LIB_PATH", own))
+
+
+BUILDS = [installed(), *map(Path, filter(None, os.environ.get("LOCALSPEC_BUILDS", "").split(":")))]
+"""This machine's own, and those that `make kernels` compiled."""
+
+
+def multiplied(libraries: Path, *, kernels: bool) -> dict[str, Any]:
+    """Digests of all products, with our kernels or one row at a time without."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "products_peer", str(libraries)],
+        env=os.environ | {"LOCALSPEC_ROWS": str(int(kernels)), "PYTHONPATH": str(TESTS)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+@pytest.mark.parametrize("libraries", BUILDS, ids=lambda path: path.parent.name)
+def test_every_row_is_as_if_alone(libraries: Path) -> None:
+    """In every format and layout, for any rows, ragged shapes, denormal and the largest scales."""
+    ours = multiplied(libraries, kernels=True)
+    if not ours["kernels"]:
+        pytest.skip(f"there are no kernels of ours in {libraries}")
+    alone = multiplied(libraries, kernels=False)
+    assert not alone["kernels"]
+    assert set(ours["found"]) == set(alone["found"])
+    for product, by_rows in ours["found"].items():
+        expected = alone["found"][product]["1"]
+        for rows, found in by_rows.items():
+            assert found == expected[: int(rows)], f"{product}, {rows} rows, {ours['kernels']}"
