@@ -38,10 +38,14 @@ class Forwards:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What "auto" is: strict or not, and why, for people."""
+    """What "auto" is: strict or not, and why, for people.
+
+    Not `sure` is what a busy machine told: it holds for one load.
+    """
 
     strict: bool
     why: str
+    sure: bool = True
 
     @property
     def exactness(self) -> str:
@@ -51,23 +55,24 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The whole of it, for status."""
-        return f"auto: {self.why}"
+        return f"auto: {self.why}" + ("" if self.sure else ", as far as a busy machine tells")
 
 
-def judge(forwards: Forwards) -> Verdict:
+def judge(forwards: Forwards, *, sure: bool = True) -> Verdict:
     """Strict where it costs little."""
     price = forwards.price
     if price < MOST:
-        return Verdict(True, f"strict costs {price:.1%} of a request's time here")
-    return Verdict(False, f"strict would cost {price:.0%} of a request's time here")
+        return Verdict(True, f"strict costs {price:.1%} of a request's time here", sure)
+    return Verdict(False, f"strict would cost {price:.0%} of a request's time here", sure)
 
 
-def too_dear(step: float, row: float) -> Verdict | None:
+def too_dear(step: float, row: float, *, sure: bool = True) -> Verdict | None:
     """What the seconds of one forward tell alone, were everything else free and reading as slow."""
     price = Forwards(step, row, read=row, chunk=row).price
     if price < MOST:
         return None
-    return Verdict(False, f"strict would cost at least {price:.0%} of a request's time here")
+    why = f"strict would cost at least {price:.0%} of a request's time here"
+    return Verdict(False, why, sure)
 
 
 def crowded(together: int, slots: int) -> Verdict | None:

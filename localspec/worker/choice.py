@@ -7,7 +7,8 @@ a model is loaded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -26,8 +27,10 @@ from localspec.worker.profile import fingerprint
 
 _log = logging.getLogger("localspec.worker")
 
-_STEPS, _CHUNKS = 8, 3
+_STEPS, _CHUNKS = 16, 3
 """Repeats; the fastest counts. A prompt's forwards last up to a second each."""
+_QUIET = 1.25
+"""On a machine with nothing else to do, half of the forwards take less than this much longer."""
 
 
 @dataclass(slots=True)
@@ -51,8 +54,10 @@ class Choice:
         return cls(path, None)
 
     def keep(self, verdict: Verdict) -> Verdict:
-        """Write it; a disk that refuses is worth a warning and nothing more."""
+        """Write it if it is sure; a disk that refuses is worth a warning and nothing more."""
         self.verdict = verdict
+        if not verdict.sure:
+            return verdict
         try:
             paths.write_atomically(self.path, msgspec.json.encode(verdict))
         except OSError as error:
@@ -84,8 +89,8 @@ def at_once(engine: Engine) -> Verdict | None:
     if not engine.shape.can_roll_back:
         return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
     least = exactness.least_multiple(engine.target)
-    seconds = calibrate.fastest(engine.target, [1, least], _STEPS, engine.clock)
-    return price.too_dear(seconds[least], seconds[1])
+    spans = calibrate.in_turns(engine.target, [1, least], _STEPS, engine.clock)
+    return price.too_dear(min(spans[least]), min(spans[1]), sure=_quiet(spans))
 
 
 def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
@@ -97,9 +102,16 @@ def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
     if crowded := price.crowded(together, target.n_slots):
         return crowded
     step, most = shape.multiple, shape.max_rows // shape.multiple * shape.multiple
-    seconds = calibrate.fastest(target, [1, step, most], _STEPS, clock)
-    chunk = scheduler.chunk_rows(seconds[most] / most, alone=True, most=prefill_rows)
-    sizes = [min(most, target.context), min(chunk, target.context)]
-    read = calibrate.fastest(target, sizes, _CHUNKS, clock)
-    per_token = [read[size] / size for size in sizes]
-    return price.judge(Forwards(seconds[step], seconds[1], per_token[0], min(per_token)))
+    most = min(most, target.context)
+    steps = calibrate.in_turns(target, [1, step], _STEPS, clock)
+    (seconds,) = calibrate.in_turns(target, [most], 1, clock)[most]
+    chunk = scheduler.chunk_rows(seconds / most, alone=True, most=prefill_rows)
+    chunk = min(chunk, target.context)
+    reads = calibrate.in_turns(target, [most, chunk], _CHUNKS, clock)
+    read, free = min(reads[most]) / most, min(reads[chunk]) / chunk
+    forwards = Forwards(min(steps[step]), min(steps[1]), read, min(read, free))
+    return price.judge(forwards, sure=_quiet(steps))
+
+
+def _quiet(spans: Mapping[int, Sequence[float]]) -> bool:
+    return all(statistics.median(each) <= _QUIET * min(each) for each in spans.values())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from localspec.catalog.devices import Device
 from localspec.config import Config, Engine, Placement
 from localspec.engine import exactness
 from localspec.engine.exactness import Shape
+from localspec.engine.llama import build_info
 from localspec.engine.step import Engine as Stepping
 from localspec.engine.step import Limits
 from localspec.protocol import Load
@@ -52,7 +55,9 @@ def test_the_first_load_decides_and_the_next_ones_obey(
     load = command(tiny.build(tmp_path / "tiny.gguf", quantization=kind))
     first, detail = told(load)
     assert f"auto: strict {'costs' if first == 'strict' else 'would cost'}" in detail
-    (kept,) = (tmp_path / "localspec" / "exactness").iterdir()
+    kept = Choice.open(load, [Path(load.target_path)], build_info()).path
+    assert kept.exists() == ("busy" not in detail)
+    kept.parent.mkdir(exist_ok=True)
     for found in ("strict", "standard"):
         kept.write_text(f'{{"strict":{str(found == "strict").lower()},"why":"it was {found}"}}')
         assert told(load)[0] == found
@@ -121,8 +126,29 @@ def test_what_is_dear_is_known_without_a_probe() -> None:
         target = Charged(seconds, row_seconds)
         verdict = choice.at_once(engine(target, Shape()))
         assert (verdict is not None) is dear
-        assert verdict is None or not verdict.strict
-        assert target.decoded < 128
+        assert verdict is None or (verdict.sure and not verdict.strict)
+        assert target.decoded <= 128
+
+
+def test_what_a_busy_machine_tells_holds_for_one_load(tmp_path: Path) -> None:
+    """Forwards of one kind that take now as long and now thrice as long are no ground for ever."""
+    target = Charged(1.0, 0.1)
+    stolen = itertools.cycle((0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0))
+    busy = engine(target, Shape())
+
+    def clock() -> float:
+        target.now += next(stolen)
+        return target.now
+
+    busy.clock = clock
+    verdict = choice.at_once(busy)
+    assert verdict is not None
+    assert "as far as a busy machine tells" in verdict.sentence
+    kept = Choice(tmp_path / "kept", None)
+    assert kept.keep(verdict) is kept.verdict
+    assert not kept.path.exists()
+    kept.keep(replace(verdict, sure=True))
+    assert kept.path.exists()
 
 
 def test_where_nothing_can_be_shared_it_is_standard() -> None:
