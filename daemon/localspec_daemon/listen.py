@@ -127,6 +127,12 @@ def tcp(address: tuple[str, int]) -> Door:
     return door
 
 
+def address(door: Door) -> str:
+    """Where a TCP door is, as a URL has it: "127.0.0.1:8080", "[::1]:8080"."""
+    host, port = door.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def token(path: Path) -> bytes:
     """The SHA-256 of the secret that TCP callers must know; made at the first start.
 

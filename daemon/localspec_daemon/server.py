@@ -125,7 +125,7 @@ class Server:
         doors = [door]
         if tcp:
             doors.append(stack.enter_context(listen.tcp(settings.tcp_address(tcp))))
-            self.supervisor.tcp = "{}:{}".format(*doors[-1].getsockname())
+            self.supervisor.tcp = listen.address(doors[-1])
 
         for each in doors:
             await self._open(runner, each)
@@ -149,7 +149,7 @@ class Server:
                 door = listen.tcp(PAGE_ADDRESS)
             except AlreadyRunning:
                 door = listen.tcp((PAGE_ADDRESS[0], 0))
-            self.supervisor.tcp = "{}:{}".format(*stack.enter_context(door).getsockname())
+            self.supervisor.tcp = listen.address(stack.enter_context(door))
             await self._open(runner, door)
         return self.supervisor.tcp
 

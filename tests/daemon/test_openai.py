@@ -192,6 +192,10 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ({"n": 0}, "n"),
         ({"n": 65}, "n"),
         ({"top_logprobs": 21}, "top_logprobs"),
+        ({"mirostat": 2}, "mirostat"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"typical_p": 0.5}, "typical_p"),
+        ({"lora": [{"id": 0}]}, "lora"),
         ({"repeat_penalty": 1000}, "repeat_penalty"),
         ({"frequency_penalty": 2.1}, "frequency_penalty"),
         ({"presence_penalty": -2.1}, "presence_penalty"),
@@ -255,6 +259,8 @@ def test_several_prompts_and_choices_are_as_many_requests() -> None:
     assert [one.prompt or one.prompt_tokens for one in generates] == ["a", "a", [1, 2], [1, 2]]
     assert [one.sampling.seed for one in generates] == [2**64 - 1, 0] * 2
     assert len({one.id for one in generates}) == 4
+    with pytest.raises(RequestError, match="logprobs"):
+        completion(prompt="a", echo=True, logprobs=1)
     with pytest.raises(RequestError, match="best_of"):
         completion(prompt="a", n=2, best_of=4)
 
@@ -268,6 +274,8 @@ def test_what_clients_write_for_nothing_means_nothing() -> None:
     assert (one.sampling.top_k, one.sampling.repetition_penalty, one.sampling.seed) == (40, 1, 7)
     assert chat(stop="", max_tokens=1.0, n_predict=9).generates[0].stop == []
     assert chat(n_predict=9).generates[0].max_tokens == 9
+    nothing = {"mirostat": 0, "typical_p": 1.0, "lora": [], "xtc_probability": 0.0}
+    assert chat(**nothing, dry_multiplier=0, modalities=None, store=True).generates
     assert chat(max_tokens=0, n_predict=9).generates[0].max_tokens == 0
     function = {"role": "function", "name": "f", "content": "42"}
     _, told = chat(messages=[*HELLO, function]).generates[0].messages or (None, None)

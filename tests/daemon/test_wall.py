@@ -33,12 +33,10 @@ ORIGINS = ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.
 async def tcp_client(it: Any, token: str | None = None) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the TCP port: with the daemon's own token, or with this one or none."""
     address = (await it.get("/v1/status"))["tcp"]
-    host, _, port = address.rpartition(":")
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{address}"
     if token is None:
         token = (paths.state_dir() / "token").read_text().strip()
     sent = {"Authorization": f"Bearer {token}"} if token else {}
-    async with aiohttp.ClientSession(url, headers=sent) as http:
+    async with aiohttp.ClientSession(f"http://{address}", headers=sent) as http:
         yield http
 
 

@@ -16,6 +16,7 @@ from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_replies import ChatReply, CompletionReply
 from localspec_daemon.dialects.openai_types import (
     MAX_CHOICES,
+    NEUTRAL,
     ChatMessage,
     ChatRequest,
     CompletionRequest,
@@ -74,6 +75,12 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
             "best_of other than n is not served: every choice is sent.",
             fix="Leave best_of out, and choose among n.",
             param="best_of",
+        )
+    if request.echo and request.logprobs is not None:
+        raise RequestError(
+            "logprobs of an echoed prompt are not served.",
+            fix="Leave echo out: then logprobs are those of the answer.",
+            param="logprobs",
         )
     fields = shared(request, config, caller)
     generates = [
@@ -189,7 +196,10 @@ def limit(request: Request) -> float | None:
 
 
 def shared(request: Request, config: Config, caller: Caller) -> Json:
-    """What chats and completions read alike, as arguments of `generate`."""
+    """What chats and completions read alike, as arguments of `generate`. Raises RequestError."""
+    for name, neutral in NEUTRAL.items():
+        if getattr(request, name) not in neutral:
+            raise RequestError(f"{name} is not served.", fix=f"Leave {name} out.", param=name)
     return {
         "chain": request,
         "stop": request.stop,

@@ -56,7 +56,40 @@ class Prediction(msgspec.Struct):
     content: str | list[Part]
 
 
-class Request(Chain):
+class Unserved(Chain):
+    """Fields that would change an answer and are served by nobody here: `NEUTRAL` has what may be.
+
+    Everything else that is unknown is taken for harmless, as `user`, `store` and `metadata` are.
+    """
+
+    audio: Any = None
+    modalities: Any = None
+    web_search_options: Any = None
+    mirostat: Any = None
+    typical_p: Any = None
+    dynatemp_range: Any = None
+    dry_multiplier: Any = None
+    xtc_probability: Any = None
+    top_n_sigma: Any = None
+    lora: Any = None
+
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (None,),
+    "modalities": (None, ["text"]),
+    "web_search_options": (None,),
+    "mirostat": (None, 0),
+    "typical_p": (None, 1),
+    "dynatemp_range": (None, 0),
+    "dry_multiplier": (None, 0),
+    "xtc_probability": (None, 0),
+    "top_n_sigma": (None, -1, 0),
+    "lora": (None, []),
+}
+"""Values of unserved fields that ask for nothing; editors send them always."""
+
+
+class Request(Unserved):
     """What both endpoints share.
 
     `aliases` false takes the model's name as it stands; `return_progress` asks for every word
