@@ -11,8 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from localspec.errors import Poisonous
-from localspec.protocol import Generate, Replay
-from localspec_daemon.stream import Stream, digest
+from localspec_daemon.stream import Asked, Stream, digest
 
 TRIAL_TOKENS = 16
 """New tokens that acquit a request: then it is past the place where the worker died."""
@@ -95,7 +94,7 @@ class Poisons:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, request: Generate | Replay, cause: str, now: float) -> Poisonous:
+    def add(self, request: Asked, cause: str, now: float) -> Poisonous:
         """Refuse that request from now on; what to tell whoever sent it."""
         self._known = {key: entry for key, entry in self._known.items() if entry[0] > now}
         while len(self._known) >= _MAX_POISONS:
@@ -103,7 +102,7 @@ class Poisons:
         self._known[digest(request)] = (now + POISON_SECONDS, cause)
         return _refusal(POISON_SECONDS, cause)
 
-    def check(self, request: Generate | Replay, now: float) -> None:
+    def check(self, request: Asked, now: float) -> None:
         """Raises Poisonous for a request that is refused now."""
         if not self._known:  # nearly always, and then no long prompt has to be hashed
             return

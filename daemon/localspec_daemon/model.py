@@ -115,44 +115,45 @@ class Model:
         WorkerCrashed, RemoteUnavailable, what refused the model and what the worker answered with
         `Failed`.
         """
-        self._poisons.check(request, self._now())
         stream = Stream(request)
         with self._admitted(stream, max_queue):
-            async with self._turns:
-                while True:
-                    async with aclosing(self._loading_for(stream)) as loading:
-                        async for progress in loading:
-                            yield progress
-                    if not (worker := await self._board(stream)):
-                        continue
-                    try:
-                        async with aclosing(worker.generate(stream.command())) as events:
-                            async for event in events:
-                                if (news := stream.take(event)) is not None:
-                                    yield news
-                    except (WorkerCrashed, RemoteUnavailable) as error:
-                        self._judge(stream, error)
-                    else:
-                        return
-                    finally:
-                        self._leave_board(stream)
-                    yield Resumed(self.last_crash)
+            async with self._turns, aclosing(self._lives(stream)) as events:
+                async for event in events:
+                    yield event
 
     async def ask(self, question: Question, max_queue: int) -> Told:
         """The answer to a question, which waits for the model and not for a slot.
 
         Raises what `generate` raises.
         """
-        with self._admitted(None, max_queue):
-            async for _ in self.loading():
-                pass
-            if not (worker := self.worker):
-                raise WorkerCrashed(f"{self.name} went away.", fix="Send it again.")
-            async with aclosing(worker.generate(question)) as events:
+        stream = Stream(question)
+        with self._admitted(stream, max_queue):
+            async with aclosing(self._lives(stream)) as events:
                 async for event in events:
                     if isinstance(event, Told):
                         return event
         raise RuntimeError("a question ended without its answer")
+
+    async def _lives(self, stream: Stream) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
+        """What worker after worker says about it, its end last."""
+        while True:
+            async with aclosing(self._loading_for(stream)) as loading:
+                async for progress in loading:
+                    yield progress
+            if not (worker := await self._board(stream)):
+                continue
+            try:
+                async with aclosing(worker.generate(stream.command())) as events:
+                    async for event in events:
+                        if (news := stream.take(event)) is not None:
+                            yield news
+            except (WorkerCrashed, RemoteUnavailable) as error:
+                self._judge(stream, error)
+            else:
+                return
+            finally:
+                self._leave_board(stream)
+            yield Resumed(self.last_crash)
 
     async def loading(self) -> AsyncGenerator[Progress]:
         """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
@@ -260,22 +261,21 @@ class Model:
             self._changed.ring()
 
     @contextmanager
-    def _admitted(self, stream: Stream | None, max_queue: int) -> Iterator[None]:
+    def _admitted(self, stream: Stream, max_queue: int) -> Iterator[None]:
+        self._poisons.check(stream.request, self._now())
         if self.queued >= max_queue:
             raise Busy(
                 f"{self.requests} requests are on {self.name} already.",
                 fix="Try again in a moment, or raise server.max_queue.",
             )
         self.requests += 1
-        if stream:
-            self._streams[stream.request.id] = stream
+        self._streams[stream.request.id] = stream
         self._changed.ring()
         try:
             yield
         finally:
             self.requests -= 1
-            if stream:
-                del self._streams[stream.request.id]
+            del self._streams[stream.request.id]
             self.used_at = self._now()
             self._changed.ring()
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
-from localspec.protocol import Delta, Generate, Replay, SoFar, Started
+from localspec import frames
+from localspec.protocol import Delta, Generate, Question, Render, Replay, SoFar, Started
 from localspec_daemon.worker import StreamEvent
+
+Asked: TypeAlias = Generate | Replay | Question
 
 MAX_RESUMES = 2
 """Workers that may die under a request before it is given up."""
@@ -31,7 +35,7 @@ class Stream:
     has it.
     """
 
-    request: Generate | Replay
+    request: Asked
     crashes: int = 0
     faults: int = 0
     aboard: bool = False
@@ -58,9 +62,9 @@ class Stream:
             self._sources += event.decided_by
         return event
 
-    def command(self) -> Generate | Replay:
+    def command(self) -> Asked:
         """What the next worker is told: the request, and behind what it has to go on."""
-        if not (self._latest and self._started) or isinstance(self.request, Replay):
+        if not (self._latest and self._started and isinstance(self.request, Generate)):
             return self.request
         so_far = SoFar(
             prompt=self._started.prompt,
@@ -73,11 +77,23 @@ class Stream:
         return msgspec.structs.replace(self.request, so_far=so_far)
 
 
-def digest(request: Generate | Replay) -> bytes:
-    """What two requests share that ask the same, whoever asks and with whichever seed."""
-    asked = request.request if isinstance(request, Replay) else request
-    text = request.text if isinstance(request, Replay) else ""
-    sampling = msgspec.structs.replace(asked.sampling, seed=0)
-    anybody = {"id": "", "client": "", "session": ""}
-    same = msgspec.structs.replace(asked, **anybody, sampling=sampling, so_far=None)
-    return hashlib.sha256(msgspec.msgpack.encode((same, text))).digest()
+def digest(request: Asked) -> bytes:
+    """What two requests share that ask the same, whoever asks and with whichever seed.
+
+    Raises RequestError for one that no worker can be told.
+    """
+    return hashlib.sha256(frames.pack(_of_nobody(request))).digest()
+
+
+def _of_nobody(request: Asked) -> Asked:
+    match request:
+        case Generate():
+            sampling = msgspec.structs.replace(request.sampling, seed=0)
+            nobody = {"id": "", "client": "", "session": ""}
+            return msgspec.structs.replace(request, **nobody, sampling=sampling, so_far=None)
+        case Replay():
+            return msgspec.structs.replace(request, request=_of_nobody(request.request))
+        case Render():
+            return msgspec.structs.replace(request, id="", request=_of_nobody(request.request))
+        case _:
+            return msgspec.structs.replace(request, id="")

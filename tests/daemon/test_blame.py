@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.errors import Poisonous
-from localspec.protocol import Delta, Generate, Replay, SoFar, Spent, Started
+from localspec.protocol import Delta, Detokenize, Generate, Render, Replay, SoFar, Spent, Started
 from localspec.types import SamplingParams, SpeculationParams
 from localspec_daemon.blame import MAX_FAULTS, POISON_SECONDS, TRIAL_TOKENS, Poisons, Trials
 from localspec_daemon.stream import MAX_RESUMES, Stream, digest
@@ -75,6 +75,8 @@ def test_a_digest_is_of_what_is_asked() -> None:
     assert digest(same) == digest(request())
     assert digest(request(prompt="other")) != digest(request())
     assert digest(Replay(request(), "a")) != digest(Replay(request(), "b")) != digest(request())
+    assert digest(Render("1", request())) == digest(Render("2", same)) != digest(request())
+    assert digest(Detokenize("1", [1])) == digest(Detokenize("2", [1]))
 
 
 # --- trials ---------------------------------------------------------------------------------------
