@@ -49,7 +49,15 @@ def uniforms(
     state = (state ^ (state >> np.uint64(30))) * np.uint64(_MIX_1)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_MIX_2)
     state ^= state >> np.uint64(31)
-    return (np.asarray(state >> np.uint64(11), dtype=np.float64) + 0.5) * 2.0**-53
+    return unit(state)
+
+
+def unit(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Numbers in (0, 1), both ends excluded, evenly by the upper 52 of 64 bits.
+
+    A half is added and must not be rounded away: of 53 bits the largest number would become 1.
+    """
+    return (np.asarray(bits >> np.uint64(12), dtype=np.float64) + 0.5) * 2.0**-52
 
 
 class Sampler:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from localspec.engine.peaks import Peaks
-from localspec.engine.sampling import Purpose, Sampler, uniforms
+from localspec.engine.sampling import Purpose, Sampler, uniforms, unit
 from localspec.engine.verify import Frontier, coupled
 from localspec.errors import EngineError
 from localspec.types import Draft, Floats, SamplingParams, Signal
@@ -80,6 +80,18 @@ def test_noise_is_a_function_of_where_it_stands(seed: int, position: int, purpos
 
     assert ((whole > 0) & (whole < 1)).all()
     assert whole[17] == uniforms(seed, position, purpose, many[17:18])[0]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2))
+@example([2**64 - 1, 2**64 - 2**11, 2**64 - 2**12, 2**63, 2**12, 2**11, 1, 0])
+def test_no_bits_are_the_end_of_the_unit_interval(bits: list[int]) -> None:
+    """Neither 0 nor 1 for any of 2^64 numbers, so that no noise is infinite; and order is kept."""
+    bits.sort()
+    numbers = unit(np.array(bits, dtype=np.uint64))
+    assert ((numbers > 0) & (numbers < 1)).all()
+    assert (np.diff(numbers) >= 0).all()
+    assert np.isfinite(-np.log(-np.log(numbers))).all()
+    assert numbers[bits.index(max(bits))] - max(bits) / 2**64 < 2.0**-52
 
 
 def test_noise_is_uniform_and_uncorrelated() -> None:
