@@ -23,13 +23,14 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test storm remote-test kernels clean llama-server bench-gpu
+.PHONY: help chat install lint test storm mutants remote-test kernels clean llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
 	@echo 'make test                 every check, the tests on the real pair of models included'
 	@echo 'make storm                kills, rude clients and broken files for ten minutes, with a report'
+	@echo 'make mutants [ONLY=WORD]  mistakes are planted one by one, and the tests must notice each'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
 	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
@@ -58,6 +59,9 @@ test: lint
 
 storm: $(VENV)/.checks
 	$(BIN)/pytest -rs -s -m storm tests/storm
+
+mutants: $(VENV)/.checks
+	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
 remote-test:
 	@$(MAKE) --no-print-directory VENV=.venv-remote REMOTE=1 .venv-remote/.checks llama-server

@@ -35,16 +35,17 @@ _BUSY = (
 class Door(socket.socket):
     """A listening socket that looks at every caller before a byte of theirs is read.
 
-    On a Unix socket the kernel says whose process it is; other users are turned away, and so is
-    everybody while `full` says that there are too many connections.
+    On a Unix socket the kernel says whose process it is; all but the `owner` are turned away, and
+    everybody is while `full` says that there are too many connections.
     """
 
     full: Callable[[], bool] = staticmethod(lambda: False)
+    owner: Callable[[], int] = staticmethod(os.getuid)
 
     def accept(self) -> tuple[socket.socket, object]:
         """As socket.accept. Raises ConnectionAbortedError for a caller that may not enter."""
         connection, address = super().accept()
-        if self.family == socket.AF_UNIX and peer_uid(connection) != os.getuid():
+        if self.family == socket.AF_UNIX and peer_uid(connection) != self.owner():
             connection.close()
             raise ConnectionAbortedError("another user")
         if self.full():

@@ -130,6 +130,23 @@ def test_the_kernel_says_who_calls(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_another_user_is_turned_away_before_a_byte_is_read(tmp_path: Path) -> None:
+    """Whoever is not the owner finds the connection closed, whatever the socket's mode lets in."""
+    path = tmp_path / "run" / "s"
+    with listen.unix(path) as door:
+        door.listen()
+        for owner, enters in ((lambda: os.getuid() + 1, False), (os.getuid, True)):
+            door.owner = owner
+            with socket.socket(socket.AF_UNIX) as caller:
+                caller.connect(str(path))
+                if enters:
+                    door.accept()[0].close()
+                    continue
+                with pytest.raises(ConnectionAbortedError):
+                    door.accept()
+                assert caller.recv(1) == b""
+
+
 def test_a_full_house_turns_callers_away_with_an_answer(tmp_path: Path) -> None:
     """Over the connection limit: 503 as JSON, without reading anything; then room again."""
     with listen.unix(tmp_path / "run" / "s") as door:

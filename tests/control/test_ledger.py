@@ -1,0 +1,38 @@
+"""What a round teaches about costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.costs import Costs
+from localspec.control.ledger import Ledger
+from localspec.control.round import Judged, Round, View
+from localspec.control.tariff import Tariff
+from localspec.types import Draft, Signal
+
+CELLS, NODES, SECONDS = 2000, 7, 0.2
+
+
+def test_each_row_of_a_round_looks_back() -> None:
+    """A draft of seven nodes behind a long text is eight rows that each see all of it."""
+    told, expected = Costs(), Costs()
+    draft = Draft.chain([1] * NODES, [Signal("lookup", 0, 0.5)] * NODES)
+    round_ = Round(
+        rows=1 + NODES,
+        target_seconds=SECONDS,
+        host_seconds=0.001,
+        drafted=(),
+        views=(View(budget=NODES, cells=CELLS),),
+        judged=(Judged(draft, 3),),
+        committed=((1, 1, 1, 2),),
+        alike=2,
+    )
+
+    for _ in range(20):
+        Ledger(told, Acceptance(), 1).observe(round_, Tariff(told, 1, multiple=1, free=True))
+        expected.measured(1 + NODES, SECONDS, (1 + NODES) * CELLS, 2)
+
+    assert told.target(1 + NODES) == pytest.approx(expected.target(1 + NODES))
+    assert told.look_seconds == pytest.approx(expected.look_seconds)
+    assert told.look_seconds != pytest.approx(Costs().look_seconds)

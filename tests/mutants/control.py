@@ -1,0 +1,114 @@
+"""Mistakes of the decisions: what is believed, what is risked, what is worth it."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
+ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
+
+CONTROL = [
+    Mutant(
+        "costs: attention is counted once instead of for each row",
+        "localspec/control/tariff.py",
+        "self._cheapest(rows + more)[0] - base + more * look",
+        "self._cheapest(rows + more)[0] - base + (more > 0) * look",
+        ("control/test_controller.py::test_behind_a_long_text_drafts_are_shorter",),
+    ),
+    Mutant(
+        "costs: a round is learned as if one row of each draft looked back",
+        "localspec/control/ledger.py",
+        "(self._multiple + tariff.extra_rows(len(judged.draft))) * view.cells",
+        "self._multiple * view.cells",
+        ("control/test_ledger.py::test_each_row_of_a_round_looks_back",),
+    ),
+    Mutant(
+        "costs: stairs are not learned",
+        "localspec/control/staircase.py",
+        "        self.beliefs.measured(slopes, surprise)",
+        "        self.beliefs.measured(slopes, 0.0)",
+        ("control/test_costs.py::test_any_staircase_is_learned_from_noisy_measurements",),
+    ),
+    Mutant(
+        "costs: a damaged profile is believed",
+        "localspec/control/staircase.py",
+        "    if not math.isfinite(number):",
+        "    if number is None:",
+        ("control/test_costs.py::test_a_damaged_profile_is_refused",),
+    ),
+    Mutant(
+        "acceptance: each node survives by itself",
+        ACCEPTANCE,
+        "            alive *= self.estimate(signal, local)",
+        "            alive = self.estimate(signal, local)",
+        ("control/test_acceptance.py::test_estimates_are_probabilities_and_survival_never_rises",),
+    ),
+    Mutant(
+        "acceptance: nothing is forgotten",
+        ACCEPTANCE,
+        "    kept = _MEMORY**weight",
+        "    kept = 1.0",
+        ("control/test_acceptance.py::test_what_was_true_long_ago_is_forgotten",),
+    ),
+    Mutant(
+        "acceptance: a long copy speaks for the model",
+        ACCEPTANCE,
+        "        share = 1 / (1 + observed / _HEARD)",
+        "        share = 1.0",
+        ("control/test_acceptance.py::test_one_long_copy_does_not_speak_for_the_model",),
+    ),
+    Mutant(
+        "guard: gains are credit without end",
+        GUARD,
+        "self.balance = min(_CREDIT, self.balance + tokens - spent)",
+        "self.balance = self.balance + tokens - spent",
+        ("control/test_guard.py::test_an_account_never_has_more_than_its_credit",),
+    ),
+    Mutant(
+        "guard: what an answer lost is forgotten",
+        GUARD,
+        "STAKE_SHARE * time - self.behind_seconds",
+        "STAKE_SHARE * time",
+        ("control/test_guard.py::test_what_is_left_to_lose_keeps_an_answer_within_its_bound",),
+    ),
+    Mutant(
+        "guard: one suspended round is the new pace",
+        GUARD,
+        "        return max(least - _AGREES, min(most + _AGREES, surprise))",
+        "        return surprise",
+        ("control/test_guard.py::test_the_pace_follows_a_throttled_machine_and_no_outlier",),
+    ),
+    Mutant(
+        "routing: hot requests are refused before anything is known",
+        ROUTING,
+        "if hot and facts.acceptance is not None and",
+        "if hot or facts.acceptance is not None and",
+        ("control/test_routing.py::test_each_fact_leads_to_its_reason",),
+    ),
+    Mutant(
+        "routing: answers that were shorter speak too",
+        ROUTING,
+        "for tokens in self.answers if tokens > n_output]",
+        "for tokens in self.answers]",
+        ("control/test_routing.py::test_an_answer_is_expected_to_go_on_as_those_before_it_did",),
+    ),
+    Mutant(
+        "controller: a prompt is read for an answer that ends soon",
+        CONTROLLER,
+        "if lead > 0 and _REPAID * backlog <= memory.saving * lasts:",
+        "if lead > 0:",
+        ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
+    ),
+    Mutant(
+        "controller: sessions do not see each other's rows",
+        CONTROLLER,
+        "            rows += more\n",
+        "",
+        (
+            (
+                "control/test_controller.py::"
+                "test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force"
+            ),
+        ),
+    ),
+]

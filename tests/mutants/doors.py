@@ -1,0 +1,149 @@
+"""Mistakes at the edges: who may speak, what crosses, what is believed of files."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+LISTEN, WALL = "daemon/localspec_daemon/listen.py", "daemon/localspec_daemon/wall.py"
+POLICY, TRANSFER = "daemon/localspec_daemon/policy.py", "localspec/catalog/transfer.py"
+
+DOORS = [
+    Mutant(
+        "socket: other users may enter",
+        LISTEN,
+        "if self.family == socket.AF_UNIX and peer_uid(connection) != self.owner():",
+        "if self.family == socket.AF_UNIX and peer_uid(connection) is None:",
+        ("daemon/test_doors.py::test_another_user_is_turned_away_before_a_byte_is_read",),
+    ),
+    Mutant(
+        "socket: it is not private from its first moment",
+        LISTEN,
+        "mask = os.umask(0o177)",
+        "mask = os.umask(0o077)",
+        ("daemon/test_doors.py::test_the_socket_is_private_before_it_listens_whatever_the_umask",),
+    ),
+    Mutant(
+        "token: a file that a group could read is believed",
+        LISTEN,
+        "or status.st_mode & 0o077",
+        "or status.st_mode & 0o007",
+        ("daemon/test_doors.py::test_the_token_is_made_once_private_and_not_kept",),
+    ),
+    Mutant(
+        "wall: web pages may speak",
+        WALL,
+        "if not allowed(request.headers, origins()):",
+        "if not request.headers:",
+        ("daemon/test_wall.py::test_no_web_page_reaches_any_route_by_any_method",),
+    ),
+    Mutant(
+        "wall: two Host headers pass",
+        WALL,
+        "if len(hosts) != 1 or hosts[0].lower() not in names:",
+        "if hosts[0].lower() not in names:",
+        ("daemon/test_wall.py::test_two_hosts_or_none_are_refused",),
+    ),
+    Mutant(
+        "wall: any token is right",
+        WALL,
+        "if not right or not all(right):",
+        "if not right:",
+        ("daemon/test_wall.py::test_tcp_needs_the_token_and_the_right_host",),
+    ),
+    Mutant(
+        "frames: a length is believed",
+        "localspec/frames.py",
+        "    if length > MAX_FRAME_BYTES:",
+        "    if length > 1 << 40:",
+        ("test_frames.py::test_a_length_over_the_cap_is_refused_before_anything_is_read",),
+    ),
+    Mutant(
+        "ranges: nothing is too small",
+        "localspec/ranges.py",
+        "return self.low <= value <= self.high",
+        "return value <= self.high",
+        ("worker/test_limits.py::test_every_number_of_the_sampler_has_a_range",),
+    ),
+    Mutant(
+        "ranges: stop strings are counted in characters",
+        "localspec/ranges.py",
+        "0 < len(stop.encode()) <= MAX_STOP_BYTES",
+        "0 < len(stop) <= MAX_STOP_BYTES",
+        ("test_ranges.py::test_stop_strings_are_counted_in_bytes_at_each_door",),
+    ),
+    Mutant(
+        "limits: any drafter may be named",
+        "localspec/worker/limits.py",
+        "        if name not in drafters:",
+        "        if name == drafters:",
+        ("worker/test_limits.py::test_a_request_out_of_bounds_is_refused_with_its_field",),
+    ),
+    Mutant(
+        "policy: three crashes are too many",
+        POLICY,
+        "if len(self.times) <= MAX_CRASHES_IN_WINDOW:",
+        "if len(self.times) < MAX_CRASHES_IN_WINDOW:",
+        (
+            (
+                "daemon/test_policy.py::"
+                "test_a_model_fails_exactly_when_more_than_three_crashes_are_within_a_minute"
+            ),
+        ),
+    ),
+    Mutant(
+        "policy: a suspended machine's workers are killed",
+        POLICY,
+        "min(now - self.ticked_at, MAX_TICK_SECONDS)",
+        "now - self.ticked_at",
+        ("daemon/test_policy.py::test_a_suspended_machine_condemns_nobody_at_wake_up",),
+    ),
+    Mutant(
+        "policy: beats without steps are health",
+        POLICY,
+        "if beat.steps != self.steps or not beat.active:",
+        "if beat.steps or not beat.active:",
+        ("daemon/test_policy.py::test_a_worker_that_beats_but_does_not_step_is_condemned",),
+    ),
+    Mutant(
+        "pull: wrong bytes take the name",
+        TRANSFER,
+        "if self.entry.sha256 and found != self.entry.sha256:",
+        "if not self.entry.sha256:",
+        ("catalog/test_pull.py::test_wrong_bytes_never_take_the_name",),
+    ),
+    Mutant(
+        "pull: bytes without end are taken",
+        TRANSFER,
+        "        if len(chunk) > self.missing_bytes:",
+        "        if len(chunk) > self.missing_bytes + (1 << 40):",
+        ("catalog/test_pull.py::test_too_many_bytes_are_refused",),
+    ),
+    Mutant(
+        "header: a key may come twice",
+        "localspec/catalog/reader.py",
+        "        if key in metadata:",
+        "        if key is None:",
+        ("catalog/test_header.py::test_every_malformed_file_is_refused_with_a_sentence",),
+    ),
+    Mutant(
+        "pairing: the first tokens speak for all",
+        "localspec/catalog/pairing.py",
+        "if ours[:shared] == theirs[:shared]:",
+        "if ours[:8] == theirs[:8]:",
+        ("catalog/test_pairing.py::test_the_first_token_that_differs_is_shown",),
+    ),
+    Mutant(
+        "paths: a private directory is everybody's",
+        "localspec/paths.py",
+        "    directory.chmod(0o700)",
+        "    directory.chmod(0o755)",
+        ("test_paths.py::test_a_private_directory_is_the_users_alone",),
+    ),
+    Mutant(
+        "client: any machine may be the daemon",
+        "localspec/client.py",
+        "        return config.tcp_address(address)",
+        '        return address.partition(":")[0], 8080',
+        ("test_client.py::test_a_host_that_is_not_this_machine_is_refused",),
+    ),
+]

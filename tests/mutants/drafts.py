@@ -1,0 +1,116 @@
+"""Mistakes of the drafters: what they remember, and what they take for a repetition."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MODEL, LOOKUP = "localspec/drafters/model.py", "localspec/drafters/lookup.py"
+OCCURRENCES = "localspec/drafters/_occurrences.py"
+READ_ANEW = (
+    "laws/test_drafts_law.py::test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text"
+)
+SEARCH = "drafters/test_lookup_occurrences.py::test_search_finds_what_brute_force_finds"
+
+DRAFTS = [
+    Mutant(
+        "model: a rejected token's cell counts as text",
+        MODEL,
+        "and self.held[at] == token:",
+        "and self.held:",
+        (READ_ANEW,),
+    ),
+    Mutant(
+        "model: another source's nodes count as read",
+        MODEL,
+        "keep += common_prefix(held[keep:], chain.ask.prefix.tokens)",
+        "keep += len(chain.ask.prefix.tokens)",
+        (READ_ANEW,),
+    ),
+    Mutant(
+        "model: cells of an old draft stay",
+        MODEL,
+        "        if keep < len(held):",
+        "        if keep < len(held) - 1:",
+        (READ_ANEW,),
+    ),
+    Mutant(
+        "model: false guesses stay in the cache",
+        MODEL,
+        "        if before < len(session.held):",
+        "        if before < 0:",
+        ("laws/test_guesses_law.py::test_what_was_read_in_vain_is_not_remembered[3-0]",),
+    ),
+    Mutant(
+        "model: a wrong guess is drafted on",
+        MODEL,
+        "            if ended or token != guess:",
+        "            if ended:",
+        (
+            (
+                "laws/test_guesses_law.py::"
+                "test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing"
+            ),
+        ),
+    ),
+    Mutant(
+        "model: drafts do not see their own path",
+        MODEL,
+        "path = [*ask.prefix.tokens, *chain.tokens]",
+        "path = [*chain.tokens]",
+        (READ_ANEW,),
+    ),
+    Mutant(
+        "model: a failed forward leaves a memory of what was not read",
+        MODEL,
+        "                chain.session.forget()",
+        "                pass",
+        ("laws/test_drafts_law.py::test_after_a_failed_forward_the_next_draft_is_read_anew",),
+    ),
+    Mutant(
+        "lookup: a copy runs from the prediction into the prompt",
+        LOOKUP,
+        "            if token == _END or not ask.worth(signals):",
+        "            if not ask.worth(signals):",
+        (
+            (
+                "drafters/test_lookup_prediction.py::"
+                "test_every_node_is_of_the_texts_and_what_is_predicted_a_piece_of_the_prediction"
+            ),
+        ),
+    ),
+    Mutant(
+        "lookup: a copy goes on behind the end of a message",
+        LOOKUP,
+        "            if self._joints.kind(token) is Kind.CONTROL:",
+        "            if self._joints.kind(token) is None:",
+        ("drafters/test_lookup_joints.py::test_no_copy_goes_on_behind_the_end_of_a_message",),
+    ),
+    Mutant(
+        "lookup: the budget is not kept",
+        LOOKUP,
+        "        for depth in range(ask.budget):",
+        "        for depth in range(ask.budget + 1):",
+        ("drafters/test_lookup.py::test_whatever_is_written_drafts_are_of_what_was_seen",),
+    ),
+    Mutant(
+        "occurrences: the shortest match comes first",
+        OCCURRENCES,
+        "found.sort(key=_by_length, reverse=True)",
+        "found.sort(key=_by_length)",
+        (SEARCH,),
+    ),
+    Mutant(
+        "occurrences: the end of a text is found in itself",
+        OCCURRENCES,
+        "        if not with_last and block + width == len(self.text):",
+        "        if with_last and block + width == len(self.text):",
+        (SEARCH,),
+    ),
+    Mutant(
+        "occurrences: a name of one half is a name of both",
+        OCCURRENCES,
+        "level.extend((a << _SHIFT) | b for a, b in zip(left, right, strict=False))",
+        "level.extend(a for a, b in zip(left, right, strict=False))",
+        (SEARCH,),
+    ),
+]

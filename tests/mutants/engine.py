@@ -1,0 +1,170 @@
+"""Mistakes of the engine: rows, cells, slots, and whose failure is whose."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/judging.py"
+DRAFTING, SLOTS = "localspec/engine/drafting.py", "localspec/engine/slots.py"
+GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
+CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
+
+ENGINE = [
+    Mutant(
+        "judging: rejected cells stay",
+        JUDGING,
+        "            if session.cached < held:",
+        "            if session.cached > held:",
+        ("laws/test_lossless.py::test_a_request_may_choose_its_drafters_and_its_depth",),
+    ),
+    Mutant(
+        "judging: a failing grammar is the engine's end",
+        JUDGING,
+        "        except Exception as error:",
+        "        except ArithmeticError as error:",
+        (GRAMMAR_FAILS,),
+    ),
+    Mutant(
+        "judging: drafters do not hear what was said",
+        JUDGING,
+        "            self._drafting.commit(session, tokens)",
+        "            pass",
+        (
+            "laws/test_drafts_law.py::test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text",
+        ),
+    ),
+    Mutant(
+        "rows: logits of a class have any number of rows",
+        "localspec/engine/rows.py",
+        "return (share.tail - 1) // multiple * multiple",
+        "return share.tail - 1",
+        ("engine/test_exactness.py::test_the_same_tokens_have_the_same_logits_in_every_schedule",),
+    ),
+    Mutant(
+        "step: a request that cannot begin keeps its slot",
+        STEP,
+        "            self.leave(index, request.client, [])\n            raise",
+        "            raise",
+        ("laws/test_blast_radius.py::test_a_request_that_cannot_begin_gives_its_slot_back",),
+    ),
+    Mutant(
+        "step: a round that failed teaches",
+        STEP,
+        "proposals.views and all(each.tokens for each in advances):",
+        "proposals.views:",
+        ("laws/test_blast_radius.py::test_what_fails_teaches_nothing",),
+    ),
+    Mutant(
+        "step: rounds that read a prompt teach the stairs",
+        STEP,
+        "        elif prefill == 0 and proposals.views",
+        "        elif proposals.views",
+        ("laws/test_learning_law.py::test_a_round_that_read_a_prompt_teaches_nothing",),
+    ),
+    Mutant(
+        "step: drafts go beyond what was probed",
+        STEP,
+        "min(self.context, self.shape.cells),",
+        "self.context,",
+        (
+            (
+                "engine/test_exactness.py::"
+                "test_drafts_are_accepted_across_borders_and_end_where_the_probe_did"
+            ),
+        ),
+    ),
+    Mutant(
+        "step: padding stays in the cache",
+        STEP,
+        "            self.target.truncate(padding[0].slot, padding[0].position)",
+        "            pass",
+        ("laws/test_forwards_law.py::test_rows_that_only_fill_a_forward_change_no_token",),
+    ),
+    Mutant(
+        "step: padding runs over the end of the context",
+        STEP,
+        "        if more > room:",
+        "        if more > room + 64:",
+        (
+            (
+                "laws/test_forwards_law.py::"
+                "test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context"
+            ),
+        ),
+    ),
+    Mutant(
+        "drafting: one request's grammar costs all their draft model",
+        DRAFTING,
+        "        if len(asks) == 1:",
+        "        if asks:",
+        (GRAMMAR_FAILS,),
+    ),
+    Mutant(
+        "drafting: what a drafter says is not looked at",
+        DRAFTING,
+        "        if not sane:",
+        "        if sane is None:",
+        ("laws/test_lossless.py::test_a_broken_drafter_costs_nobody_a_token",),
+    ),
+    Mutant(
+        "drafting: no place is kept for the bonus",
+        DRAFTING,
+        "room = context - len(session.tokens) - 1",
+        "room = context - len(session.tokens) + 1",
+        (CONTEXT_ENDS,),
+    ),
+    Mutant(
+        "drafting: a request's own depth is ignored",
+        DRAFTING,
+        "most = self._max_draft if wish.max_draft is None else wish.max_draft",
+        "most = self._max_draft",
+        ("laws/test_lossless.py::test_a_request_may_choose_its_drafters_and_its_depth",),
+    ),
+    Mutant(
+        "slots: one client's prefix serves another",
+        SLOTS,
+        "        mine = slot.client == client",
+        "        mine = True",
+        ("laws/test_lossless.py::test_another_client_reuses_nothing",),
+    ),
+    Mutant(
+        "slots: the last token of a prompt is not read again",
+        SLOTS,
+        "common_prefix(slot.tokens, prompt[:-1])",
+        "common_prefix(slot.tokens, prompt)",
+        ("engine/test_slots.py::test_the_best_free_slot_is_chosen",),
+    ),
+    Mutant(
+        "slots: the oldest session may wait",
+        SLOTS,
+        "if not chosen or need <= cells:",
+        "if need <= cells:",
+        ("engine/test_room.py::test_who_goes_on_fits_and_the_oldest_always_does",),
+    ),
+    Mutant(
+        "cells: a cache grows to less than it needs",
+        "localspec/engine/cells.py",
+        "        while size < needed:",
+        "        while 2 * size < needed:",
+        ("engine/test_room.py::test_sizes_are_whole_and_within_what_may_be",),
+    ),
+    Mutant(
+        "scheduler: a forward reaches over its block by one row",
+        "localspec/control/scheduler.py",
+        "- multiple - start + 1",
+        "- multiple - start + 2",
+        (
+            (
+                "control/test_scheduler.py::"
+                "test_rows_that_have_room_end_in_the_block_where_each_would_end_alone"
+            ),
+        ),
+    ),
+    Mutant(
+        "scheduler: a chunk holds streams up for a second",
+        "localspec/control/scheduler.py",
+        "CANCEL_SECONDS if alone else STALL_SECONDS",
+        "CANCEL_SECONDS if alone else CANCEL_SECONDS",
+        ("control/test_scheduler.py::test_a_chunk_of_prefill_is_bounded_in_time",),
+    ),
+]

@@ -1,0 +1,65 @@
+"""Mistakes between tokens and text."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+STOP = "localspec/text/stop.py"
+STREAMING = "text/test_stop.py::test_streaming_equals_a_naive_search_of_the_whole_text"
+
+TEXT = [
+    Mutant(
+        "stop: what may become a stop string is lost",
+        STOP,
+        "self._held = buffer[released:]",
+        'self._held = ""',
+        (STREAMING,),
+    ),
+    Mutant(
+        "stop: the stop string completed last counts",
+        STOP,
+        "first = min(found, default=None)",
+        "first = max(found, default=None)",
+        (STREAMING,),
+    ),
+    Mutant(
+        "detokenize: half a character at the end is lost",
+        "localspec/text/detokenize.py",
+        "final=True",
+        "final=False",
+        (
+            (
+                "text/test_detokenize.py::"
+                "test_a_character_that_is_never_completed_is_replaced_at_the_end"
+            ),
+        ),
+    ),
+    Mutant(
+        "stream: tokens behind a stop string are kept",
+        "localspec/text/stream.py",
+        "        self.kept += len(tokens)",
+        "        self.kept += len(tokens) + self.stopped",
+        ("text/test_stream.py::test_after_a_stop_string_the_kept_tokens_are_inside_the_text",),
+    ),
+    Mutant(
+        "stream: text that was held back changes its source",
+        "localspec/text/stream.py",
+        "                origins.append((chars, head.source))",
+        "                origins.append((chars, self._source))",
+        ("text/test_stream.py::test_text_held_back_keeps_its_source",),
+    ),
+    Mutant(
+        "grammar: a path that was not taken stays",
+        "localspec/text/constraint.py",
+        "            self._matcher.rollback(len(self._path) - shared)",
+        "            pass",
+        ("text/test_constraint.py::test_a_mask_depends_on_the_path_alone",),
+    ),
+    Mutant(
+        "answer: the end of generation is written",
+        "localspec/worker/answer.py",
+        'if finish == "stop" and index == len(tokens) - 1:',
+        'if finish == "stop" and index == len(tokens):',
+        ("worker/test_answers.py::test_the_end_token_ends_the_answer_and_writes_nothing",),
+    ),
+]
