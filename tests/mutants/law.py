@@ -61,7 +61,7 @@ LAW = [
         VERIFY,
         "mass = np.maximum(mass - q, 0.0)",
         "mass = np.maximum(mass, 0.0)",
-        (f"{FAIR}[model-1000]",),
+        ("laws/test_target_law.py::test_the_first_tokens_follow_the_targets_law",),
     ),
     Mutant(
         "rejection: drawn nodes may be cut",
@@ -85,11 +85,11 @@ LAW = [
         ("laws/test_sampling.py::test_an_independent_draft_has_new_noise_in_every_round",),
     ),
     Mutant(
-        "rejection: accepting and drafting share their noise",
+        "rejection: three times too generous",
         VERIFY,
         "sampler.uniform(here, Purpose.ACCEPT) * q >= p",
-        "sampler.uniform(here, Purpose.TOKEN) * q > 2 * p",
-        (f"{FAIR}[model-1000]",),
+        "sampler.uniform(here, Purpose.ACCEPT) * q >= 3 * p",
+        (f"{FAIR}[lookup-1000]",),
     ),
     Mutant(
         "coupled: an end inside a draft ends nothing",
