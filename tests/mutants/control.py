@@ -101,7 +101,7 @@ CONTROL = [
     ),
     Mutant(
         "controller: sessions do not see each other's rows",
-        CONTROLLER,
+        "localspec/control/cutting.py",
         "            rows += more\n",
         "",
         (
