@@ -32,8 +32,6 @@ TEXT = [
             "test_any_bytes_become_what_a_decoder_of_the_whole_makes_of_them",
         ),
     ),
-        ),
-    ),
     Mutant(
         "stream: tokens behind a stop string are kept",
         "localspec/text/stream.py",
