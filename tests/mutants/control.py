@@ -102,8 +102,8 @@ CONTROL = [
     Mutant(
         "controller: sessions do not see each other's rows",
         "localspec/control/cutting.py",
-        "            rows += more\n",
-        "",
+        "        rows += more",
+        "        rows += 0",
         (
             (
                 "control/test_controller.py::"

@@ -28,8 +28,10 @@ TEXT = [
         'errors="replace"',
         'errors="ignore"',
         (
-            "text/test_detokenize.py::"
-            "test_any_bytes_become_what_a_decoder_of_the_whole_makes_of_them",
+            (
+                "text/test_detokenize.py::"
+                "test_any_bytes_become_what_a_decoder_of_the_whole_makes_of_them"
+            ),
         ),
     ),
     Mutant(
