@@ -142,3 +142,12 @@ def test_a_draft_of_nothing_is_free(known: Costs, before: int, keen: float, rate
     assert prices.price(1, 0, rate, 500.0) == 0
     once, twice = (prices.price(1, 4, factor * rate, 500.0) for factor in (1, 2))
     assert twice == pytest.approx(2 * once)
+
+
+def test_each_row_looks_back_on_the_whole_text() -> None:
+    """Behind a long text a draft's nodes cost more, every one of them by the same."""
+    costs = Costs()
+    tariff = Tariff(costs, 1, multiple=1, free=True)
+    near, far = (tariff.rises(1, 8, cells) for cells in (0.0, 3000.0))
+    more = [there - here for here, there in zip(near, far, strict=True)]
+    assert more == pytest.approx([nodes * 3000 * costs.look_seconds for nodes in range(9)])

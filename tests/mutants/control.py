@@ -13,7 +13,7 @@ CONTROL = [
         "localspec/control/tariff.py",
         "self._cheapest(rows + more)[0] - base + more * look",
         "self._cheapest(rows + more)[0] - base + (more > 0) * look",
-        ("control/test_controller.py::test_behind_a_long_text_drafts_are_shorter",),
+        ("control/test_tariff.py::test_each_row_looks_back_on_the_whole_text",),
     ),
     Mutant(
         "costs: a round is learned as if one row of each draft looked back",
