@@ -99,16 +99,4 @@ CONTROL = [
         "if lead > 0:",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
-    Mutant(
-        "controller: sessions do not see each other's rows",
-        "localspec/control/cutting.py",
-        "        rows += more",
-        "        rows += 0",
-        (
-            (
-                "control/test_controller.py::"
-                "test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force"
-            ),
-        ),
-    ),
 ]
