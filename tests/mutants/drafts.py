@@ -20,25 +20,11 @@ DRAFTS = [
         (READ_ANEW,),
     ),
     Mutant(
-        "model: another source's nodes count as read",
-        MODEL,
-        "keep += common_prefix(held[keep:], chain.ask.prefix.tokens)",
-        "keep += len(chain.ask.prefix.tokens)",
-        (READ_ANEW,),
-    ),
-    Mutant(
         "model: cells of an old draft stay",
         MODEL,
         "        if keep < len(held):",
         "        if keep < len(held) - 1:",
         (READ_ANEW,),
-    ),
-    Mutant(
-        "model: false guesses stay in the cache",
-        MODEL,
-        "        if before < len(session.held):",
-        "        if before < 0:",
-        ("laws/test_guesses_law.py::test_what_was_read_in_vain_is_not_remembered[3-0]",),
     ),
     Mutant(
         "model: a wrong guess is drafted on",
@@ -51,13 +37,6 @@ DRAFTS = [
                 "test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing"
             ),
         ),
-    ),
-    Mutant(
-        "model: drafts do not see their own path",
-        MODEL,
-        "path = [*ask.prefix.tokens, *chain.tokens]",
-        "path = [*chain.tokens]",
-        (READ_ANEW,),
     ),
     Mutant(
         "model: a failed forward leaves a memory of what was not read",

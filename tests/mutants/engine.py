@@ -25,34 +25,11 @@ ENGINE = [
         (GRAMMAR_FAILS,),
     ),
     Mutant(
-        "judging: drafters do not hear what was said",
-        JUDGING,
-        "            self._drafting.commit(session, tokens)",
-        "            pass",
-        (
-            "laws/test_drafts_law.py::test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text",
-        ),
-    ),
-    Mutant(
-        "rows: logits of a class have any number of rows",
-        "localspec/engine/rows.py",
-        "return (share.tail - 1) // multiple * multiple",
-        "return share.tail - 1",
-        ("engine/test_exactness.py::test_the_same_tokens_have_the_same_logits_in_every_schedule",),
-    ),
-    Mutant(
         "step: a request that cannot begin keeps its slot",
         STEP,
         "            self.leave(index, request.client, [])\n            raise",
         "            raise",
         ("laws/test_blast_radius.py::test_a_request_that_cannot_begin_gives_its_slot_back",),
-    ),
-    Mutant(
-        "step: a round that failed teaches",
-        STEP,
-        "proposals.views and all(each.tokens for each in advances):",
-        "proposals.views:",
-        ("laws/test_blast_radius.py::test_what_fails_teaches_nothing",),
     ),
     Mutant(
         "step: rounds that read a prompt teach the stairs",
@@ -79,25 +56,6 @@ ENGINE = [
         "            self.target.truncate(padding[0].slot, padding[0].position)",
         "            pass",
         ("laws/test_forwards_law.py::test_rows_that_only_fill_a_forward_change_no_token",),
-    ),
-    Mutant(
-        "step: padding runs over the end of the context",
-        STEP,
-        "        if more > room:",
-        "        if more > room + 64:",
-        (
-            (
-                "laws/test_forwards_law.py::"
-                "test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context"
-            ),
-        ),
-    ),
-    Mutant(
-        "drafting: one request's grammar costs all their draft model",
-        DRAFTING,
-        "        if len(asks) == 1:",
-        "        if asks:",
-        (GRAMMAR_FAILS,),
     ),
     Mutant(
         "drafting: what a drafter says is not looked at",
