@@ -165,7 +165,7 @@ endef
 # cache of our own, keyed by all of that, because pip's cache forgets the flags a wheel came from.
 #
 # * On a CPU with AVX2 or more llama.cpp gets our own kernels for few rows (localspec/engine/native): the
-#   same bits, in a third to half of the time. `status` says by ROWS which they are.
+#   same bits, in a third to half of the time. `doctor` names them.
 # * AMX: GCC before 12.4 and 13.3 takes the stores that set up the tiles for dead, and the kernels
 #   crash; so on such a CPU GCC is told to keep them.
 # * `hook PROJECT FILE` lets CMake include a file of ours at the end of that project of llama.cpp's.

@@ -93,7 +93,7 @@ def _build() -> Generator[Finding, None, bool]:
     except EngineError as error:
         yield failed("build", error, _AGAIN)
         return False
-    yield fine("build", _features(build.llama))
+    yield fine("build", features(build.llama))
     for device in build.devices:
         free, total = device.free_bytes / 1e9, device.total_bytes / 1e9
         yield fine(
@@ -125,9 +125,11 @@ def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
         yield from findings.memory(chosen, pair, there)
 
 
-def _features(llama: str) -> str:
+def features(llama: str) -> str:
+    """What of a build is worth knowing, out of its own account of itself."""
     version, _, rest = llama.partition(";")
     special = [name for name in re.findall(r"(\w+) = 1", rest) if name not in _EVERYWHERE]
+    special += [f"own kernels ({name})" for name in re.findall(r"ROWS = (\w+)", rest)]
     return f"{version} with {', '.join(special)}" if special else version
 
 

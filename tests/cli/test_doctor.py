@@ -18,7 +18,7 @@ from person import Person
 from localspec import paths
 from localspec.catalog import entries, header
 from localspec.catalog.devices import Device, Machine
-from localspec.cli import findings
+from localspec.cli import doctor, findings
 from localspec.cli.findings import Finding, Place
 from localspec.config import Config
 from localspec.config import Engine as EngineSettings
@@ -45,6 +45,14 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path = Path(folder) / "localspec.sock"
         monkeypatch.setenv("LOCALSPEC_HOST", f"unix://{path}")
         yield path
+
+
+def test_a_build_is_told_with_its_own_kernels() -> None:
+    """The instruction set of our kernels is no yes or no, and named all the same."""
+    said = doctor.features(
+        "llama-cpp-python 1; CPU : AVX512 = 1 | ROWS = AVX512_VNNI | GRAPHS = 1 |"
+    )
+    assert said == "llama-cpp-python 1 with AVX512, GRAPHS, own kernels (AVX512_VNNI)"
 
 
 def test_no_daemon_is_fine(door: Path) -> None:
