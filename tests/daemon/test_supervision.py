@@ -194,7 +194,10 @@ def test_a_stopped_load_is_noticed(house: Any, daemon: Any) -> None:
     _gated(house)
 
     async def scene() -> None:
-        async with daemon(house, tick_seconds=3600) as it, it.streaming("say hello") as stream:
+        async with (
+            daemon(house, tick_seconds=3600) as it,
+            it.streaming("say hello", return_progress=True) as stream,
+        ):
             await stream.next(": loading target 42%")
             (pid,) = _workers()
             os.kill(pid, signal.SIGSTOP)
@@ -218,7 +221,7 @@ def test_unloading_ends_a_load(house: Any, daemon: Any) -> None:
 
     async def scene() -> None:
         async with daemon(house) as it:
-            async with it.streaming("say hello") as stream:
+            async with it.streaming("say hello", return_progress=True) as stream:
                 await stream.next(": loading target 42%")
                 model = it.model("gated")
                 queued = asyncio.create_task(it.ask("say hello"))
@@ -243,7 +246,7 @@ def test_loading_is_visible_to_who_waits_and_to_who_asks(house: Any, daemon: Any
 
     async def scene() -> None:
         async with daemon(house) as it:
-            async with it.streaming("say hello") as stream:
+            async with it.streaming("say hello", return_progress=True) as stream:
                 await stream.next(": loading target 42%")
                 stage = (await it.get("/v1/status"))["loading"]
                 assert stage == {"model": "gated", "stage": "target", "fraction": 0.42}
