@@ -76,7 +76,7 @@ def test_a_hostile_template_ends_soon(sandbox: Sandbox, source: str) -> None:
         sandbox.render(conversation(source))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
-    assert after.ru_maxrss < 600 * 1024
+    assert after.ru_maxrss <= max(before.ru_maxrss, 600 * 1024)  # of all children so far
     assert sandbox.render(conversation("{{ messages[0].content }}")) == "Hi"
 
 
