@@ -43,8 +43,9 @@ def test_one_choice_that_fails_ends_the_others(house: Any, daemon: Any) -> None:
             body = {"prompt": ["wait", "fail"]}
             assert (await it.post("/v1/completions", body))[0] == 400
             await it.until(lambda: it.model().requests == 0)
-            async with it.http.post("/v1/completions", json=body | {"prompt": ["wait"] * 3}):
-                pass  # a client that leaves
+            leaving = asyncio.create_task(it.post("/v1/completions", {"prompt": ["wait"] * 3}))
+            await it.until(lambda: it.model().requests == 3)
+            leaving.cancel()
             await it.until(lambda: it.model().requests == 0)
 
     asyncio.run(scene())
