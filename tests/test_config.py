@@ -324,14 +324,21 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="written by others") as caught:
         load(file)
     assert caught.value.fix == f"chmod go-w {file}"
+    assert load(Path("/dev/null")) == Config()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_file_that_belongs_to_others_is_refused(tmp_path: Path) -> None:
+    """To a group that others are in and that may write it, or to another user."""
+    file = tmp_path / "config.toml"
+    file.write_text("[server]\nmax_queue = 3\n")
     file.chmod(0o664)
-    os.chown(file, -1, _group_of_others()) if os.getuid() == 0 else pytest.skip("needs root")
+    os.chown(file, -1, _group_of_others())
     with pytest.raises(ConfigError, match="written by others"):
         load(file)
     os.chown(file, 12345, -1)
     with pytest.raises(ConfigError, match="another user"):
         load(file)
-    assert load(Path("/dev/null")) == Config()
 
 
 def _group_of_others() -> int:
