@@ -11,7 +11,7 @@ from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Message
 from localspec_daemon.dialects.anthropic_replies import MessagesReply, errors
-from localspec_daemon.dialects.bodies import Chain, Count, decode, generate
+from localspec_daemon.dialects.bodies import Count, TextRequest, answered, decode, prefilled
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
 
@@ -40,15 +40,13 @@ class Turn(msgspec.Struct):
     content: str | list[Block]
 
 
-class MessagesRequest(Chain):
+class MessagesRequest(TextRequest):
     """POST /v1/messages; counting takes the same without `max_tokens`."""
 
-    model: str | None = None
     messages: list[Turn] | None = None
     system: str | list[Block] | None = None
     max_tokens: Count | None = None
     stop_sequences: list[str] | None = None
-    stream: bool | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
@@ -75,16 +73,14 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
     turns = [*_system(request.system)]
     for index, turn in enumerate(request.messages):
         turns += _turn(f"messages[{index}].content", turn)
-    prefill = ""
-    if turns[-1].role == "assistant" and not turns[-1].extra and turns[:-1]:
-        prefill = turns.pop().content
+    turns, prefill = prefilled(turns)
     choice = request.tool_choice or {}
-    one = generate(
+    return answered(
+        request,
         config,
         caller,
         prefix="msg",
         endpoint="chat",
-        chain=request,
         max_tokens=request.max_tokens,
         stop=request.stop_sequences,
         messages=turns,
@@ -95,9 +91,7 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
         template_kwargs={"enable_thinking": request.thinking.get("type") != "disabled"}
         if request.thinking
         else None,
-        session=caller.session or None,
     )
-    return Asked(request.model or "", (one,), bool(request.stream), request)
 
 
 def _system(given: str | list[Block] | None) -> Iterator[Message]:

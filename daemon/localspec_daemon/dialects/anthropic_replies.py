@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
-from localspec_daemon.dialects.dialect import Answer, Asked, Json
+from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 
 KINDS = {
     401: "authentication_error",
@@ -29,7 +29,7 @@ def errors(error: LocalSpecError) -> Json:
 
 
 @dataclass(slots=True)
-class MessagesReply:
+class MessagesReply(Quiet):
     """One message: thoughts, text and calls, each a block that ends where the next begins."""
 
     asked: Asked
@@ -67,10 +67,6 @@ class MessagesReply:
         ending = {"stop_reason": _reason(finished), "stop_sequence": finished.stop or None}
         yield {"type": "message_delta", "delta": ending, "usage": _counted(finished)}
         yield {"type": "message_stop"}
-
-    def end(self) -> Iterator[Json]:
-        """Nothing more."""
-        return iter(())
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
         """An event of its own."""

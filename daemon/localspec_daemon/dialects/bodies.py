@@ -17,10 +17,10 @@ from msgspec import Meta
 from localspec import ranges
 from localspec.config import Config
 from localspec.errors import RequestError
-from localspec.protocol import Generate
+from localspec.protocol import Generate, Message
 from localspec.ranges import SAMPLING
 from localspec.types import SamplingParams, SpeculationParams
-from localspec_daemon.dialects.dialect import Caller, Json
+from localspec_daemon.dialects.dialect import Asked, Caller, Json
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -72,6 +72,20 @@ class Chain(msgspec.Struct):
     seed: Seed | None = None
 
 
+class TextRequest(Chain):
+    """What every body that asks for text has besides.
+
+    `aliases` false takes the model's name as it stands; `return_progress` asks for every word
+    about loading.
+    """
+
+    model: str | None = None
+    aliases: bool | None = None
+    stream: bool | None = None
+    return_progress: bool | None = None
+    speculation: SpeculationOptions | None = None
+
+
 def decode(data: bytes, kind: type[Body]) -> Body:
     """A JSON body of that type. Raises RequestError, which names the field at fault."""
     try:
@@ -97,12 +111,13 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
     max_tokens: float | None,
     stop: str | Sequence[str] | None = None,
     speculation: SpeculationOptions | None = None,
+    session: str | None = None,
     **more: Any,
 ) -> Generate:
     """The worker's request; `prefix` begins its id, `more` are further fields of it.
 
-    What the chain and the speculation leave out is what the configuration says. Raises
-    RequestError.
+    What the chain and the speculation leave out is what the configuration says, and a conversation
+    without a name has the one in the caller's headers. Raises RequestError.
     """
     return Generate(
         id=identity(prefix),
@@ -112,8 +127,38 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
         speculation=_speculation(speculation, config),
         max_tokens=None if max_tokens is None or max_tokens < 0 else int(max_tokens),
         stop=stops(stop),
+        session=session or caller.session,
         **{name: value for name, value in more.items() if value is not None},
     )
+
+
+def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any) -> Asked:
+    """A request for one answer; `fields` are those of its `Generate`. Raises RequestError."""
+    one = generate(config, caller, chain=request, speculation=request.speculation, **fields)
+    return asked(request, [one])
+
+
+def asked(request: TextRequest, generates: Sequence[Generate]) -> Asked:
+    """The request, with what it is to generate."""
+    return Asked(
+        model=request.model or "",
+        generates=tuple(generates),
+        stream=bool(request.stream),
+        body=request,
+        aliases=request.aliases is not False,
+        progress=bool(request.return_progress),
+    )
+
+
+def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
+    """The messages, and how the answer begins: with a last one of the assistant's own.
+
+    One that calls tools is over.
+    """
+    last = messages[-1] if messages[1:] else None
+    if last and last.role == "assistant" and "tool_calls" not in last.extra:
+        return messages[:-1], last.content
+    return messages, ""
 
 
 def identity(prefix: str) -> str:

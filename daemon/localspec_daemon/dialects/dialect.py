@@ -134,6 +134,20 @@ class Reply(Protocol):
         """The answer in one piece, to a request that did not ask for a stream."""
 
 
+class Quiet:
+    """A `Reply` that says nothing before its first text and nothing after its last choice."""
+
+    __slots__ = ()
+
+    def begin(self, _started: Started) -> Iterable[Json]:
+        """Nothing yet."""
+        return ()
+
+    def end(self) -> Iterable[Json]:
+        """Nothing more."""
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How one endpoint is spoken.

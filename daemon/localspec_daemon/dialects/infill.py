@@ -60,7 +60,7 @@ def infill(data: bytes, config: Config, caller: Caller) -> Asked:
         begun=request.prompt,
         indent=request.n_indent,
         predict_seconds=deadline / 1000 if deadline else None,
-        **shared(request, config, caller),
+        **shared(request, config),
     )
     return as_asked(request, [one])
 

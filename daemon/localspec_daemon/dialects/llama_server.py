@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,18 +13,17 @@ from localspec.config import Config
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
 from localspec.types import Alternative, TokenLogprob
-from localspec_daemon.dialects.bodies import TokenId, decode, generate
-from localspec_daemon.dialects.dialect import Answer, Asked, Caller, Dialect, Json
+from localspec_daemon.dialects.bodies import decode
+from localspec_daemon.dialects.dialect import Answer, Asked, Caller, Dialect, Json, Quiet
 from localspec_daemon.dialects.framing import UNENDING_EVENTS
-from localspec_daemon.dialects.openai import as_asked, limit, prompts, shared
+from localspec_daemon.dialects.openai import continued
 from localspec_daemon.dialects.openai_errors import errors
-from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES, Request
+from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES, PromptRequest
 
 
-class CompletionRequest(Request):
+class CompletionRequest(PromptRequest):
     """POST /completion. `response_fields` choose what comes back; a slash leads into an object."""
 
-    prompt: str | list[str | TokenId | list[TokenId]] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
     response_fields: list[str] | None = None
 
@@ -32,38 +31,21 @@ class CompletionRequest(Request):
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /completion. Raises RequestError."""
     request = decode(data, CompletionRequest)
-    fields = shared(request, config, caller)
-    return as_asked(
-        request,
-        [
-            generate(
-                config,
-                caller,
-                prefix="cmpl",
-                endpoint="completion",
-                max_tokens=limit(request),
-                prompt=prompt if isinstance(prompt, str) else None,
-                prompt_tokens=None if isinstance(prompt, str) else prompt,
-                logprobs=request.n_probs or None,
-                **fields,
-            )
-            for prompt in prompts(request.prompt)
-        ],
-    )
+    return continued(request, config, caller, logprobs=request.n_probs or None)
 
 
 @dataclass(slots=True)
-class CompletionReply:
+class CompletionReply(Quiet):
     """Pieces of `content`, and the figures with the last one."""
 
     asked: Asked
     model: str
     _prompt_tokens: int = 0
 
-    def begin(self, started: Started) -> Iterator[Json]:
-        """Nothing yet."""
+    def begin(self, started: Started) -> Iterable[Json]:
+        """Nothing yet; pieces tell how long the prompt is."""
         self._prompt_tokens = started.prompt_tokens
-        return iter(())
+        return ()
 
     def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
         """A piece of text."""
@@ -85,10 +67,6 @@ class CompletionReply:
         """The last piece: no text, all figures."""
         answer = Answer(finished=finished)
         yield self._result(choice, answer) | {"tokens": []}
-
-    def end(self) -> Iterator[Json]:
-        """Nothing more."""
-        return iter(())
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
         """The error, as it would have been without a stream."""

@@ -13,9 +13,9 @@ import msgspec
 
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
-from localspec.protocol import Delta, Finished, Message, Started
-from localspec_daemon.dialects.bodies import Chain, Count, decode, generate
-from localspec_daemon.dialects.dialect import Answer, Asked, Call, Caller, Dialect, Json
+from localspec.protocol import Delta, Finished, Message
+from localspec_daemon.dialects.bodies import Chain, Count, decode, generate, prefilled
+from localspec_daemon.dialects.dialect import Answer, Asked, Call, Caller, Dialect, Json, Quiet
 from localspec_daemon.dialects.framing import LINES
 
 
@@ -68,9 +68,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /api/chat. Raises RequestError."""
     request = decode(data, ChatRequest)
     messages = [_message(index, one) for index, one in enumerate(request.messages or ())]
-    prefill = ""
-    if len(messages) > 1 and messages[-1].role == "assistant" and not messages[-1].extra:
-        prefill = messages.pop().content
+    messages, prefill = prefilled(messages)
     return _asked(
         request,
         config,
@@ -111,7 +109,7 @@ def stamp(seconds: float | None = None) -> str:
 
 
 @dataclass(slots=True)
-class OllamaReply:
+class OllamaReply(Quiet):
     """Lines, the last of which says that it is over and what it took."""
 
     said: Callable[[Json], Json]
@@ -119,10 +117,6 @@ class OllamaReply:
     model: str
     _began_at: float = field(default_factory=time.monotonic)
     _answer: Answer = field(default_factory=Answer)
-
-    def begin(self, _started: Started) -> Iterator[Json]:
-        """Nothing: the first line has text."""
-        return iter(())
 
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
         """A line of text or thoughts; calls come whole, with the last line but one."""
@@ -135,10 +129,6 @@ class OllamaReply:
         if self._answer.calls:
             yield self._line(_said("", "", self._answer.calls), done=False)
         yield self._last(_said(""), finished)
-
-    def end(self) -> Iterator[Json]:
-        """Nothing more."""
-        return iter(())
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
         """A line with the error."""
@@ -189,7 +179,6 @@ def _asked(
         template_kwargs={"enable_thinking": request.think}
         if isinstance(request.think, bool)
         else None,
-        session=caller.session or None,
         **more,
     )
     wants = one.messages or one.prompt

@@ -9,7 +9,7 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Message
-from localspec_daemon.dialects.bodies import decode, generate
+from localspec_daemon.dialects.bodies import asked, decode, generate, prefilled
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import EVENTS
 from localspec_daemon.dialects.openai_errors import errors
@@ -21,6 +21,7 @@ from localspec_daemon.dialects.openai_types import (
     ChatRequest,
     CompletionRequest,
     Part,
+    PromptRequest,
     Request,
 )
 
@@ -40,7 +41,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     request = decode(data, ChatRequest)
     if not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
-    messages, prefill = prefilled(
+    messages, prefill = begun(
         request, [message(index, given) for index, given in enumerate(request.messages)]
     )
     most = request.max_completion_tokens
@@ -62,7 +63,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         parallel_tool_calls=request.parallel_tool_calls,
         reasoning_effort=request.reasoning_effort,
         reasoning_apart=request.reasoning_format != "none",
-        **shared(request, config, caller),
+        **shared(request, config),
     )
     return as_asked(request, [one])
 
@@ -82,24 +83,38 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
             fix="Leave echo out: then logprobs are those of the answer.",
             param="logprobs",
         )
-    fields = shared(request, config, caller)
-    generates = [
-        generate(
-            config,
-            caller,
-            prefix="cmpl",
-            endpoint="completion",
-            max_tokens=limit(request),
-            prompt=prompt if isinstance(prompt, str) else None,
-            prompt_tokens=None if isinstance(prompt, str) else prompt,
-            suffix=request.suffix or None,
-            echo=request.echo,
-            logprobs=request.logprobs,
-            **fields,
-        )
-        for prompt in prompts(request.prompt)
-    ]
-    return as_asked(request, generates)
+    return continued(
+        request,
+        config,
+        caller,
+        suffix=request.suffix or None,
+        echo=request.echo,
+        logprobs=request.logprobs,
+    )
+
+
+def continued(request: PromptRequest, config: Config, caller: Caller, **more: Any) -> Asked:
+    """A request to go on with each of its prompts; `more` is what its endpoint says besides.
+
+    Raises RequestError.
+    """
+    fields = shared(request, config) | more
+    return as_asked(
+        request,
+        [
+            generate(
+                config,
+                caller,
+                prefix="cmpl",
+                endpoint="completion",
+                max_tokens=limit(request),
+                prompt=prompt if isinstance(prompt, str) else None,
+                prompt_tokens=None if isinstance(prompt, str) else prompt,
+                **fields,
+            )
+            for prompt in prompts(request.prompt)
+        ],
+    )
 
 
 CHAT = Dialect(chat, ChatReply, errors, EVENTS, endpoint="chat/completions")
@@ -122,17 +137,17 @@ def message(index: int, given: ChatMessage) -> Message:
     return Message(role, "", extra)  # an assistant that only called tools
 
 
-def prefilled(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:
-    """The messages, and how the answer begins: with a last message of the assistant's own.
+def begun(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:
+    """The messages, and how the answer begins, unless the request says otherwise.
 
-    Unless the request says otherwise; a message that calls tools is over.
+    Raises RequestError where it wants a beginning and there is none.
     """
-    last = messages[-1]
     wanted = request.continue_final_message
     if wanted is None:
         wanted = not request.add_generation_prompt
-    if wanted and last.role == "assistant" and "tool_calls" not in last.extra and messages[:-1]:
-        return messages[:-1], last.content
+    before, prefill = prefilled(messages) if wanted else (messages, "")
+    if len(before) < len(messages):
+        return before, prefill
     if request.continue_final_message:
         raise RequestError(
             "continue_final_message needs a last message of the assistant after others.",
@@ -195,7 +210,7 @@ def limit(request: Request) -> float | None:
     return request.max_tokens if request.max_tokens is not None else request.n_predict
 
 
-def shared(request: Request, config: Config, caller: Caller) -> Json:
+def shared(request: Request, config: Config) -> Json:
     """What chats and completions read alike, as arguments of `generate`. Raises RequestError."""
     for name, neutral in NEUTRAL.items():
         if getattr(request, name) not in neutral:
@@ -206,7 +221,7 @@ def shared(request: Request, config: Config, caller: Caller) -> Json:
         "speculation": request.speculation,
         "ignore_eos": request.ignore_eos,
         "response_format": response_format(request),
-        "session": request.prompt_cache_key or _slot(request, config) or caller.session or None,
+        "session": request.prompt_cache_key or _slot(request, config),
     }
 
 
@@ -223,14 +238,7 @@ def as_asked(request: Request, generates: list[Generate]) -> Asked:
     times = request.n or 1
     if len(generates) * times > MAX_CHOICES:
         raise RequestError(f"n makes more than {MAX_CHOICES} choices.", param="n")
-    return Asked(
-        model=request.model or "",
-        generates=tuple(again(one, turn) for one in generates for turn in range(times)),
-        stream=bool(request.stream),
-        body=request,
-        aliases=request.aliases is not False,
-        progress=bool(request.return_progress),
-    )
+    return asked(request, [again(one, turn) for one in generates for turn in range(times)])
 
 
 def again(one: Generate, turn: int) -> Generate:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from localspec_daemon.dialects.bodies import Chain, Count, SpeculationOptions, TokenId
+from localspec_daemon.dialects.bodies import Count, TextRequest, TokenId
 
 MAX_CHOICES = 64
 MAX_ALTERNATIVES = 20
@@ -56,7 +56,7 @@ class Prediction(msgspec.Struct):
     content: str | list[Part]
 
 
-class Unserved(Chain):
+class Unserved(TextRequest):
     """Fields that would change an answer and are served by nobody here: `NEUTRAL` has what may be.
 
     Everything else that is unknown is taken for harmless, as `user`, `store` and `metadata` are.
@@ -90,18 +90,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class Request(Unserved):
-    """What both endpoints share.
+    """What both endpoints share."""
 
-    `aliases` false takes the model's name as it stands; `return_progress` asks for every word
-    about loading.
-    """
-
-    model: str | None = None
-    aliases: bool | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_origins: bool | None = None
-    return_progress: bool | None = None
     max_tokens: Count | None = None
     n_predict: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
@@ -112,7 +104,6 @@ class Request(Unserved):
     grammar: str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
-    speculation: SpeculationOptions | None = None
     prompt_cache_key: str | None = None
     id_slot: int | None = None
 
@@ -135,10 +126,15 @@ class ChatRequest(Request):
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] | None = None
 
 
-class CompletionRequest(Request):
-    """POST /v1/completions: one prompt, or a list of them."""
+class PromptRequest(Request):
+    """One prompt, or a list of them, each as text or as tokens."""
 
     prompt: str | list[str | TokenId | list[TokenId]] | None = None
+
+
+class CompletionRequest(PromptRequest):
+    """POST /v1/completions."""
+
     suffix: str | None = None
     echo: bool | None = None
     best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None

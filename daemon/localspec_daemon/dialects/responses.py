@@ -10,7 +10,7 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Message
-from localspec_daemon.dialects.bodies import Chain, Count, SpeculationOptions, decode, generate
+from localspec_daemon.dialects.bodies import Count, TextRequest, answered, decode
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
 from localspec_daemon.dialects.openai import ROLES, text
@@ -31,15 +31,12 @@ class Item(msgspec.Struct):
     output: str | list[Part] | None = None
 
 
-class ResponsesRequest(Chain):
+class ResponsesRequest(TextRequest):
     """POST /v1/responses."""
 
-    model: str | None = None
-    aliases: bool | None = None
     input: str | list[Item] | None = None
     instructions: str | None = None
     max_output_tokens: Count | None = None
-    stream: bool | None = None
     text: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -49,7 +46,6 @@ class ResponsesRequest(Chain):
     conversation: Any = None
     background: bool | None = None
     prompt_cache_key: str | None = None
-    speculation: SpeculationOptions | None = None
 
 
 def response(data: bytes, config: Config, caller: Caller) -> Asked:
@@ -63,24 +59,21 @@ def response(data: bytes, config: Config, caller: Caller) -> Asked:
                 param=name,
             )
     effort = (request.reasoning or {}).get("effort")
-    one = generate(
+    return answered(
+        request,
         config,
         caller,
         prefix="resp",
         endpoint="chat",
-        chain=request,
         max_tokens=request.max_output_tokens,
-        speculation=request.speculation,
         messages=_messages(request),
         tools=[*_tools(request.tools or [])] or None,
         tool_choice=_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls,
         response_format=_format(request.text),
         reasoning_effort=effort if isinstance(effort, str) else None,
-        session=request.prompt_cache_key or caller.session or None,
+        session=request.prompt_cache_key,
     )
-    aliases = request.aliases is not False
-    return Asked(request.model or "", (one,), bool(request.stream), request, aliases)
 
 
 def _messages(request: ResponsesRequest) -> list[Message]:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
 from localspec.types import CallDelta
-from localspec_daemon.dialects.dialect import Answer, Asked, Json
+from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_replies import figures
 
@@ -53,7 +53,7 @@ class _Item:
 
 
 @dataclass(slots=True)
-class ResponsesReply:
+class ResponsesReply(Quiet):
     """One response: thoughts, a message and calls, each an item that ends where the next begins."""
 
     asked: Asked
@@ -90,10 +90,6 @@ class ResponsesReply:
         yield from self._close(_status(finished))
         whole = self._response(_status(finished), finished) | figures(finished)
         yield self._event(f"response.{whole['status']}", response=whole)
-
-    def end(self) -> Iterator[Json]:
-        """Nothing more."""
-        return iter(())
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
         """An event of its own."""
