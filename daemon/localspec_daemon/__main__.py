@@ -10,8 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from localspec import paths
 from localspec.errors import LocalSpecError, escaped, of_system
+from localspec_daemon.openapi import document
+from localspec_daemon.routes import TABLE
 from localspec_daemon.server import Options, Server
 
 _JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
@@ -46,7 +50,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="localspec serve", description=__doc__)
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--socket", type=Path, help="where to listen, before the configuration")
+    parser.add_argument("--openapi", action="store_true", help="print what is served, and leave")
     arguments = parser.parse_args()
+    if arguments.openapi:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
+        return 0
     _log_to_stderr()
     options = Options(arguments.config or paths.config_file(), arguments.socket)
     try:

@@ -46,6 +46,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.connect:connect",
         "Print or write what an editor or an agent needs to use the daemon.",
     ),
+    "openapi": (
+        "localspec.cli.openapi:openapi",
+        "Print the API as an OpenAPI document.",
+    ),
     "lsp": (
         "localspec.cli.lsp:lsp",
         "Complete code for editors, as a language server on standard input and output.",

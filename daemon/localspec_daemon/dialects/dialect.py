@@ -1,7 +1,7 @@
 """The seam of the API families: what a dialect is, and what passes through it. Pure, no HTTP.
 
 A dialect is one endpoint of one family of APIs. Adding one is a file with a `Dialect` in it and a
-line in the table of `app.py`; nothing else has to learn its name.
+line in the table of `routes.py`; nothing else has to learn its name.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES, PromptRequest
 
 
-class CompletionRequest(PromptRequest):
+class LlamaCompletionRequest(PromptRequest):
     """POST /completion. `response_fields` choose what comes back; a slash leads into an object."""
 
     n_probs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
@@ -30,7 +30,7 @@ class CompletionRequest(PromptRequest):
 
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /completion. Raises RequestError."""
-    request = decode(data, CompletionRequest)
+    request = decode(data, LlamaCompletionRequest)
     return continued(request, config, caller, logprobs=request.n_probs or None)
 
 

@@ -47,14 +47,14 @@ class OllamaRequest(msgspec.Struct):
     think: Any = None
 
 
-class ChatRequest(OllamaRequest):
+class OllamaChatRequest(OllamaRequest):
     """POST /api/chat. Without messages it only loads the model."""
 
     messages: list[OllamaMessage] | None = None
     tools: list[dict[str, Any]] | None = None
 
 
-class GenerateRequest(OllamaRequest):
+class OllamaGenerateRequest(OllamaRequest):
     """POST /api/generate. Without a prompt it only loads the model; `raw` takes it as it is."""
 
     prompt: str | None = None
@@ -66,7 +66,7 @@ class GenerateRequest(OllamaRequest):
 
 def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /api/chat. Raises RequestError."""
-    request = decode(data, ChatRequest)
+    request = decode(data, OllamaChatRequest)
     messages = [_message(index, one) for index, one in enumerate(request.messages or ())]
     messages, prefill = prefilled(messages)
     return _asked(
@@ -85,7 +85,7 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
 
     A prompt is a turn of the user, as Ollama has it, unless it is raw or its middle is asked for.
     """
-    request = decode(data, GenerateRequest)
+    request = decode(data, OllamaGenerateRequest)
     _no_images(request.images, "images")
     if not request.prompt:
         return _asked(request, config, caller, endpoint="completion")

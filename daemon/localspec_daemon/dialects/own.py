@@ -11,13 +11,17 @@ from localspec.protocol import Replay, Replayed
 from localspec_daemon.dialects import openai
 from localspec_daemon.dialects.bodies import decode
 from localspec_daemon.dialects.dialect import Asked, Caller
+from localspec_daemon.dialects.openai_types import ChatMessage, PromptRequest
 
 
-class _ReplayRequest(msgspec.Struct):
-    """What a body of POST /v1/replay has beside the fields of a chat or a completion."""
+class ReplayRequest(PromptRequest, kw_only=True):
+    """A body of POST /v1/replay: that of a chat, or without `messages` of a completion, and `text`.
+
+    The text is what answered it.
+    """
 
     text: str
-    messages: Any = None
+    messages: list[ChatMessage] | None = None
 
 
 def replay(data: bytes, config: Config, caller: Caller) -> tuple[Asked, Replay]:
@@ -26,7 +30,7 @@ def replay(data: bytes, config: Config, caller: Caller) -> tuple[Asked, Replay]:
     The body is that of a chat, or of a completion where it has no `messages`, and the `text` that
     answered it.
     """
-    request = decode(data, _ReplayRequest)
+    request = decode(data, ReplayRequest)
     read = openai.completion if request.messages is None else openai.chat
     asked = read(data, config, caller)
     return asked, Replay(asked.generates[0], request.text)

@@ -8,10 +8,10 @@ from importlib import resources
 from typing import TypeAlias
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from localspec.errors import Forbidden
 from localspec_daemon.page.passes import COOKIE, Passes
+from localspec_daemon.route import Route
 from localspec_daemon.wire import json_response
 
 PREFIX = "/web/"
@@ -56,16 +56,16 @@ async def enter(request: web.Request) -> web.Response:
     return response
 
 
-def _file(name: str, kind: str) -> Handler:
+def _file(path: str, name: str, kind: str) -> Route:
     body = resources.files("localspec_daemon.page").joinpath("static", name).read_bytes()
 
     async def serve(_request: web.Request) -> web.Response:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
 
-    return serve
+    return Route("GET", path, serve, "A file of the page.", gives=kind)
 
 
-def gets() -> dict[str, Handler]:
-    """GET handlers by path."""
-    files = {PREFIX + path: _file(*file) for path, file in _FILES.items()}
-    return {ENTRY + "{code}": enter, **files}
+def gets() -> list[Route]:
+    """What a browser gets."""
+    way_in = Route("GET", ENTRY + "{code}", enter, "A code for a cookie, and on to the page.")
+    return [way_in, *(_file(PREFIX + path, *file) for path, file in _FILES.items())]

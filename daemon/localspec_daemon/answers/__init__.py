@@ -1,0 +1,1 @@
+"""What answers look like, as types: for the OpenAPI document, and tests hold answers to them."""

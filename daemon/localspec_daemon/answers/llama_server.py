@@ -1,0 +1,147 @@
+"""Answers of llama-server's own endpoints."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from localspec.types import Timings
+from localspec_daemon.answers.openai import Spelled
+from localspec_daemon.answers.shape import Shape
+
+
+class Probability(Spelled):
+    """A token by its number, and how likely it was."""
+
+    id: int
+
+
+class Probabilities(Probability):
+    """The token of an answer, and the likeliest at its place."""
+
+    top_logprobs: list[Probability]
+
+
+class LlamaCompletion(msgspec.Struct, kw_only=True):
+    """One completion. With `response_fields` it is what they name, out of objects too."""
+
+    index: int | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    tokens: list[int] | UnsetType = UNSET
+    id_slot: int | UnsetType = UNSET
+    stop: bool | Any | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    tokens_predicted: int | UnsetType = UNSET
+    tokens_evaluated: int | UnsetType = UNSET
+    generation_settings: dict[str, Any] | UnsetType = UNSET
+    prompt: str | UnsetType = UNSET
+    has_new_line: bool | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    stop_type: Literal["word", "limit", "eos"] | UnsetType = UNSET
+    stopping_word: str | UnsetType = UNSET
+    tokens_cached: int | UnsetType = UNSET
+    timings: Timings | UnsetType = UNSET
+    completion_probabilities: list[Probabilities] | UnsetType = UNSET
+
+
+LlamaCompletions: TypeAlias = LlamaCompletion | list[LlamaCompletion]
+"""One, or a list of them where several were asked for."""
+
+
+class TokenPiece(Shape):
+    """A token and what it writes: text, or bytes where it is only part of a character."""
+
+    id: int
+    piece: str | list[int]
+
+
+class Tokens(Shape):
+    """A text in tokens."""
+
+    tokens: list[int | TokenPiece]
+
+
+class Content(Shape):
+    """The text of tokens."""
+
+    content: str
+
+
+class Prompt(Shape):
+    """What a chat becomes."""
+
+    prompt: str
+
+
+class GenerationDefaults(Shape):
+    """What holds where a request says nothing."""
+
+    n_ctx: int
+    params: dict[str, Any]
+
+
+class Props(Shape):
+    """What there is to know of a model."""
+
+    default_generation_settings: GenerationDefaults
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: dict[str, bool]
+    chat_template: str
+    chat_template_caps: dict[str, bool]
+    build_info: str
+
+
+class Slot(Shape):
+    """One of the requests that are answered at the same time."""
+
+    id: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+
+
+class Health(Shape):
+    """All is well."""
+
+    status: Literal["ok"]
+
+
+class AilmentFields(Shape):
+    """What it is; the code is that of HTTP."""
+
+    code: int
+    message: str
+    type: str
+
+
+class Ailment(Shape):
+    """What keeps requests from making progress."""
+
+    error: AilmentFields
+
+
+class Loading(Shape):
+    """How far a loading is."""
+
+    stages: list[str]
+    current: str
+    value: float
+
+
+class ModelState(Shape):
+    """Where a model is, and how far."""
+
+    status: str
+    progress: Loading | UnsetType = UNSET
+
+
+class ModelEvent(Shape):
+    """A model's status, now and whenever it changes."""
+
+    model: str
+    event: Literal["model_status"]
+    data: ModelState

@@ -1,0 +1,48 @@
+"""What no other server has, and what every server is asked about itself."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from aiohttp import web
+
+from localspec.protocol import Replayed
+from localspec_daemon import metrics
+from localspec_daemon.dialects import own
+from localspec_daemon.serve import SUPERVISOR
+from localspec_daemon.wall import body, caller
+from localspec_daemon.wire import json_response
+
+
+async def replay(request: web.Request) -> web.Response:
+    """POST /v1/replay: what target and drafters think of a text that is there already."""
+    supervisor = request.app[SUPERVISOR]
+    data = await body(request, supervisor.config.server.max_body_bytes)
+    asked, wanted = own.replay(data, supervisor.config, caller(request))
+    found = await supervisor.model(asked.model, aliases=asked.aliases)
+    async with supervisor.request(), aclosing(supervisor.generate(found, wanted)) as events:
+        async for event in events:
+            if isinstance(event, Replayed):
+                return json_response(own.replayed(event))
+    raise RuntimeError("a replay ended without its last event")
+
+
+async def status(request: web.Request) -> web.Response:
+    """GET /v1/status: everything that `localspec status` shows."""
+    return json_response(await request.app[SUPERVISOR].status())
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health: whether requests make progress, not whether a port answers."""
+    ailment = request.app[SUPERVISOR].ailment()
+    if not ailment:
+        return json_response({"status": "ok"})
+    fields = {"code": 503, "message": ailment, "type": "unavailable_error"}
+    return json_response({"error": fields}, 503)
+
+
+async def prometheus(request: web.Request) -> web.Response:
+    """GET /metrics."""
+    supervisor = request.app[SUPERVISOR]
+    text = metrics.exposition(supervisor.tallies, supervisor.pool.models.values())
+    return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})

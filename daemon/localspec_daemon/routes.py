@@ -1,0 +1,295 @@
+"""The table of routes: every path that is served, with what it takes and what it gives.
+
+The application is made of it (`app.py`), and so is the OpenAPI document (`openapi.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from localspec_daemon import ollama_api, openapi, own_api, pickers, questions
+from localspec_daemon.answers import anthropic as anthropic_answers
+from localspec_daemon.answers import llama_server as llama_answers
+from localspec_daemon.answers import ollama as ollama_answers
+from localspec_daemon.answers import openai as openai_answers
+from localspec_daemon.answers import own as own_answers
+from localspec_daemon.answers import responses as responses_answers
+from localspec_daemon.dialects import (
+    anthropic,
+    infill,
+    llama_server,
+    ollama,
+    openai,
+    openai_types,
+    own,
+    responses,
+)
+from localspec_daemon.dialects.dialect import Dialect
+from localspec_daemon.dialects.framing import LINES, UNENDING_EVENTS
+from localspec_daemon.page import routes as page
+from localspec_daemon.route import OLLAMA, Route, Stream, family
+from localspec_daemon.serve import spoken
+from localspec_daemon.status import Status
+
+
+def _text(
+    dialect: Dialect,
+    takes: type[msgspec.Struct],
+    gives: Any,
+    frame: Any,
+    about: str,
+    *paths: str,
+) -> Iterator[Route]:
+    """The endpoints that answer with text in that dialect."""
+    stream = Stream(dialect.framing, frame)
+    for path in paths:
+        handler = ollama_api.speaks(dialect) if family(path) is OLLAMA else spoken(dialect)
+        yield Route("POST", path, handler, about, takes, gives, stream, loads=True)
+
+
+def _both(route: Route) -> tuple[Route, Route]:
+    """The route, and the same below /v1."""
+    return route, replace(route, path=f"/v1{route.path}")
+
+
+TEXTS = (
+    *_text(
+        openai.CHAT,
+        openai_types.ChatRequest,
+        openai_answers.ChatCompletion,
+        openai_answers.ChatChunk,
+        "Answers of a chat.",
+        "/v1/chat/completions",
+        "/chat/completions",
+    ),
+    *_text(
+        openai.COMPLETION,
+        openai_types.CompletionRequest,
+        openai_answers.TextCompletion,
+        openai_answers.TextChunk,
+        "Texts that go on with prompts, or fill their middles.",
+        "/v1/completions",
+    ),
+    *_text(
+        responses.RESPONSES,
+        responses.ResponsesRequest,
+        responses_answers.Response,
+        responses_answers.ResponseEvent,
+        "A response; nothing is kept.",
+        "/v1/responses",
+        "/responses",
+    ),
+    *_text(
+        anthropic.MESSAGES,
+        anthropic.MessagesRequest,
+        anthropic_answers.AnthropicMessage,
+        anthropic_answers.MessageEvent,
+        "A message of the assistant.",
+        "/v1/messages",
+    ),
+    *_text(
+        llama_server.COMPLETION,
+        llama_server.LlamaCompletionRequest,
+        llama_answers.LlamaCompletions,
+        llama_answers.LlamaCompletion,
+        "Texts that go on with prompts.",
+        "/completion",
+        "/completions",
+        "/v1/completion",
+    ),
+    *_text(
+        infill.INFILL,
+        infill.InfillRequest,
+        llama_answers.LlamaCompletions,
+        llama_answers.LlamaCompletion,
+        "The middle between two pieces of code.",
+        "/infill",
+        "/v1/infill",
+    ),
+    *_text(
+        ollama.CHAT,
+        ollama.OllamaChatRequest,
+        ollama_answers.OllamaChat,
+        ollama_answers.OllamaChat,
+        "The answer of a chat; without messages the model is loaded, or let go.",
+        "/api/chat",
+    ),
+    *_text(
+        ollama.GENERATE,
+        ollama.OllamaGenerateRequest,
+        ollama_answers.OllamaText,
+        ollama_answers.OllamaText,
+        "The answer to a prompt; without one the model is loaded, or let go.",
+        "/api/generate",
+    ),
+)
+
+QUESTIONS = (
+    Route(
+        "POST",
+        "/v1/messages/count_tokens",
+        questions.count_tokens,
+        "How many tokens the prompt of a message has.",
+        anthropic.MessagesRequest,
+        anthropic_answers.TokenCount,
+        loads=True,
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/tokenize",
+            questions.tokenize,
+            "A text in tokens.",
+            questions.TokenizeRequest,
+            llama_answers.Tokens,
+            loads=True,
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/detokenize",
+            questions.detokenize,
+            "The text of tokens.",
+            questions.DetokenizeRequest,
+            llama_answers.Content,
+            loads=True,
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/apply-template",
+            questions.apply_template,
+            "The prompt that a chat becomes.",
+            openai_types.ChatRequest,
+            llama_answers.Prompt,
+            loads=True,
+        )
+    ),
+    *(
+        Route("POST", path, questions.embed, "No model here gives any.", questions.EmbedRequest)
+        for path in (
+            *("/v1/embeddings", "/embeddings", "/v1/embedding", "/embedding"),
+            *("/api/embed", "/api/embeddings"),
+        )
+    ),
+)
+
+MODELS = (
+    *_both(Route("GET", "/models", pickers.models, "The models.", gives=openai_answers.ModelList)),
+    *_both(
+        Route(
+            "GET",
+            "/models/sse",
+            pickers.changes,
+            "What every model is doing, now and whenever that changes.",
+            stream=Stream(UNENDING_EVENTS, llama_answers.ModelEvent),
+        )
+    ),
+    Route("GET", "/v1/models/{id:.+}", pickers.model, "One model.", gives=openai_answers.ModelCard),
+    *_both(
+        Route(
+            "POST",
+            "/models/load",
+            pickers.load,
+            "Begin to load a model.",
+            pickers.NamedModel,
+            own_answers.ModelStatusWord,
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/models/unload",
+            pickers.unload,
+            "Give a model's memory back once its open requests are finished.",
+            pickers.NamedModel,
+            own_answers.ModelStatusWord,
+        )
+    ),
+    *_both(
+        Route(
+            "GET",
+            "/props",
+            pickers.props,
+            "What there is to know of a model.",
+            gives=llama_answers.Props,
+            queries=("model",),
+        )
+    ),
+    *_both(
+        Route(
+            "GET",
+            "/slots",
+            pickers.slots,
+            "How many requests are answered.",
+            gives=list[llama_answers.Slot],
+            queries=("model",),
+        )
+    ),
+)
+
+DAEMON = (
+    *_both(
+        Route(
+            "GET",
+            "/health",
+            own_api.health,
+            "Whether requests make progress. Needs no token.",
+            gives=llama_answers.Health,
+            also=((503, llama_answers.Ailment),),
+        )
+    ),
+    Route("GET", "/metrics", own_api.prometheus, "Figures for Prometheus.", gives="text/plain"),
+    Route("GET", "/v1/status", own_api.status, "All that the daemon knows.", gives=Status),
+    Route(
+        "POST",
+        "/v1/replay",
+        own_api.replay,
+        "What target and drafters think of a text that is there already.",
+        own.ReplayRequest,
+        own_answers.Replay,
+        loads=True,
+    ),
+    Route("POST", "/v1/web", page.visit, "An address of the page.", gives=own_answers.Address),
+    Route("GET", "/openapi.json", openapi.serve, "This document.", gives=dict[str, Any]),
+    *page.gets(),
+)
+
+ABOUT_OLLAMA = (
+    Route("GET", "/", ollama_api.root, "A word, for those who look for it.", gives="text/plain"),
+    Route("GET", "/api/version", ollama_api.version, "A version.", gives=ollama_answers.Version),
+    Route("GET", "/api/tags", ollama_api.tags, "The models.", gives=ollama_answers.OllamaCards),
+    Route("GET", "/api/ps", ollama_api.ps, "Loaded models.", gives=ollama_answers.OllamaCards),
+    Route(
+        "POST",
+        "/api/show",
+        ollama_api.show,
+        "What one model is and can do.",
+        ollama_api.NamedRequest,
+        ollama_answers.Shown,
+    ),
+    Route(
+        "POST",
+        "/api/pull",
+        ollama_api.pull,
+        "Success for what is here; nothing is fetched.",
+        ollama_api.NamedRequest,
+        ollama_answers.Pulled,
+        Stream(LINES, ollama_answers.Pulled),
+    ),
+    Route(
+        "DELETE",
+        "/api/delete",
+        ollama_api.delete,
+        "Nothing is deleted; the error has the command.",
+        ollama_api.NamedRequest,
+    ),
+)
+
+TABLE = (*TEXTS, *QUESTIONS, *MODELS, *DAEMON, *ABOUT_OLLAMA)
