@@ -58,7 +58,7 @@ test: lint
 	$(BIN)/pytest -rs
 
 storm: $(VENV)/.checks
-	$(BIN)/pytest -rs -s -m storm tests/storm
+	$(BIN)/pytest -rs -s -m storm tests/storm tests/clients
 
 mutants: $(VENV)/.checks
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)

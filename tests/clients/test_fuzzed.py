@@ -1,0 +1,88 @@
+"""Requests made up from the OpenAPI document: what is answered is what the document says.
+
+Bodies that fit their type and bodies that do not, over the private socket, to the real worker; with
+the marker of the storm, many more of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import hypothesis
+import pytest
+import schemathesis
+import told
+from hypothesis import strategies as st
+from schemathesis.core.result import Ok
+from schemathesis.generation.case import Case
+from schemathesis.generation.modes import GenerationMode
+from storm.hostile import ANY
+
+from localspec_daemon.routes import TABLE
+
+ENDLESS = ("/models/sse", "/v1/models/sse")
+OPERATIONS = [
+    operation
+    for result in schemathesis.openapi.from_dict(told.DOCUMENT).get_all_operations()
+    if isinstance(result, Ok) and (operation := result.ok()).path not in ENDLESS
+]
+LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "n", "n_cmpl")
+"""What would make a made-up request take minutes."""
+
+
+def meant(body: dict[str, Any]) -> dict[str, Any]:
+    """A body that fits its type, with something to answer in it."""
+    given = {name: value for name, value in body.items() if value is not None}
+    short = {name: min(given[name], 3) for name in LENGTHS if name in given}
+    return ANY | given | short | {"model": "alpha"}
+
+
+def on_socket(served: Any) -> httpx2.Client:
+    """A client of the private socket."""
+    transport = httpx2.HTTPTransport(uds=served.socket)
+    return httpx2.Client(transport=transport, base_url="http://localspec", timeout=60)
+
+
+@pytest.mark.parametrize("path", [route.path for route in TABLE if route.takes and route.stream])
+def test_each_frame_of_a_stream_is_what_the_document_says(served: Any, path: str) -> None:
+    """Of every dialect, from the first to the last."""
+    usage = {"stream_options": {"include_usage": True}, "top_logprobs": 1, "n_probs": 1}
+    logprobs = {"logprobs": True} if path.endswith("chat/completions") else {}
+    with on_socket(served) as http:
+        answer = http.post(path, json=ANY | usage | logprobs | {"stream": True, "tools": None})
+    told.holds("POST", path, answer)
+    if "infill" in path:
+        assert answer.status_code == 400  # that model names no tokens for it
+    else:
+        assert len(told.frames(answer.text)) > 1
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+@pytest.mark.parametrize("examples", [40, pytest.param(3000, marks=pytest.mark.storm)])
+def test_what_is_answered_is_what_the_document_says(
+    served: Any, mode: GenerationMode, examples: int
+) -> None:
+    """No status that is not declared, so no 500; no shape either; and no worker dies of it."""
+
+    @hypothesis.settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(st.one_of([one.as_strategy(generation_mode=mode) for one in OPERATIONS]))
+    def promised(case: Case[Any]) -> None:
+        if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
+            case.body = meant(case.body)
+        sent = case.as_transport_kwargs(base_url="http://localspec")
+        sent["content"] = sent.pop("data", None)
+        del sent["cookies"]
+        told.holds(case.method, case.path, http.request(**sent))
+
+    with on_socket(served) as http:
+        promised()
+        status = json.loads(http.get("/v1/status").content)
+    assert [model["last_crash"] for model in status["models"] if "last_crash" in model] == []
