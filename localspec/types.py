@@ -396,7 +396,7 @@ class SourceCount:
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """A token that might have come, the bytes it writes, and the log of its probability."""
+    """A token that might have come, its bytes, its log-probability: NaN where nothing precedes."""
 
     token: int
     piece: bytes

@@ -156,6 +156,10 @@ class Model:
         """A special token as it stands in templates, such as "<|im_end|>"."""
         return "" if token is None else self._render(token, special=True).decode("utf-8", "replace")
 
+    def spelled(self, token: Token) -> bytes:
+        """What a token writes; of a control token, its name."""
+        return self.piece(token) or self.special_text(token).encode()
+
     def control(self, text: str) -> Token | None:
         """The token that stands for `text` and writes nothing; None where there is none."""
         tokens = self.tokenize(text, add_special=False, parse_special=True)

@@ -45,6 +45,9 @@ class Answer:
         self.text = AnswerText(self.order.request.stop, self.order.request.indent)
         if so_far := self.order.request.so_far:
             self._go_on(so_far)
+        elif self.order.scored is not None:  # its prompt was read for it, and not found
+            self.session.cached_tokens = 0
+            self.session.meter.admitted_at -= self.order.scoring_seconds
 
     @property
     def id(self) -> str:
@@ -62,7 +65,7 @@ class Answer:
         echo = self.order.echo
         if not echo or self.order.request.so_far:
             return None
-        return Delta(self.id, echo, [], [(len(echo), PROMPT)])
+        return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.order.scored or [])
 
     def advance(self, advance: Advance) -> Delta | None:
         """Take what a step gave; what it decided and let out, None where it decided nothing.
@@ -117,10 +120,7 @@ class Answer:
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
         """Spell out what the session has learned of its tokens, until their text goes out."""
-        for each in likelihoods:
-            chosen = Alternative(each.token, self.piece(each.token), each.logprob)
-            top = [Alternative(token, self.piece(token), logprob) for token, logprob in each.top]
-            self._logprobs.append(TokenLogprob(chosen, top))
+        self._logprobs += [spelled(each, self.piece) for each in likelihoods]
         likelihoods.clear()
 
     def _go_on(self, so_far: SoFar) -> None:
@@ -202,6 +202,13 @@ def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
         draft_n=meter.drafted,
         draft_n_accepted=meter.accepted,
     )
+
+
+def spelled(each: Likelihood, piece: Callable[[Token], bytes]) -> TokenLogprob:
+    """A likelihood with the bytes of its tokens."""
+    chosen = Alternative(each.token, piece(each.token), each.logprob)
+    top = [Alternative(token, piece(token), logprob) for token, logprob in each.top]
+    return TokenLogprob(chosen, top)
 
 
 def never_started(request: Generate, reason: FinishReason) -> Finished:

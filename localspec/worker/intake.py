@@ -12,7 +12,7 @@ from localspec.text import grammar
 from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.tools import Offer
-from localspec.types import Token
+from localspec.types import Token, TokenLogprob
 from localspec.worker import limits
 from localspec.worker.grammars import Grammars
 from localspec.worker.prompts import Prompts, overflow
@@ -37,6 +37,17 @@ class Order:
     """The prompt as text, for a completion that asked for it; else empty."""
     said: Said
     """Makes words, thoughts and calls of the answer's text."""
+    scored: list[TokenLogprob] | None = None
+    """What the target thinks of the prompt, once it was asked for the echo."""
+    scoring_seconds: float = 0.0
+    """How long that took."""
+
+    @property
+    def to_score(self) -> bool:
+        """Whether it is still to be asked."""
+        request = self.request
+        unread = self.scored is None and not request.so_far
+        return bool(self.echo) and request.logprobs is not None and unread
 
 
 class Intake:
@@ -80,6 +91,7 @@ class Intake:
         prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn)
         if not prompt:
             raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
+        limits.check_scores(request, len(prompt))
         room = context - len(prompt)
         if room < 1:
             raise overflow(len(prompt), context, "messages" if turn else "prompt")

@@ -15,6 +15,9 @@ MAX_PROMPT_BYTES = 8 * 1024 * 1024
 MAX_WORD_CHARS = 200_000
 """Characters in a row without a change between blank and not: see `process.STACK_BYTES`."""
 
+MAX_ECHOED = 1 << 17
+"""Tokens and alternatives to them that one echo tells of: some megabytes in a frame."""
+
 _MANY = f"{{{MAX_WORD_CHARS + 1}}}"
 _LONG_WORD = re.compile(rf"(?<!\S)\S{_MANY}|(?<!\s)\s{_MANY}")
 """Looks back first, so that each word is walked through once."""
@@ -41,6 +44,19 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
             "ignore_eos and response_format exclude each other: finished JSON must end.",
             param="ignore_eos",
         )
+
+
+def check_scores(request: Generate, tokens: int) -> None:
+    """Refuse an echo whose logprobs are more than an answer should hold. Raises RequestError."""
+    if request.echo and request.logprobs is not None:
+        most = MAX_ECHOED // (1 + request.logprobs)
+        if tokens > most:
+            raise RequestError(
+                f"The prompt has {tokens} tokens; with {request.logprobs} alternatives to each, "
+                f"logprobs of {most} can be echoed.",
+                fix="Ask for fewer alternatives, or echo a shorter prompt.",
+                param="logprobs",
+            )
 
 
 def check_text(text: str, param: str = "prompt") -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from localspec.errors import RequestError
 from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
-from localspec.types import Token
 from localspec.worker.intake import Intake
 
 if TYPE_CHECKING:
@@ -18,19 +17,14 @@ def told(question: Question, model: Model, intake: Intake) -> Told:
     match question:
         case Tokenize():
             tokens = intake.tokenized(question)
-            pieces = [_spelled(model, token) for token in tokens]
+            pieces = [model.spelled(token) for token in tokens]
             return Told(question.id, question.text, tokens, pieces)
         case Detokenize():
             for token in question.tokens:
                 if not 0 <= token < model.n_vocab:
                     raise RequestError(f"The model has no token {token}.", param="tokens")
-            spelled = b"".join(_spelled(model, token) for token in question.tokens)
+            spelled = b"".join(map(model.spelled, question.tokens))
             return Told(question.id, spelled.decode("utf-8", "replace"), question.tokens)
         case Render():
             text, tokens = intake.prompt(question.request)
             return Told(question.id, text, tokens)
-
-
-def _spelled(model: Model, token: Token) -> bytes:
-    """What a token writes; of a special one, its name."""
-    return model.piece(token) or model.special_text(token).encode()

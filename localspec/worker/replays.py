@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from localspec.engine.replay import Reading, Script, replay
 from localspec.errors import ContextOverflow, NoRoom
 from localspec.protocol import Event, Failed, Fork, Replay, Replayed
 from localspec.types import Token
+from localspec.worker import intake
 from localspec.worker.assemble import Loaded
+from localspec.worker.echoes import Echo
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +23,21 @@ class Order:
     id: str
     script: Script
 
+    def work(self, loaded: Loaded) -> Generator[None, None, Reading]:
+        """Lead it through the engine, piece by piece."""
+        return replay(loaded.engine, self.script, loaded.profile.acceptance.estimate)
+
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """The one replay that has a slot."""
+    """The one that has a slot."""
 
-    order: Order
-    work: Generator[None, None, Reading]
+    order: Order | Echo
+    work: Generator[None, None, Any]
 
 
 class Replays:
-    """Replays of one model, one at a time, in the order in which they came.
+    """Replays and echoes of one model, one at a time, in the order in which they came.
 
     Model lifetime; the engine's thread. Requests come first: a replay waits while no slot is free,
     and each `advance` is one short piece of work, so that streams go on.
@@ -38,12 +45,19 @@ class Replays:
     Args:
         loaded: The model and its engine.
         send: Takes the last event of a replay.
+        scored: Takes the order of an echo, once its prompt was read, and when it came.
     """
 
-    def __init__(self, loaded: Loaded, send: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        send: Callable[[Event], None],
+        scored: Callable[[intake.Order, float], None],
+    ) -> None:
         self._loaded = loaded
         self._send = send
-        self._waiting: deque[Order] = deque()
+        self._scored = scored
+        self._waiting: deque[Order | Echo] = deque()
         self._running: _Running | None = None
         self.steps = 0
         """Pieces of work done; a sign of life."""
@@ -90,21 +104,21 @@ class Replays:
         script = Script(asked.client, prompt, order.prediction, text, wish.drafters, most)
         return Order(asked.id, script)
 
-    def take(self, order: Order) -> None:
+    def take(self, order: Order | Echo) -> None:
         """Let one wait for its turn."""
         self._waiting.append(order)
 
-    def cancel(self, id_: str) -> bool:
-        """Drop a replay, without a last word: its client has gone. False if there is none."""
+    def cancel(self, id_: str) -> Order | Echo | None:
+        """Drop one, without a last word: its client has gone. None if there is none."""
         running = self._running
         if running is not None and running.order.id == id_:
             self._stop()
-            return True
+            return running.order
         for order in self._waiting:
             if order.id == id_:
                 self._waiting.remove(order)
-                return True
-        return False
+                return order
+        return None
 
     def clear(self) -> None:
         """Drop all, before the model is closed."""
@@ -122,15 +136,17 @@ class Replays:
             if not self._waiting or not loaded.engine.free_slots:
                 return
             order = self._waiting.popleft()
-            estimate = loaded.profile.acceptance.estimate
-            self._running = _Running(order, replay(loaded.engine, order.script, estimate))
+            self._running = _Running(order, order.work(loaded))
         self.steps += 1
         running = self._running
         try:
             next(running.work)
         except StopIteration as done:
             self._running = None
-            self._send(self._replayed(running.order, done.value))
+            if isinstance(running.order, Echo):
+                self._scored(done.value, running.order.arrived_at)
+            else:
+                self._send(self._replayed(running.order, done.value))
         except NoRoom as error:  # the slot was given back, nothing was decoded
             self._running = None
             self._send(Failed(running.order.id, error.code, error.message, error.fix))

@@ -35,6 +35,7 @@ from localspec.types import FinishReason
 from localspec.worker import replays
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
+from localspec.worker.echoes import Echo
 from localspec.worker.intake import Order
 from localspec.worker.lanes import Lanes
 from localspec.worker.lanes import Request as Unread
@@ -88,7 +89,7 @@ class Service:
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
         self._answers: dict[Session, Answer] = {}
-        self._replays = Replays(loaded, line.send)
+        self._replays = Replays(loaded, line.send, self._wait)
         self._lanes = Lanes(self._read, line.wake)
         self._totals = Totals()
         self._beat_at = clock()
@@ -164,14 +165,20 @@ class Service:
         """What has been read waits for a slot; what cannot be served has its answer."""
         for read in self._lanes.taken():
             match read.order:
+                case Order(to_score=True) as order:
+                    self._replays.take(Echo(order, read.arrived_at))
                 case Order() as order:
-                    self._waiting.append(_Waiting(order, read.arrived_at))
+                    self._wait(order, read.arrived_at)
                 case replays.Order() as order:
                     self._replays.take(order)
                 case Told() as answer:
                     self._line.send(answer)
                 case error:
                     self._line.send(failed(read.request.id, error))
+
+    def _wait(self, order: Order, arrived_at: float) -> None:
+        """The order waits for a slot."""
+        self._waiting.append(_Waiting(order, arrived_at))
 
     def _ids(self) -> Iterator[str]:
         yield from (waiting.order.request.id for waiting in self._waiting)
@@ -180,7 +187,9 @@ class Service:
         yield from self._lanes.ids()
 
     def _cancel(self, id_: str) -> None:
-        if self._replays.cancel(id_):
+        if dropped := self._replays.cancel(id_):
+            if isinstance(dropped, Echo):
+                self._line.send(never_started(dropped.order.request, "cancelled"))
             return
         if unread := self._lanes.cancel(id_):
             if isinstance(unread, Generate):

@@ -68,6 +68,24 @@ def test_logprobs_are_told_of_every_token(client: openai.OpenAI) -> None:
     assert len(logs.tokens or ()) == len(logs.token_logprobs or ())
 
 
+def test_an_echo_is_told_like_the_answer_behind_it(client: openai.OpenAI) -> None:
+    """Whole and as a stream: a token each, its place in the text, and nothing before the first."""
+    asked: Any = {"model": "alpha", "prompt": "abc", "max_tokens": 3, "seed": 1}
+    asked |= {"echo": True, "logprobs": 1, "logit_bias": {"100": 100}}  # "d", whatever it thinks
+    whole = client.completions.create(**asked).choices[0]
+    assert whole.text == "abcddd"
+    assert whole.logprobs
+    assert "".join(whole.logprobs.tokens or ()) == whole.text
+    assert whole.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
+    logs = whole.logprobs.token_logprobs or []
+    assert logs[0] is None
+    assert all(log < 0 for log in logs[1:])
+    chunks = [chunk.choices[0] for chunk in client.completions.create(**asked, stream=True)]
+    streamed = [chunk.logprobs for chunk in chunks if chunk.logprobs]
+    assert [place for one in streamed for place in one.text_offset or ()] == [0, 1, 2, 3, 4, 5]
+    assert next(log for one in streamed for log in one.token_logprobs or ()) is None
+
+
 def test_completions_of_several_prompts_come_in_their_order(client: openai.OpenAI) -> None:
     """Each begins with its echo; nothing follows where no token was wanted."""
     answer = client.completions.create(

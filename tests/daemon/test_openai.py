@@ -259,8 +259,6 @@ def test_several_prompts_and_choices_are_as_many_requests() -> None:
     assert [one.prompt or one.prompt_tokens for one in generates] == ["a", "a", [1, 2], [1, 2]]
     assert [one.sampling.seed for one in generates] == [2**64 - 1, 0] * 2
     assert len({one.id for one in generates}) == 4
-    with pytest.raises(RequestError, match="logprobs"):
-        completion(prompt="a", echo=True, logprobs=1)
     with pytest.raises(RequestError, match="best_of"):
         completion(prompt="a", n=2, best_of=4)
 

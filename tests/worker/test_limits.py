@@ -18,8 +18,8 @@ from localspec.worker import limits
 VOCABULARY = 262
 
 
-def check(**changes: Any) -> None:
-    """Check a request that is fine but for `changes`."""
+def request(**changes: Any) -> Generate:
+    """A request that is fine but for `changes`."""
     fine: dict[str, Any] = {
         "id": "1",
         "endpoint": "completion",
@@ -28,7 +28,12 @@ def check(**changes: Any) -> None:
         "speculation": SpeculationParams(),
         "prompt": "hello",
     }
-    limits.check(Generate(**{**fine, **changes}), n_vocab=VOCABULARY, drafters=["lookup", "model"])
+    return Generate(**{**fine, **changes})
+
+
+def check(**changes: Any) -> None:
+    """Check such a request."""
+    limits.check(request(**changes), n_vocab=VOCABULARY, drafters=["lookup", "model"])
 
 
 @pytest.mark.parametrize(
@@ -110,3 +115,13 @@ def test_every_number_of_the_sampler_has_a_range(name: str, value: Any) -> None:
     with pytest.raises(RequestError) as caught:
         check(sampling=SamplingParams(**{name: value}))
     assert caught.value.param == name
+
+
+def test_an_echo_may_not_fill_a_frame() -> None:
+    """Tokens and their alternatives together are bounded; without an echo there are none."""
+    few, many = 1000, 50_000
+    for count, tokens in ((0, many), (20, few)):
+        limits.check_scores(request(echo=True, logprobs=count), tokens)
+    limits.check_scores(request(logprobs=20), many)
+    with pytest.raises(RequestError, match="alternatives"):
+        limits.check_scores(request(echo=True, logprobs=20), many)

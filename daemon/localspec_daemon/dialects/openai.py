@@ -77,12 +77,6 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
             fix="Leave best_of out, and choose among n.",
             param="best_of",
         )
-    if request.echo and request.logprobs is not None:
-        raise RequestError(
-            "logprobs of an echoed prompt are not served.",
-            fix="Leave echo out: then logprobs are those of the answer.",
-            param="logprobs",
-        )
     return continued(
         request,
         config,

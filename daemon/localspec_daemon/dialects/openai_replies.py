@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -93,7 +94,7 @@ class OpenAIReply:
 
     def _choice(self, index: int, answer: Answer) -> Json:
         wanted = self.asked.generates[index].logprobs is not None
-        logprobs = self.kind.logprobs(answer.logprobs, _echoed(answer)) if wanted else None
+        logprobs = self.kind.logprobs(answer.logprobs, 0) if wanted else None
         ending = {"logprobs": logprobs, "finish_reason": reason(answer.end)}
         return {"index": index} | self.kind.said(answer) | ending
 
@@ -172,11 +173,6 @@ def _call_part(part: CallDelta) -> Json:
     return {"index": part.index, "id": part.id, "type": "function", "function": function}
 
 
-def _echoed(answer: Answer) -> int:
-    """Characters of the prompt that stand before the answer's first token."""
-    return sum(chars for chars, source in answer.origins if source == "prompt")
-
-
 def _chat_logprobs(tokens: Sequence[TokenLogprob], _offset: int) -> Json:
     content = [
         {**_alternative(token.chosen), "top_logprobs": [*map(_alternative, token.top)]}
@@ -194,7 +190,10 @@ def _alternative(one: Alternative) -> Json:
 
 
 def _text_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> Json:
-    """The legacy shape: lists that go together; offsets are characters of the text."""
+    """The legacy shape: lists that go together; offsets are characters of the text.
+
+    JSON has no NaN: a first token's is null.
+    """
     offsets, shown = [], [_shown(token.chosen) for token in tokens]
     for piece in shown:
         offsets.append(offset)
@@ -203,7 +202,10 @@ def _text_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> Json:
         "tokens": shown,
         "token_logprobs": [token.chosen.logprob for token in tokens],
         "top_logprobs": [
-            {_shown(one): one.logprob for one in reversed(token.top)} for token in tokens
+            None
+            if math.isnan(token.chosen.logprob)
+            else {_shown(one): one.logprob for one in reversed(token.top)}
+            for token in tokens
         ],
         "text_offset": offsets,
     }

@@ -1,0 +1,43 @@
+"""A prompt as the target sees it: how likely each of its tokens was behind those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from localspec.engine.likelihood import Likelihood, likelihood
+from localspec.engine.peaks import Peaks
+from localspec.engine.step import Engine
+from localspec.types import Token
+
+
+def score(
+    engine: Engine, client: str, prompt: list[Token], count: int
+) -> Generator[None, None, list[Likelihood]]:
+    """Read a prompt from its beginning, in a slot of the engine between two of its steps.
+
+    Yields after each piece of work, returns the likelihoods of all tokens but the first, each with
+    `count` alternatives. What the slot held is forgotten; the prompt stays there for whoever asks
+    next, and the slot is given back when the generator ends or is closed.
+
+    Raises:
+        Busy: every slot is taken.
+        NoRoom: there are no cells for the prompt now.
+        EngineError: the target failed; the engine must not be used any more.
+    """
+    found: list[Likelihood] = []
+    held = 0
+    slot, _ = engine.seat(client, prompt)
+    try:
+        engine.target.truncate(slot, 0)
+        while held < len(prompt):
+            logits, read = engine.read(slot, prompt, held, 0)
+            following = prompt[held + 1 : held + 1 + read]
+            found += [
+                likelihood(Peaks(row), token, count)
+                for row, token in zip(logits, following, strict=False)
+            ]
+            held += read
+            yield
+    finally:
+        engine.leave(slot, client, prompt[:held])
+    return found
