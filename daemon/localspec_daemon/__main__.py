@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import sys
@@ -56,6 +57,7 @@ def main() -> int:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
         return 0
     _log_to_stderr()
+    faulthandler.enable()  # a watchdog aborts a daemon that stands still: the log says where
     options = Options(arguments.config or paths.config_file(), arguments.socket)
     try:
         asyncio.run(_serve(options))

@@ -86,10 +86,7 @@ def unix(path: Path) -> Iterator[Door]:
             fix="Set server.socket to a shorter path.",
             param="server.socket",
         )
-    with _explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _check_directory(path.parent)
-    with _lock(path.with_name(path.name + ".lock")):
+    with alone(path):
         _remove_stale(path)
         door = Door(socket.AF_UNIX, socket.SOCK_STREAM)
         with door:
@@ -108,6 +105,19 @@ def unix(path: Path) -> Iterator[Door]:
                 with contextlib.suppress(FileNotFoundError):
                     if path.lstat().st_ino == born.st_ino:
                         path.unlink()
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """The lock beside a socket's path, in a directory that is ours alone to write to.
+
+    Raises AlreadyRunning, Forbidden.
+    """
+    with _explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_directory(path.parent)
+    with _lock(path.with_name(path.name + ".lock")):
+        yield
 
 
 def tcp(address: tuple[str, int]) -> Door:

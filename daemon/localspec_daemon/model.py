@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -38,13 +38,15 @@ class Surroundings:
     """What all models of a pool share.
 
     `make_room` returns when the model may take memory; `changed` rings whenever a state, a number
-    of requests or a loading progress changes; `command` starts a worker; `poisons` are refused.
+    of requests or a loading progress changes; `command` starts a worker; `poisons` are refused;
+    `workers` are all processes there are.
     """
 
     make_room: Callable[[Model], Awaitable[None]]
     changed: Bell
     command: Sequence[str]
     poisons: Poisons
+    workers: set[Worker] = field(default_factory=set)
 
 
 class Model:
@@ -83,6 +85,7 @@ class Model:
         self._changed = surroundings.changed
         self._command = surroundings.command
         self._poisons = surroundings.poisons
+        self._workers = surroundings.workers
 
     @property
     def name(self) -> str:
@@ -368,6 +371,8 @@ class Model:
             self.load, safe_kernels=self.safe_kernels, smaller=self.smaller
         )
         worker = await Worker.spawn(load, self._command)
+        self._workers.add(worker)
+        worker.exited.add_done_callback(lambda _: self._workers.discard(worker))
         worker.on_progress = self._progressed
         self._starting = worker
         try:

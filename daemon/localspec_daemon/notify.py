@@ -1,4 +1,4 @@
-"""Telling systemd: sd_notify(3) in a few lines."""
+"""Telling systemd: sd_notify(3) and sd_watchdog_enabled(3) in a few lines."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def notify(*lines: str) -> None:
     ):
         channel.connect(address.replace("@", "\0", 1) if address[0] == "@" else address)
         channel.sendall("\n".join(lines).encode())
+
+
+def watchdog_seconds() -> float | None:
+    """After how long a silence the service manager takes this process for dead; None is never."""
+    meant = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    microseconds = os.environ.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 1e6 if meant and microseconds.isdecimal() else None

@@ -17,6 +17,9 @@ from localspec_daemon.worker import COMMAND
 
 _log = logging.getLogger("localspec.pool")
 
+MOURNING_SECONDS = 30.0
+"""From SIGKILL to the end of a process: the kernel gives back tens of gigabytes in seconds."""
+
 
 class Pool:
     """At most `server.max_loaded` models in memory. Lives on the event loop's thread.
@@ -69,6 +72,13 @@ class Pool:
             ):
                 _log.info("idle model=%s", model.name)
                 model.unload()
+
+    def sound(self, now: float) -> bool:
+        """False while a worker outlives its SIGKILL: its model waits for that, maybe for ever."""
+        return all(
+            worker.killed_at is None or now - worker.killed_at < MOURNING_SECONDS
+            for worker in self._surroundings.workers
+        )
 
     async def close(self) -> None:
         """End every worker. No request may be open any more."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ from aiohttp import web
 from localspec import config as settings
 from localspec import paths
 from localspec.errors import AlreadyRunning
-from localspec_daemon import listen
+from localspec_daemon import inherited, listen
 from localspec_daemon.app import create_app
 from localspec_daemon.doorman import Runner
-from localspec_daemon.notify import notify
+from localspec_daemon.herald import Herald
 from localspec_daemon.page import routes
 from localspec_daemon.reload import Watcher
 from localspec_daemon.supervisor import Supervisor
@@ -76,7 +77,8 @@ class Server:
 
     async def run(self) -> None:
         """Serve until told to stop. Raises AlreadyRunning, ConfigError, Forbidden."""
-        watcher = Watcher(self._places, self.supervisor.reload)
+        herald = Herald(self.supervisor)
+        watcher = Watcher(self._places, partial(self._reload, herald))
         handlers = {
             signal.SIGTERM: self.stop,
             signal.SIGINT: self.stop,
@@ -84,19 +86,19 @@ class Server:
         }
         async with AsyncExitStack() as stack:
             stack.enter_context(signals(handlers))  # first in, last out: also while closing
-            door = stack.enter_context(listen.unix(self.socket_path))
-            runner = await self._startup(stack, door)
+            runner = await self._startup(stack, self._doors(stack))
             stack.enter_context(watcher)
             tasks = [
                 asyncio.create_task(watcher.run()),
                 asyncio.create_task(self.supervisor.tick()),
+                asyncio.create_task(herald.run()),
             ]
             stack.push_async_callback(_cancel, tasks)
             _log.info("ready socket=%s", self.socket_path)
-            notify("READY=1", f"STATUS=Listening on {self.socket_path}")
+            herald.ready()
             self.ready.set()
             await self._until_stopped(tasks)
-            await self._shutdown(runner)
+            await self._shutdown(runner, herald)
 
     def stop(self) -> None:
         """Drain and end; called again, end at once."""
@@ -104,8 +106,25 @@ class Server:
             self._now.set()
         self._stop.set()
 
-    async def _startup(self, stack: AsyncExitStack, door: listen.Door) -> web.AppRunner:
-        tcp = self.supervisor.config.server.tcp
+    def _doors(self, stack: AsyncExitStack) -> list[listen.Door]:
+        """What systemd handed over, and what else the configuration wants; a TCP door comes last.
+
+        The lock is held in any case: of two daemons on a path one serves.
+        """
+        doors = [stack.enter_context(door) for door in inherited.doors()]
+        self.supervisor.activated = bool(doors)
+        here = [door.getsockname() for door in doors]
+        if str(self.socket_path) in here:
+            stack.enter_context(listen.alone(self.socket_path))
+        else:
+            doors.insert(0, stack.enter_context(listen.unix(self.socket_path)))
+        wanted = self.supervisor.config.server.tcp
+        if wanted and settings.tcp_address(wanted) not in [name[:2] for name in here]:
+            doors.append(stack.enter_context(listen.tcp(settings.tcp_address(wanted))))
+        return sorted(doors, key=lambda door: door.family != socket.AF_UNIX)
+
+    async def _startup(self, stack: AsyncExitStack, doors: Sequence[listen.Door]) -> web.AppRunner:
+        tcp = doors[-1].family != socket.AF_UNIX
         token_hash = listen.token(paths.state_dir() / "token") if tcp else None
         runner = Runner(
             create_app(self.supervisor, token_hash),
@@ -122,11 +141,8 @@ class Server:
         await runner.setup()
         stack.push_async_callback(self.supervisor.close)
         stack.push_async_callback(runner.cleanup)
-        doors = [door]
         if tcp:
-            doors.append(stack.enter_context(listen.tcp(settings.tcp_address(tcp))))
             self.supervisor.tcp = listen.address(doors[-1])
-
         for each in doors:
             await self._open(runner, each)
         return runner
@@ -163,11 +179,15 @@ class Server:
                 if task.done():
                     task.result()
 
-    async def _shutdown(self, runner: web.AppRunner) -> None:
+    async def _reload(self, herald: Herald, changed: bool) -> None:  # noqa: FBT001 - a watcher's word
+        async with herald.reloading() if changed else contextlib.nullcontext():
+            await self.supervisor.reload(changed)
+
+    async def _shutdown(self, runner: web.AppRunner, herald: Herald) -> None:
         for site in list(runner.sites):
             await site.stop()
-        notify("STOPPING=1", "STATUS=Draining")
         seconds = self.supervisor.config.server.drain_seconds
+        herald.stopping(seconds)
         drained = asyncio.create_task(self.supervisor.drain(seconds))
         now = asyncio.create_task(self._now.wait())
         await asyncio.wait({drained, now}, return_when=asyncio.FIRST_COMPLETED)

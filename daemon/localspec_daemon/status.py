@@ -83,7 +83,10 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The daemon and its models; `loading` is that of the model which is loading now, if one is."""
+    """The daemon and its models; `loading` is that of the model which is loading now, if one is.
+
+    `activated` says that systemd holds the socket: it starts the daemon whenever somebody connects.
+    """
 
     version: str
     pid: int
@@ -91,6 +94,7 @@ class Status(msgspec.Struct, frozen=True):
     draining: bool
     socket: str
     tcp: str | None
+    activated: bool
     config_path: str
     config_error: str | None
     restart_needed: list[str]

@@ -64,6 +64,7 @@ class Supervisor:
         """Read the configuration. Raises ConfigError: a daemon does not start on a bad one."""
         self.config_path = config_path
         self.socket = self.tcp = ""
+        self.activated = False
         self.config = settings.load(config_path, keep=True)
         self.config_error: str | None = None
         self.started_with = self.config
@@ -191,6 +192,7 @@ class Supervisor:
             draining=self.draining,
             socket=self.socket,
             tcp=self.tcp or None,
+            activated=self.activated,
             config_path=str(self.config_path),
             config_error=problem,
             restart_needed=self.restart_needed(),

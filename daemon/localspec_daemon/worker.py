@@ -141,6 +141,7 @@ class Worker:
         self._streams: dict[str, asyncio.Queue[Event | Exit]] = {}
         self._goodbye = False
         self._killed_for = ""
+        self.killed_at: float | None = None
         self._memory_kills = _memory_kills()
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS_LINES)
         channel.send(load)
@@ -208,6 +209,7 @@ class Worker:
         """SIGKILL for the whole process group; `exited` follows."""
         if not self.exited.done() and self._process.returncode is None:
             self._killed_for = self._killed_for or reason
+            self.killed_at = self.killed_at or asyncio.get_running_loop().time()
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 os.killpg(self.pid, signal.SIGKILL)
 

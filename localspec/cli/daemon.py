@@ -52,7 +52,11 @@ def stop() -> None:
 
     Example: localspec stop
     """
-    _stop(chosen.client())
+    if _stop(chosen.client()):
+        click.echo(
+            "systemd holds the socket and starts it again when it is needed; to keep it off: "
+            "systemctl --user stop localspec.socket"
+        )
 
 
 @click.command()
@@ -79,9 +83,15 @@ def _start(client: Client) -> None:
     click.echo(f"{found}: pid {pid}, socket {client}")
 
 
-def _stop(client: Client) -> None:
+def _stop(client: Client) -> bool:
+    """Stop it; True when systemd starts it again as soon as somebody connects."""
+    try:
+        activated = bool(client.status().get("activated"))
+    except NotRunning:
+        activated = False
     pid = launch.stop(client, drain_seconds=_drain_seconds())
     click.echo(f"stopped: pid {pid}" if pid else "not running")
+    return activated
 
 
 def _drain_seconds() -> float:

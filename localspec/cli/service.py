@@ -1,4 +1,4 @@
-"""`localspec service`: the unit or agent that lets systemd or launchd keep the daemon running."""
+"""`localspec service`: units or an agent, by which systemd or launchd keep the daemon running."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 
@@ -18,50 +19,66 @@ from localspec.cli import chosen as configured
 from localspec.cli import launch
 from localspec.errors import LocalSpecError
 
-PLACEHOLDER = "@PYTHON@"
-"""What stands in the shipped files for the interpreter that LocalSpec is installed in."""
-
 LABEL = "dev.localspec"
+UNITS = ("localspec.socket", "localspec.service")
+SYSTEMCTL = ("systemctl", "--user")
+
+PLACES = (
+    "LOCALSPEC_CONFIG", "LOCALSPEC_MODELS",
+    "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
+)  # fmt: skip
+"""Variables that a service manager does not know, and without which it would serve another home."""
+
+Commands: TypeAlias = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What keeps services on this platform: which file it reads where, and its commands.
+    """What keeps services on this platform: which of our files it reads where, and its commands.
 
-    `escape` makes a path safe inside that file.
+    `values` are what stands for each placeholder of a file. `stop` is for those of the files that
+    are there, before they are removed, `forget` for afterwards.
     """
 
-    shipped: str
-    target: Path
-    install: tuple[tuple[str, ...], ...]
-    uninstall: tuple[tuple[str, ...], ...]
+    files: Mapping[str, Path]
+    values: Callable[[], Mapping[str, str]]
+    start: Commands
+    stop: Callable[[Sequence[str]], Commands]
+    forget: Commands
     status: tuple[str, ...]
-    escape: Callable[[str], str]
+    advice: str
 
 
 def host() -> Host:
     """The user manager of systemd, or launchd on macOS."""
-    if sys.platform == "darwin":
-        target = Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
-        domain = f"gui/{os.getuid()}"
-        return Host(
-            f"daemon/launchd/{LABEL}.plist",
-            target,
-            (("launchctl", "bootstrap", domain, str(target)),),
-            (("launchctl", "bootout", f"{domain}/{LABEL}"),),
-            ("launchctl", "print", f"{domain}/{LABEL}"),
-            html.escape,
-        )
-    configured = os.environ.get("XDG_CONFIG_HOME")
-    base = Path(configured) if configured else Path.home() / ".config"
-    systemctl, unit = ("systemctl", "--user"), "localspec.service"
+    return _launchd() if sys.platform == "darwin" else _systemd()
+
+
+def _systemd() -> Host:
+    chosen = os.environ.get("XDG_CONFIG_HOME")
+    base = Path(chosen) if chosen else Path.home() / ".config"
     return Host(
-        f"daemon/systemd/{unit}",
-        base / "systemd" / "user" / unit,
-        ((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", unit)),
-        ((*systemctl, "disable", "--now", unit),),
-        (*systemctl, "status", "--no-pager", unit),
-        _systemd_escape,
+        files={f"daemon/systemd/{unit}": base / "systemd" / "user" / unit for unit in UNITS},
+        values=_of_units,
+        start=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "enable", "--now", *UNITS)),
+        stop=lambda units: ((*SYSTEMCTL, "disable", "--now", *units),),
+        forget=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "reset-failed", "localspec.*")),
+        status=(*SYSTEMCTL, "status", "--no-pager", *UNITS),
+        advice="It runs while you are logged in; `loginctl enable-linger` makes it outlast that.",
+    )
+
+
+def _launchd() -> Host:
+    target = Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+    domain = f"gui/{os.getuid()}"
+    return Host(
+        files={f"daemon/launchd/{LABEL}.plist": target},
+        values=_of_agent,
+        start=(("launchctl", "bootstrap", domain, str(target)),),
+        stop=lambda _: (("launchctl", "bootout", f"{domain}/{LABEL}"),),
+        forget=(),
+        status=("launchctl", "print", f"{domain}/{LABEL}"),
+        advice="It runs while you are logged in.",
     )
 
 
@@ -71,42 +88,54 @@ def service() -> None:
 
 
 @service.command()
-@click.option("--print", "only_print", is_flag=True, help="Print the file, change nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the files, change nothing.")
 def install(*, only_print: bool) -> None:
     """Start the daemon now and at every login.
 
-    Writes the service file of this user.
+    Writes the service files of this user. A daemon that runs already makes way. What
+    LOCALSPEC_CONFIG, LOCALSPEC_MODELS and XDG's variables say now is written down, and so is
+    server.socket: after a change install again.
 
     Example: localspec service install
     """
     chosen = host()
-    text = unit_text(chosen)
+    texts = {target: filled(name, chosen.values()) for name, target in chosen.files.items()}
     if only_print:
-        click.echo(text, nl=False)
+        click.echo("\n".join(texts.values()), nl=False)
         return
-    paths.write_atomically(chosen.target, text.encode(), mode=0o644)
-    click.echo(f"written: {chosen.target}")
+    if there := _there(chosen):
+        for command in chosen.stop(there):
+            _run(command, must=False)
+    for target, text in texts.items():
+        paths.write_atomically(target, text.encode(), mode=0o644)
+        click.echo(f"written: {target}")
     _make_way()
-    for command in chosen.install:
+    for command in chosen.start:
         _run(command)
+    click.echo(chosen.advice)
 
 
 @service.command()
 def uninstall() -> None:
-    """End the service and remove its file.
+    """End the service and remove its files.
 
     Example: localspec service uninstall
     """
     chosen = host()
-    if not chosen.target.exists():
-        click.echo(f"not installed: there is no {chosen.target}")
+    there = _there(chosen)
+    if not there:
+        click.echo(f"not installed: there is no {' or '.join(map(str, chosen.files.values()))}")
         return
     try:
-        for command in chosen.uninstall:
+        for command in chosen.stop(there):
             _run(command)
     finally:
-        chosen.target.unlink(missing_ok=True)
-        click.echo(f"removed: {chosen.target}")
+        for target in chosen.files.values():
+            if target.exists():
+                target.unlink()
+                click.echo(f"removed: {target}")
+    for command in chosen.forget:
+        _run(command)
 
 
 @service.command()
@@ -116,6 +145,11 @@ def status() -> None:
     Example: localspec service status
     """
     _run(host().status)
+
+
+def _there(chosen: Host) -> list[str]:
+    """The names of our files that an earlier installation left."""
+    return [target.name for target in chosen.files.values() if target.exists()]
 
 
 def _make_way() -> None:
@@ -128,9 +162,9 @@ def _make_way() -> None:
         click.echo(f"stopped: pid {pid}; the service takes over")
 
 
-def unit_text(chosen: Host, python: str = sys.executable) -> str:
-    """The shipped file with this installation's interpreter in it. Raises LocalSpecError."""
-    path = paths.shipped(chosen.shipped)
+def filled(name: str, values: Mapping[str, str]) -> str:
+    """The shipped file of that name with this installation in it. Raises LocalSpecError."""
+    path = paths.shipped(name)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -138,21 +172,49 @@ def unit_text(chosen: Host, python: str = sys.executable) -> str:
             f"The service file that travels with LocalSpec is missing: {path}.",
             fix="Install LocalSpec again.",
         ) from error
-    return text.replace(PLACEHOLDER, chosen.escape(python))
+    for placeholder, value in values.items():
+        text = text.replace(f"@{placeholder}@", value)
+    return text
 
 
-def _systemd_escape(path: str) -> str:
-    """`path` between the quotes of an ExecStart=, where % begins a specifier."""
-    return path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+def _of_units() -> dict[str, str]:
+    """What stands for the placeholders of the units. A % begins a specifier everywhere in them."""
+    socket = configured.settings().server.socket
+    path = str(Path(socket).expanduser().absolute()).replace("%", "%%") if socket else ""
+    lines = [f'Environment="{_quoted(f"{name}={value}")}"' for name, value in _places()]
+    shell = ["from the shell that installed this:", *(lines or ["# nothing"])]
+    return {
+        "PYTHON": _quoted(sys.executable),
+        "SOCKET": path or "%t/localspec/localspec.sock",
+        "ENVIRONMENT": "\n".join(shell),
+    }
 
 
-def _run(command: tuple[str, ...]) -> None:
-    """Run one command of the platform with its output on ours. Raises LocalSpecError."""
+def _of_agent() -> dict[str, str]:
+    """What stands for the placeholders of the agent, which is XML."""
+    pairs = (f"<key>{name}</key><string>{html.escape(value)}</string>" for name, value in _places())
+    return {"PYTHON": html.escape(sys.executable), "ENVIRONMENT": "".join(pairs)}
+
+
+def _places() -> list[tuple[str, str]]:
+    return [(name, os.environ[name]) for name in PLACES if os.environ.get(name)]
+
+
+def _quoted(text: str) -> str:
+    """`text` between double quotes of a unit."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
+
+
+def _run(command: tuple[str, ...], *, must: bool = True) -> None:
+    """Run one command of the platform with its output on ours.
+
+    Raises LocalSpecError when there is no such command, and when one that `must` succeed fails.
+    """
     try:
         done = subprocess.run(command, check=False)  # noqa: S603  constants of this file
     except FileNotFoundError as error:
         raise LocalSpecError(
             f"There is no {command[0]} here.", fix="localspec start  # runs without a service"
         ) from error
-    if done.returncode:
+    if must and done.returncode:
         raise LocalSpecError(f"`{shlex.join(command)}` ended with exit code {done.returncode}.")

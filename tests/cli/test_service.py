@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import plistlib
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from localspec.cli import launch
 from localspec.cli.main import cli
-from localspec.cli.service import host, unit_text
+from localspec.cli.service import Commands, host
 from localspec.client import Client
 from localspec.errors import NotRunning
 
@@ -33,37 +35,93 @@ def service(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["service", *arguments])
 
 
+def written() -> list[Path]:
+    """The files of the service that are there."""
+    return [target for target in host().files.values() if target.exists()]
+
+
+def commands(calls: Path) -> list[str]:
+    """What was asked of systemctl or launchctl, each without its name."""
+    return [line.split(" ", 1)[1] for line in calls.read_text().splitlines()]
+
+
+def joined(asked: Commands) -> list[str]:
+    """The same of commands that are to be asked."""
+    return [" ".join(command[1:]) for command in asked]
+
+
 def test_install_writes_this_installation_and_starts_it(calls: Path) -> None:
-    """The unit names the interpreter that runs now; no placeholder is left."""
+    """The files name the interpreter that runs now; no placeholder is left."""
     result = service("install")
     assert result.exit_code == 0, result.stderr
-    text = host().target.read_text()
-    assert sys.executable in text
-    assert "@PYTHON@" not in text
-    assert [line.split(" ", 1)[1] for line in calls.read_text().splitlines()] == [
-        " ".join(command[1:]) for command in host().install
-    ]
+    texts = [target.read_text() for target in host().files.values()]
+    assert sys.executable in "".join(texts)
+    assert not re.search("@[A-Z]+@", "".join(texts))
+    assert commands(calls) == joined(host().start)
+
+
+def test_a_second_install_ends_the_first(calls: Path) -> None:
+    """Its files may have named another socket; that nothing of it runs any more is no error."""
+    service("install")
+    before = len(commands(calls))
+    there = [target.name for target in written()]
+    assert service("install").exit_code == 0
+    assert commands(calls)[before:] == joined([*host().stop(there), *host().start])
 
 
 def test_print_changes_nothing(calls: Path) -> None:
     """The text goes to stdout."""
     assert sys.executable in service("install", "--print").stdout
-    assert not host().target.exists()
+    assert written() == []
     assert not calls.exists()
 
 
-def test_uninstall_removes_the_file_even_if_the_platform_objects(
+def test_uninstall_removes_everything(calls: Path) -> None:
+    """What runs, what was written and what the platform remembers of it."""
+    service("install")
+    before = len(commands(calls))
+    stop = host().stop([target.name for target in written()])
+    assert service("uninstall").exit_code == 0
+    assert commands(calls)[before:] == joined([*stop, *host().forget])
+    assert written() == []
+
+
+def test_uninstall_removes_the_files_even_if_the_platform_objects(
     calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The complaint is told, the file is gone, a second time is no error."""
+    """The complaint is told, the files are gone, a second time is no error."""
     service("install")
     monkeypatch.setenv("FAIL", "3")
     result = service("uninstall")
     assert result.exit_code == 1
     assert "exit code 3" in result.stderr
-    assert not host().target.exists()
+    assert written() == []
     assert calls.exists()
     assert "not installed" in service("uninstall").stdout
+
+
+def test_a_service_finds_what_this_shell_finds(
+    calls: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service manager knows no variables of a shell, so those that name places are written."""
+    monkeypatch.setenv("LOCALSPEC_MODELS", f"{home}/<models>")
+    text = service("install", "--print").stdout
+    assert not calls.exists()
+    if sys.platform == "darwin":
+        agent = plistlib.loads(text.encode())
+        assert agent["EnvironmentVariables"]["LOCALSPEC_MODELS"] == f"{home}/<models>"
+    else:
+        assert f'Environment="LOCALSPEC_MODELS={home}/<models>"' in text
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="launchd holds no socket of ours")
+def test_systemd_listens_where_clients_look(home: Path) -> None:
+    """In the runtime directory, or where the configuration says."""
+    assert "\nListenStream=%t/localspec/localspec.sock\n" in service("install", "--print").stdout
+    file = home / "config" / "localspec" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[server]\nsocket = "~/a 100% place"\n')
+    assert f"\nListenStream={home}/a 100%% place\n" in service("install", "--print").stdout
 
 
 def test_a_machine_without_a_service_manager_says_what_works(
@@ -77,9 +135,12 @@ def test_a_machine_without_a_service_manager_says_what_works(
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="systemd's syntax")
-def test_a_path_with_every_special_character_stays_one_path() -> None:
+def test_a_path_with_every_special_character_stays_one_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Percent signs, quotes and backslashes mean something to systemd."""
-    text = unit_text(host(), 'a b%c"d\\e')
+    monkeypatch.setattr(sys, "executable", 'a b%c"d\\e')
+    text = service("install", "--print").stdout
     assert r'ExecStart="a b%%c\"d\\e" -P -m localspec_daemon' in text
 
 

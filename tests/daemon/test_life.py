@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,22 +27,24 @@ WAIT = [{"role": "user", "content": "wait"}]
 class Process:
     """A daemon process that has told the service manager that it is ready."""
 
-    def __init__(self, house: Any, manager: socket.socket) -> None:
+    def __init__(self, house: Any, manager: socket.socket, **environment: str) -> None:
         self.house = house
         self.manager = manager
         self.client = Client(house.socket)
         self.popen = subprocess.Popen(
             [sys.executable, SERVE, house.config_path, house.socket],
-            env=os.environ | {"NOTIFY_SOCKET": manager.getsockname()},
+            env=os.environ | {"NOTIFY_SOCKET": manager.getsockname()} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self.hear().startswith("READY=1")
+        self.hear("READY=1\nSTATUS=Listening on ")
 
-    def hear(self) -> str:
-        """The next thing that it tells the service manager."""
-        return self.manager.recv(4096).decode()
+    def hear(self, state: str) -> str:
+        """The next message to the service manager that begins so; others are dropped."""
+        while not (message := self.manager.recv(4096).decode()).startswith(state):
+            pass
+        return message
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -59,15 +62,15 @@ class Process:
 
 
 @pytest.fixture
-def start(house: Any, tmp_path: Path) -> Iterator[Callable[[], Process]]:
+def start(house: Any, tmp_path: Path) -> Iterator[Callable[..., Process]]:
     """Starts daemons in the house; whatever still runs at the end is killed."""
     started: list[Process] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "n"))
         manager.settimeout(30)
 
-        def run() -> Process:
-            started.append(Process(house, manager))
+        def run(**environment: str) -> Process:
+            started.append(Process(house, manager, **environment))
             return started[-1]
 
         yield run
@@ -88,7 +91,7 @@ def test_sigterm_ends_an_idle_daemon_with_nothing_left(house: Any, start: Any) -
     worker = daemon.worker()
     with Watch(worker) as watch:
         daemon.signal(signal.SIGTERM)
-        assert "STOPPING=1" in daemon.hear()
+        daemon.hear("STOPPING=1")
         assert daemon.end() == "native modules: []\n"
         assert watch.wait(10)
     assert not house.socket.exists()
@@ -115,7 +118,7 @@ def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: An
     events = daemon.client.chat(HELLO)
     assert isinstance(next(events), Waiting)
     daemon.signal(signal.SIGTERM)
-    assert "STOPPING=1" in daemon.hear()
+    daemon.hear("STOPPING=1")
     with pytest.raises(NotRunning):
         Client(house.socket).status()
     second = subprocess.run(
@@ -137,7 +140,7 @@ def test_a_second_sigterm_is_obeyed_at_once(house: Any, start: Any) -> None:
     events = daemon.client.chat(WAIT)
     assert first_piece(events) == "waiting"
     daemon.signal(signal.SIGTERM)
-    assert "STOPPING=1" in daemon.hear()
+    daemon.hear("STOPPING=1")
     daemon.signal(signal.SIGTERM)
     with pytest.raises(ShuttingDown):
         list(events)
@@ -220,5 +223,64 @@ def test_signals_at_any_moment_end_the_daemon_in_order(house: Any, start: Any) -
         for thread in threads:
             thread.join(30)
         assert len(ends) == moment
-        assert "STOPPING=1" in daemon.hear()
+        daemon.hear("STOPPING=1")
         daemon.end()
+
+
+def test_the_watchdog_is_fed_while_idle_and_not_while_nothing_moves(start: Any) -> None:
+    """The event loop feeds it: a daemon that stands still is noticed, one that rests is not."""
+    daemon = start(WATCHDOG_USEC="400000")
+    for _ in range(3):
+        assert daemon.hear("WATCHDOG=1") == "WATCHDOG=1"
+    daemon.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, daemon.popen.pid, os.WSTOPPED)
+    daemon.manager.settimeout(0.0)
+    with pytest.raises(BlockingIOError):
+        daemon.hear("nothing but what was said before")
+    daemon.manager.settimeout(1.0)
+    with pytest.raises(TimeoutError):
+        daemon.hear("")
+    daemon.signal(signal.SIGCONT)
+    daemon.manager.settimeout(30.0)
+    daemon.hear("WATCHDOG=1")
+
+
+def test_a_watchdog_of_another_process_is_not_fed(start: Any) -> None:
+    """Such as that of a service which starts us as its child."""
+    daemon = start(WATCHDOG_USEC="1000", WATCHDOG_PID="1")
+    list(daemon.client.chat(HELLO))
+    daemon.signal(signal.SIGTERM)
+    while not (said := daemon.hear("")).startswith("STOPPING=1"):
+        assert "WATCHDOG" not in said
+
+
+def test_a_reload_is_told_from_its_beginning_to_its_end(house: Any, start: Any) -> None:
+    """With the time of its beginning, as notify-reload wants it, also when the file is bad."""
+    daemon = start()
+    before = time.monotonic_ns() // 1000
+    for text, says in (("[modles]", "has a mistake"), ("", "no model is loaded")):
+        house.config_path.write_text(text)
+        daemon.signal(signal.SIGHUP)
+        state, began = daemon.hear("RELOADING=1").split("\n")
+        assert state == "RELOADING=1"
+        assert before < int(began.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
+        assert says in daemon.hear("READY=1")
+
+
+def test_the_status_line_says_what_is_loaded_and_how_far(house: Any, start: Any) -> None:
+    """`systemctl status` shows it; the time for a drain is asked for when it begins."""
+    house.add("gated")
+    house.configure(models={"default": "gated"}, server={"drain_seconds": 60})
+    os.mkfifo(house.models / "gated.gguf.fifo")
+    daemon = start()
+    events = daemon.client.chat(HELLO)
+    next(events)
+    daemon.hear(f"STATUS=Listening on {house.socket}; loading gated (42%)")
+    (house.models / "gated.gguf.fifo").write_bytes(b"")
+    daemon.hear(f"STATUS=Listening on {house.socket}; gated is ready, 1 open")
+    list(events)
+    daemon.hear(f"STATUS=Listening on {house.socket}; gated is ready")
+    daemon.signal(signal.SIGTERM)
+    asked = daemon.hear("STOPPING=1").rpartition("EXTEND_TIMEOUT_USEC=")[2]
+    assert int(asked) > 60e6
+    daemon.end()

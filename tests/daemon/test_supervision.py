@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec_daemon.policy import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
+from localspec_daemon.pool import MOURNING_SECONDS
 
 
 def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
@@ -328,22 +329,30 @@ def test_who_waits_in_the_queue_survives_a_crash(house: Any, daemon: Any) -> Non
 
 
 def test_a_hung_worker_is_killed_and_replaced(house: Any, daemon: Any) -> None:
-    """Health doubts it first; then its stream goes on with a new worker."""
+    """Health doubts it first; then its stream goes on with a new worker.
+
+    One that outlived even that would be a reason to start the daemon anew.
+    """
 
     async def scene() -> None:
         async with daemon(house, tick_seconds=3600) as it:
+            pool, clock = it.server.supervisor.pool, asyncio.get_running_loop().time
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
                 old = it.model().worker
-                now = asyncio.get_running_loop().time()
+                now = clock()
                 for second in range(int(PATIENCE_SECONDS * 0.7)):
-                    it.server.supervisor.pool.tick(now + second)
+                    pool.tick(now + second)
                 async with it.http.get("/health") as response:
                     assert response.status == 503
+                assert pool.sound(clock() + 3600)
                 for second in range(int(PATIENCE_SECONDS * 0.7), int(PATIENCE_SECONDS) + 3):
-                    it.server.supervisor.pool.tick(now + second)
+                    pool.tick(now + second)
+                assert pool.sound(clock())
+                assert not pool.sound(clock() + MOURNING_SECONDS)
                 assert "no sign of life" in await stream.next(": going on")
             await it.until(lambda: it.model().worker not in {None, old})
+            assert pool.sound(clock() + 3600)
             assert await it.get("/health") == {"status": "ok"}
 
     asyncio.run(scene())

@@ -1,0 +1,180 @@
+"""Sockets that systemd opened: who gets them, what is refused, and that they outlive the daemon."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.client import Client
+from localspec.errors import ConfigError, Forbidden, LocalSpecError
+from localspec_daemon import inherited, listen
+
+SERVE = Path(__file__).with_name("serve.py")
+HAND_OVER = """
+import os, sys
+for target, source in enumerate(map(int, sys.argv[1].split(",")), 3):
+    os.dup2(source, target)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(target - 2)}
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+"""What systemd does between fork and exec."""
+
+
+@contextmanager
+def served(house: Any, *doors: socket.socket) -> Iterator[subprocess.Popen[str]]:
+    """A daemon that was handed these sockets; ended in order at the end."""
+    numbers = [door.fileno() for door in doors]
+    command = [sys.executable, "-c", HAND_OVER, ",".join(map(str, numbers))]
+    with subprocess.Popen(
+        [*command, SERVE, house.config_path, house.socket],
+        pass_fds=numbers, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        yield process
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.fixture
+def private(house: Any) -> Iterator[socket.socket]:
+    """The socket of the house, held by somebody else than its daemon, as systemd would hold it."""
+    house.socket.parent.mkdir(mode=0o700)
+    with private_at(house.socket) as door:
+        yield door
+
+
+def private_at(path: Path) -> socket.socket:
+    """A socket as a unit with SocketMode=0600 has it."""
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(path))
+    path.chmod(0o600)
+    door.listen()
+    return door
+
+
+@given(
+    pid=st.integers(1, 9), meant=st.integers(1, 9),
+    called=st.lists(st.text("ab", min_size=1), max_size=4), count=st.integers(0, 4),
+)  # fmt: skip
+def test_only_the_process_that_is_meant_gets_them_and_nobody_after_it(
+    pid: int, meant: int, called: list[str], count: int
+) -> None:
+    """As many as there are, by their names where they have one; the variables are gone."""
+    environ = {
+        "LISTEN_PID": f"{meant}",
+        "LISTEN_FDS": f"{count}",
+        "LISTEN_FDNAMES": ":".join(called),
+    }
+    found = inherited.names(environ, pid)
+    assert environ == {}
+    assert len(found) == (count if pid == meant else 0)
+    assert all(name == given for name, given in zip(found, called, strict=False))
+    assert set(found[len(called) :]) <= {"unknown"}
+
+
+def test_rubbish_in_the_environment_is_no_socket() -> None:
+    """A count that is no number, or none."""
+    for count in ("", "-1", "two", "1.0"):
+        assert inherited.names({"LISTEN_PID": "7", "LISTEN_FDS": count}, 7) == []
+
+
+def handed(given: socket.socket, monkeypatch: pytest.MonkeyPatch) -> list[listen.Door]:
+    """What this process makes of one socket that it was handed under the name "door"."""
+    for name, value in (("PID", os.getpid()), ("FDS", 1), ("FDNAMES", "door")):
+        monkeypatch.setenv(f"LISTEN_{name}", str(value))
+    return inherited.doors(given.detach())
+
+
+def opened(kind: str, directory: Path) -> tuple[socket.socket, type[LocalSpecError], str]:
+    """A socket that LocalSpec would not have opened itself, and how it is refused."""
+    if kind == "everywhere":
+        door = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - what must be refused
+        return door, ConfigError, "not loopback"
+    if kind == "datagram":
+        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM), ConfigError, "does not listen"
+    door = socket.socket(socket.AF_UNIX)
+    if kind == "abstract":
+        door.bind(f"\0localspec-{os.getpid()}")
+        door.listen()
+        return door, ConfigError, "has no path"
+    door.bind(str(directory / "s"))
+    (directory / "s").chmod(0o666)
+    if kind == "silent":
+        return door, ConfigError, "does not listen"
+    door.listen()
+    return door, Forbidden, "open to others"
+
+
+@pytest.mark.parametrize("kind", ["everywhere", "datagram", "abstract", "silent", "open to all"])
+def test_what_we_would_not_open_we_do_not_serve(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit with a mistake does not weaken the wall: the daemon says which and does not start."""
+    door, error, why = opened(kind, tmp_path)
+    with pytest.raises(error, match=why):
+        handed(door, monkeypatch)
+
+
+def test_a_descriptor_that_is_no_socket_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a file of OpenFile=."""
+    monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    with (tmp_path / "file").open("wb") as file, pytest.raises(ConfigError, match="is no socket"):
+        inherited.doors(file.fileno())
+
+
+def test_who_connects_while_the_daemon_restarts_waits_and_is_answered(
+    house: Any, private: socket.socket
+) -> None:
+    """The socket is listened on by another process, and is the same after the daemon's end."""
+    client = Client(house.socket)
+    born = house.socket.stat().st_ino
+    with served(house, private) as first:
+        assert client.status()["activated"] is True
+        assert client.status()["pid"] == first.pid
+    with socket.socket(socket.AF_UNIX) as early:
+        early.settimeout(60)
+        early.connect(str(house.socket))
+        early.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        with served(house, private) as second:
+            assert early.recv(4096).startswith(b"HTTP/1.0 200 ")
+            assert client.status()["pid"] == second.pid
+    assert house.socket.stat().st_ino == born
+
+
+def test_a_port_that_was_handed_over_asks_for_the_token(house: Any, private: socket.socket) -> None:
+    """Both doors serve; what the configuration wants besides is opened as ever."""
+    house.configure(server={"tcp": "127.0.0.1:0"})
+    with listen.tcp(("127.0.0.1", 0)) as port:
+        port.listen()
+        with served(house, private, port):
+            status = Client(house.socket).status()
+            assert status["tcp"] not in {None, listen.address(port)}
+            stranger = Client(tcp=port.getsockname())
+            with pytest.raises(Forbidden):
+                stranger.status()
+            token = (Path(os.environ["XDG_STATE_HOME"]) / "localspec" / "token").read_text()
+            friend = Client(tcp=port.getsockname(), token=token.strip())
+            assert friend.status()["pid"] == status["pid"]
+
+
+def test_a_door_elsewhere_does_not_replace_the_one_of_the_configuration(
+    house: Any, tmp_path: Path
+) -> None:
+    """Clients look where the configuration says, and there the daemon is too."""
+    with private_at(tmp_path / "other") as other, served(house, other) as daemon:
+        assert Client(tmp_path / "other").status()["pid"] == daemon.pid
+        assert Client(house.socket).status()["pid"] == daemon.pid
+    assert not house.socket.exists()
+    assert (tmp_path / "other").exists()
