@@ -84,6 +84,18 @@ def first_piece(events: Iterator[Event]) -> str:
     return next(event.text for event in events if isinstance(event, Piece))
 
 
+def at_the_gate(house: Any, start: Callable[[], Process]) -> tuple[Process, Iterator[Event], Path]:
+    """A daemon that drains for long, an answer that waits for a load, and what lets it go on."""
+    house.add("gated")
+    house.configure(models={"default": "gated"}, server={"drain_seconds": 60})
+    gate: Path = house.models / "gated.gguf.fifo"
+    os.mkfifo(gate)
+    daemon = start()
+    events = daemon.client.chat(HELLO)
+    assert isinstance(next(events), Waiting)
+    return daemon, events, gate
+
+
 def test_sigterm_ends_an_idle_daemon_with_nothing_left(house: Any, start: Any) -> None:
     """Exit code 0, no socket, no worker; native code was never in this process."""
     daemon = start()
@@ -111,12 +123,7 @@ def test_a_drain_that_is_over_ends_streams_with_a_last_event(house: Any, start: 
 
 def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: Any) -> None:
     """The answer that was being waited for comes whole; nobody else gets in meanwhile."""
-    house.add("gated")
-    house.configure(models={"default": "gated"}, server={"drain_seconds": 60})
-    os.mkfifo(house.models / "gated.gguf.fifo")
-    daemon = start()
-    events = daemon.client.chat(HELLO)
-    assert isinstance(next(events), Waiting)
+    daemon, events, gate = at_the_gate(house, start)
     daemon.signal(signal.SIGTERM)
     daemon.hear("STOPPING=1")
     with pytest.raises(NotRunning):
@@ -127,7 +134,7 @@ def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: An
         check=False,
     )
     assert second.returncode == 1
-    (house.models / "gated.gguf.fifo").write_bytes(b"")
+    gate.write_bytes(b"")
     assert first_piece(events) == "hello"
     assert isinstance(list(events)[-1], End)
     daemon.end()
@@ -269,14 +276,9 @@ def test_a_reload_is_told_from_its_beginning_to_its_end(house: Any, start: Any) 
 
 def test_the_status_line_says_what_is_loaded_and_how_far(house: Any, start: Any) -> None:
     """`systemctl status` shows it; the time for a drain is asked for when it begins."""
-    house.add("gated")
-    house.configure(models={"default": "gated"}, server={"drain_seconds": 60})
-    os.mkfifo(house.models / "gated.gguf.fifo")
-    daemon = start()
-    events = daemon.client.chat(HELLO)
-    next(events)
+    daemon, events, gate = at_the_gate(house, start)
     daemon.hear(f"STATUS=Listening on {house.socket}; loading gated (42%)")
-    (house.models / "gated.gguf.fifo").write_bytes(b"")
+    gate.write_bytes(b"")
     daemon.hear(f"STATUS=Listening on {house.socket}; gated is ready, 1 open")
     list(events)
     daemon.hear(f"STATUS=Listening on {house.socket}; gated is ready")
