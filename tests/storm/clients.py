@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 Client = Callable[[Path, Random], Awaitable[None]]
 
@@ -15,16 +16,38 @@ BODY = json.dumps(
 ).encode()
 
 
-def head(length: object, *, more: str = "") -> bytes:
-    """The head of a completion that announces so many bytes."""
+LONG: dict[str, Any] = {"stream": True, "ignore_eos": True, "max_tokens": 300}
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", LONG | {"prompt": "hello"}),
+    ("/v1/completions", LONG | {"prompt": "hello " * 60, "max_tokens": 20}),
+    ("/v1/completions", LONG | {"prompt": "hello", "n": 3, "speculation": {"mode": "always"}}),
+    ("/v1/completions", LONG | {"prompt": "hello", "temperature": 0.9, "stream": False}),
+    ("/v1/completions", LONG | {"prompt": "1", "response_format": {"type": "json_object"},
+                                "ignore_eos": False}),
+    ("/v1/chat/completions", LONG | {"messages": [{"role": "user", "content": "hi " * 30}]}),
+    ("/v1/messages", LONG | {"messages": [{"role": "user", "content": "hi"}]}),
+    ("/api/generate", {"prompt": "hello", "options": {"num_predict": 300}}),
+    ("/v1/replay", {"prompt": "hello", "text": "world, " * 40}),
+    ("/tokenize", {"content": "hello " * 5000}),
+]  # fmt: skip
+"""Requests that take a while in one place or another."""
+
+
+def head(length: object, *, more: str = "", path: str = "/v1/completions") -> bytes:
+    """The head of a request that announces so many bytes."""
     return (
-        f"POST /v1/completions HTTP/1.1\r\nHost: localspec\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localspec\r\nContent-Type: application/json\r\n"
         f"Content-Length: {length}\r\n{more}\r\n"
     ).encode()
 
 
-async def _say(socket: Path, *parts: bytes, pause_seconds: float = 0.0, listen: int = 0) -> bytes:
-    """Send the parts, hear at most so many bytes, and hang up in the middle of whatever follows."""
+async def _say(
+    socket: Path, *parts: bytes, pause_seconds: float = 0.0, listen: int = 0, to_hear: int = 0
+) -> bytes:
+    """Send the parts, hear so many bytes at most, and hang up in the middle of whatever follows.
+
+    `listen` takes what comes first, `to_hear` waits for more.
+    """
     reader, writer = await asyncio.open_unix_connection(str(socket))
     heard = b""
     try:
@@ -35,6 +58,8 @@ async def _say(socket: Path, *parts: bytes, pause_seconds: float = 0.0, listen: 
         if listen:
             async with asyncio.timeout(30):
                 heard = await reader.read(listen)
+        while len(heard) < to_hear and not reader.at_eof():
+            heard += await reader.read(to_hear)
     except (ConnectionError, TimeoutError):
         pass
     finally:
@@ -75,6 +100,17 @@ async def lies(socket: Path, random: Random) -> None:
 async def babbles(socket: Path, random: Random) -> None:
     """Does not speak HTTP."""
     await _say(socket, random.randbytes(random.randrange(1, 3000)), listen=100)
+
+
+async def cancels(socket: Path, random: Random) -> None:
+    """Asks for something that takes a while, and leaves at any moment of it."""
+    path, asked = random.choice(ASKED)
+    body = json.dumps(asked | {"seed": random.randrange(9)}).encode()
+    whole = head(len(body), path=path, more="Connection: close\r\n") + body
+    if random.random() < 0.5:
+        await _say(socket, whole, pause_seconds=random.expovariate(100))
+    else:
+        await _say(socket, whole, to_hear=random.randrange(1, 20_000))
 
 
 CLIENTS: list[Client] = [vanishes, leaves_early, never_reads, dribbles, lies, babbles]

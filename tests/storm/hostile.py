@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from pathlib import Path
 from random import Random
@@ -53,6 +54,7 @@ VALUES: list[Any] = [
 DEEP, NESTED = "@deep@", "[" * 990 + "]" * 990
 
 
+@functools.cache
 def routes() -> list[tuple[str, str]]:
     """Every method and path that the application answers."""
     app = create_app(cast("Supervisor", None))

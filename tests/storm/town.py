@@ -176,13 +176,6 @@ class Town:
         models = (await self.get("/v1/status"))["models"]
         return not any(model.get("active") or model.get("queued") for model in models)
 
-    def size(self) -> tuple[int, int]:
-        """Open files of the daemon, and the bytes that it holds."""
-        assert self.daemon is not None
-        process = Path(f"/proc/{self.daemon.pid}")
-        pages = int((process / "statm").read_text().split()[1])
-        return len(list((process / "fd").iterdir())), pages * os.sysconf("SC_PAGE_SIZE")
-
     def last_words(self) -> str:
         """The end of the log."""
         return self.log.read_text(errors="replace")[-6000:]
@@ -206,3 +199,32 @@ class Town:
             os.kill(pid, number)
             return True
         return False
+
+
+WARM_TURNS = 10
+"""Before what a daemon holds is taken for its measure."""
+MORE_FDS = 8
+MORE_MIB = 32
+
+
+@dataclass
+class Flat:
+    """What a daemon holds, turn by turn, against what it held when it was warm."""
+
+    town: Town
+    turns: int = 0
+    warm: dict[str, int] = field(default_factory=dict)
+
+    def held(self, *, anew: bool = False) -> dict[str, int]:
+        """After one more turn; `anew` with another daemon. Asserts that nothing grows."""
+        assert self.town.daemon is not None
+        process = Path(f"/proc/{self.town.daemon.pid}")
+        pages = int((process / "statm").read_text().split()[1])
+        mib = pages * os.sysconf("SC_PAGE_SIZE") >> 20
+        now = {"fds": len(list((process / "fd").iterdir())), "MiB": mib}
+        self.turns += 1
+        if anew or self.turns <= WARM_TURNS:
+            self.warm = now
+        assert now["fds"] <= self.warm["fds"] + MORE_FDS, (self.warm, now)
+        assert now["MiB"] <= self.warm["MiB"] + MORE_MIB, (self.warm, now)
+        return now

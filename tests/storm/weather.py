@@ -13,12 +13,15 @@ from random import Random
 
 import aiohttp
 import tiny
-from storm import hostile
+from storm import clients, hostile
 from storm.clients import CLIENTS
 from storm.town import Town
 
 from localspec.catalog import header
 from localspec.errors import BadGGUF, LocalSpecError
+
+CROWD = 8
+"""Clients at once."""
 
 UNDECLARED = {"internal_error", "engine_error"}
 """Codes of errors that nobody meant to give."""
@@ -155,19 +158,40 @@ async def rude_client(storm: Storm) -> None:
     await asyncio.gather(*(client(storm.town.socket, storm.random) for client in clients))
 
 
+async def cancels(storm: Storm) -> None:
+    """Requests that are left unread, waiting, in the middle of a prompt or of an answer."""
+    town = storm.town
+
+    async def some() -> None:
+        while storm.counts["cancels"] < storm.many:
+            storm.counts["cancels"] += 1
+            await clients.cancels(town.socket, storm.random)
+
+    await asyncio.gather(*(some() for _ in range(CROWD)))
+
+
 async def json_fuzz(storm: Storm) -> None:
-    """Mutated bodies over every route."""
-    for _ in range(storm.many):
-        method, path = storm.random.choice(hostile.routes())
-        data = hostile.mutated(storm.random, path) if method == "POST" else None
-        kind = {"Content-Type": "application/json"}
-        storm.counts["mutated requests"] += 1
-        async with storm.town.http.request(method, path, data=data, headers=kind) as response:
-            said = await response.read()
-            if response.status >= 400:
-                check(storm, response.status, json.loads(said), (method, path, data))
-            else:
-                storm.counts[f"status {response.status}"] += 1
+    """Mutated bodies over every route, some at once."""
+
+    async def some() -> None:
+        while storm.counts["mutated requests"] < storm.many:
+            storm.counts["mutated requests"] += 1
+            await mutated(storm)
+
+    await asyncio.gather(*(some() for _ in range(CROWD)))
+
+
+async def mutated(storm: Storm) -> None:
+    """One of them."""
+    method, path = storm.random.choice(hostile.routes())
+    data = hostile.mutated(storm.random, path) if method == "POST" else None
+    kind = {"Content-Type": "application/json"}
+    async with storm.town.http.request(method, path, data=data, headers=kind) as response:
+        said = await response.read()
+        if response.status >= 400:
+            check(storm, response.status, json.loads(said), (method, path, data))
+        else:
+            storm.counts[f"status {response.status}"] += 1
 
 
 async def prompt_bomb(storm: Storm) -> None:
@@ -190,19 +214,24 @@ async def hostile_template(storm: Storm) -> None:
 
 
 async def spoilt_model(storm: Storm) -> None:
-    """Spoilt files to the reader of headers, and one of them to a real load."""
+    """Spoilt files to the reader of headers, and one that it takes for a model to a real load."""
     town = storm.town
     good = (town.folder / "alpha.gguf").read_bytes()
-    path = town.folder / "spoilt.gguf"
+    path, data = town.folder / "spoilt.gguf", b""
     for _ in range(storm.many):
-        hostile.write(path, hostile.spoilt(storm.random, good))
+        spoilt = hostile.spoilt(storm.random, good)
+        hostile.write(path, spoilt)
         storm.counts["spoilt files"] += 1
         try:
             header.read(path)
         except BadGGUF:
             storm.counts["spoilt files refused"] += 1
+        else:
+            data = spoilt
+    hostile.write(path, data or spoilt)
     asked = {"model": "spoilt", "prompt": "hi", "max_tokens": 2}
     status, answer = await town.post("/v1/completions", asked)
+    storm.counts["spoilt files loaded"] += 1
     if status != 500:  # what llama.cpp itself cannot do with such a file has that code
         check(storm, status, answer, "a spoilt file")
     path.unlink()
@@ -219,7 +248,7 @@ async def crowd(storm: Storm) -> None:
 
 EVENTS: list[Event] = [
     kill_worker, stop_worker, stop_supervisor, kill_supervisor, unload, rewrite_config, full_disk,
-    rude_client, json_fuzz, prompt_bomb, hostile_template, spoilt_model, crowd,
+    rude_client, cancels, json_fuzz, prompt_bomb, hostile_template, spoilt_model, crowd,
 ]  # fmt: skip
 
 BROKEN = (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError)
