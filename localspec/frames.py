@@ -23,6 +23,8 @@ from localspec.protocol import (
 
 MAX_DEPTH = 128
 """Lists and objects inside of each other, in what a request may hold of them."""
+MAX_VALUES = 100_000
+"""Of one field of a request: more are no conversation, and take long to walk through."""
 _LOOSE = ("messages", "response_format", "template_kwargs", "tools", "tool_choice")
 
 _LENGTH = struct.Struct(">I")
@@ -74,8 +76,12 @@ def _check(request: Generate) -> None:
     """Refuse what a client may nest and count without end, where it would fail or end a worker."""
     for field in _LOOSE:
         pending: list[tuple[Any, int]] = [(getattr(request, field), 0)]
+        seen = 0
         while pending:
             value, depth = pending.pop()
+            seen += 1
+            if seen + len(pending) > MAX_VALUES:
+                raise RequestError(f"{field} holds more than {MAX_VALUES} values.", param=field)
             if depth > MAX_DEPTH:
                 raise RequestError(f"{field} is nested more than {MAX_DEPTH} deep.", param=field)
             if isinstance(value, Message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import sys
@@ -46,6 +47,10 @@ class _JournalFormatter(OneLineFormatter):
         return f"<{_JOURNAL_PRIORITIES.get(record.levelname, 3)}>{super().format(record)}"
 
 
+SWITCH_SECONDS = 0.001
+"""So long the event loop waits for a thread that reads a large body, each time that it wakes up."""
+
+
 def main() -> int:
     """Run until a signal; the exit code is the error's."""
     parser = argparse.ArgumentParser(prog="localspec serve", description=__doc__)
@@ -75,6 +80,8 @@ def _complain(error: LocalSpecError) -> int:
 
 async def _serve(options: Options) -> None:
     server = Server(options)
+    gc.freeze()  # what is there stays: not to be walked through whenever a body holds many values
+    sys.setswitchinterval(SWITCH_SECONDS)
     level = server.supervisor.config.server.log_level
     logging.getLogger("localspec").setLevel(level.upper())
     await server.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
 from localspec_daemon.dialects import anthropic, openai
 from localspec_daemon.dialects.bodies import TokenId, decode, identity
 from localspec_daemon.dialects.dialect import Asked, Caller
+from localspec_daemon.reading import beside
 from localspec_daemon.serve import SUPERVISOR
 from localspec_daemon.wall import body, caller
 from localspec_daemon.wire import json_response
@@ -95,7 +97,7 @@ async def embed(request: web.Request) -> web.Response:
 async def _prompt(request: web.Request, read: Read) -> Told:
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    asked = read(data, supervisor.config, caller(request))
+    asked = await beside(partial(read, data, supervisor.config, caller(request)), data)
     question = Render(identity("tok"), asked.generates[0])
     return await _told(request, asked.model, question)
 
@@ -108,7 +110,8 @@ async def _told(request: web.Request, name: str | None, question: Question) -> T
 
 
 async def _decoded(request: web.Request, kind: type[Body]) -> Body:
-    return decode(await body(request, request.app[SUPERVISOR].config.server.max_body_bytes), kind)
+    data = await body(request, request.app[SUPERVISOR].config.server.max_body_bytes)
+    return await beside(partial(decode, data, kind), data)
 
 
 def _spelled(piece: bytes) -> str | list[int]:

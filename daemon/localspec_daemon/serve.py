@@ -20,6 +20,7 @@ from localspec_daemon.dialects import relay
 from localspec_daemon.dialects.dialect import Answer, Asked, Dialect, Json, Reply
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.model import Model
+from localspec_daemon.reading import beside
 from localspec_daemon.stream import Resumed
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import CLIENT, body, caller
@@ -56,7 +57,7 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
         if to := await supervisor.elsewhere(wanted.model):
             call = relay.Call(to, dialect.endpoint, relay.body(data, to.model))
             return await _forward(request, call, streams=bool(wanted.stream))
-    asked = dialect.read(data, config, caller(request))
+    asked = await beside(partial(dialect.read, data, config, caller(request)), data)
     found = await supervisor.model(asked.model, aliases=asked.aliases)
     reply = dialect.reply(asked, found.name)
     if not asked.stream:

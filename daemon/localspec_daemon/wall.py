@@ -18,6 +18,7 @@ import hmac
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from aiohttp import HttpVersion11, web
@@ -29,6 +30,7 @@ from localspec_daemon.dialects.dialect import Caller
 from localspec_daemon.origins import allowed
 from localspec_daemon.page.passes import COOKIE, Passes
 from localspec_daemon.page.routes import ENTRY
+from localspec_daemon.reading import beside, check_values
 
 RECEIPT_SECONDS = 10.0
 """A body that takes longer is one that never ends; on a local socket 8 MiB take milliseconds."""
@@ -160,10 +162,12 @@ def _matches(secret: str, token_hash: bytes) -> bool:
 async def body(request: web.Request, limit_bytes: int) -> bytes:
     """The whole body, however often it is asked for.
 
-    Raises TooLarge, and RequestError when it does not come in time.
+    Raises TooLarge, also for too many values, and RequestError when it does not come in time.
     """
     if request.get(_BODY) is None:
-        request[_BODY] = await _received(request, limit_bytes)
+        data = await _received(request, limit_bytes)
+        await beside(partial(check_values, data), data)
+        request[_BODY] = data
     return request[_BODY]
 
 

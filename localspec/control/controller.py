@@ -36,6 +36,7 @@ from localspec.control.round import (
     Round,
     View,
 )
+from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
 from localspec.control.tariff import Tariff, of_round
 from localspec.types import READ_ROWS, Draft, Signal
 
@@ -107,7 +108,7 @@ class Controller:
             option = self._choose(view, view.memory or Memory(), rows, rate)
             if view.memory is not None:
                 view.memory.wished(option.wish / rate, self.costs.change_seconds)
-            plans.append(self._as_plan(view, option, rows, rate, alone=len(views) == 1))
+            plans.append(self._as_plan(view, option, rows, rate, others=len(views) - 1))
             rows += tariff.extra_rows(option.nodes)
         return plans
 
@@ -300,7 +301,7 @@ class Controller:
         backlog = max(0, source.pending - RECURRING_READS)
         return self.costs.draft(source.name, backlog + 1, 0, cells)
 
-    def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, alone: bool) -> Plan:
+    def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, others: int) -> Plan:
         local = view.local
         if option.extend is None:
             source = option.glance
@@ -331,10 +332,12 @@ class Controller:
             count = sum(1 for _ in takewhile(lambda alive: alive > least, survival))
             return count if sum(survival[:count]) - count * share > change else 0
 
-        stride = option.stride if alone else READ_ROWS
-        return Plan(
-            option.base, name, option.budget, worth, along=along, read=option.read, stride=stride
-        )
+        stride, read = option.stride, option.read
+        if others:  # and each of them may read as much, in the same forward
+            row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
+            most = chunk_rows(row, alone=False, most=READ_ROWS)
+            stride, read = READ_ROWS, min(read, max(most, MIN_CHUNK_ROWS))
+        return Plan(option.base, name, option.budget, worth, along=along, read=read, stride=stride)
 
     def _read_share(self, name: str, cells: int) -> tuple[float, float]:
         """What one more token in a source's forward costs, and rows that come and go again.

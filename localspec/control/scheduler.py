@@ -15,7 +15,10 @@ MIN_CHUNK_ROWS = 16
 """Smaller chunks would read all weights for almost nothing."""
 
 FIRST_CHUNK_ROWS = 64
-"""Before any prefill was measured."""
+"""Before any prefill was measured, while nobody is streaming."""
+
+_WHOLE = 16
+"""At least so small a part of a decode is taken to be its prefill's, however it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,45 @@ class Share:
 def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
     """Rows of prefill in one decode: what lasts CANCEL_SECONDS alone, STALL_SECONDS beside streams.
 
-    `seconds_per_row` is 0 while nothing was measured.
+    `seconds_per_row` is 0 while nothing was measured. Beside streams even less than MIN_CHUNK_ROWS,
+    where a machine is so slow: the weights are read for the streams as well.
     """
+    least = MIN_CHUNK_ROWS if alone else 1
     if seconds_per_row <= 0:
-        return min(most, FIRST_CHUNK_ROWS)
+        return min(most, FIRST_CHUNK_ROWS if alone else MIN_CHUNK_ROWS)
     lasting = (CANCEL_SECONDS if alone else STALL_SECONDS) / seconds_per_row
-    return min(most, max(MIN_CHUNK_ROWS, int(min(lasting, most))))
+    return min(most, max(least, int(min(lasting, most))))
+
+
+@dataclass(slots=True)
+class Chunks:
+    """How much of their prompts sessions may read in one decode, by what decodes have taken.
+
+    Beside streams a row costs what the decode took longer than one without prefill; a chunk may be
+    twice the one that told so, not more: few rows tell little of many.
+    """
+
+    most: int
+    _row_seconds: float = 0.0
+    _rows: int = 0
+    _stream_seconds: float = 0.0
+
+    def rows(self, *, alone: bool) -> int:
+        """Of the next decode; `alone` when nobody is streaming."""
+        if alone:
+            return chunk_rows(self._row_seconds, alone=True, most=self.most)
+        most = min(self.most, max(2 * self._rows, MIN_CHUNK_ROWS))
+        return chunk_rows(self._row_seconds or self._stream_seconds, alone=False, most=most)
+
+    def ran(self, rows: int, prefill: int, seconds: float, *, alone: bool) -> None:
+        """A decode of so many rows, `prefill` of them of prompts, took so long."""
+        if prefill == 0:
+            self._stream_seconds = seconds
+        elif not alone and self._stream_seconds:
+            longer = max(seconds - self._stream_seconds, seconds / _WHOLE)
+            self._row_seconds, self._rows = longer / prefill, prefill
+        elif prefill >= MIN_CHUNK_ROWS:
+            self._row_seconds, self._rows = seconds / rows, prefill
 
 
 def room(start: int, *, multiple: int, border: int) -> int:

@@ -17,6 +17,9 @@ from localspec.engine.llama import Buffer, log, native
 from localspec.errors import EngineError
 from localspec.types import Token
 
+_COPIED = 1 << 14
+"""Tokens of one part of a text that become numbers of Python at once."""
+
 _SPLITS = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 
 
@@ -136,7 +139,9 @@ class Model:
                 self._vocab, data, len(data), ids, room, add_special, parse_special
             )
             if count >= 0:
-                tokens: list[Token] = ids[:count]
+                tokens: list[Token] = []
+                for start in range(0, count, _COPIED):  # others run Python between two parts
+                    tokens += ids[start : min(start + _COPIED, count)]
                 return tokens
             room = -count
         raise EngineError(f"The tokenizer failed on a text of {len(data)} bytes.")

@@ -83,7 +83,7 @@ class Engine:
         self._limits = limits
         self.clock = clock
         self._sessions: list[Session] = []
-        self._prefill_row_seconds = 0.0
+        self._chunks = scheduler.Chunks(limits.prefill_rows)
         self._before = self._alike = 0
         self.max_rows = min(
             target.max_rows, shape.max_rows * (target.n_slots if shape.alone else 1)
@@ -324,11 +324,8 @@ class Engine:
 
     def _chunk_rows(self) -> int:
         """Rows of prefill that this step may take."""
-        return scheduler.chunk_rows(
-            self._prefill_row_seconds,
-            alone=not any(session.decoding for session in self._sessions),
-            most=self._limits.prefill_rows,
-        )
+        alone = not any(session.decoding for session in self._sessions)
+        return max(self.shape.multiple, self._chunks.rows(alone=alone))
 
     def _forwards(self, rows: int) -> None:
         """The target is about to run a forward of so many rows."""
@@ -378,9 +375,9 @@ class Engine:
         rows = self._before
         prefill = sum(share.tail for share in shares if share.tail > 1)
         advances = [outcome.advance for outcome in outcomes.values()]
-        if prefill >= scheduler.MIN_CHUNK_ROWS:
-            self._prefill_row_seconds = (after - before) / rows
-        elif prefill == 0 and proposals.views and all(each.tokens for each in advances):
+        read = sum(share.tail for share in shares) - len(proposals.sessions)
+        self._chunks.ran(rows, read, after - before, alone=not proposals.sessions)
+        if prefill == 0 and proposals.views and all(each.tokens for each in advances):
             seen = [outcomes[session] for session in proposals.sessions]
             self._drafting.policy.observe(
                 Round(

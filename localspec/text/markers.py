@@ -17,8 +17,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
+
+from localspec.text.windows import finds, substituted
 
 _Value = TypeVar("_Value")
 
@@ -60,6 +63,7 @@ class Markers:
         self._begins = _beginning(control)
         firsts = sorted({case for text in control for case in text[0].upper() + text[0].lower()})
         self._stand_in = {first: chr(_STAND_INS + at) for at, first in enumerate(firsts)}
+        self._firsts = {other: first for first, other in self._stand_in.items()}
         reserved = "".join(self._stand_in.values()) + _ITSELF
         self._reserved = re.compile(f"[{reserved}]")
         self._standing = re.compile(f"[{reserved[:-1]}]") if firsts else None
@@ -88,12 +92,16 @@ class Markers:
 
     def count(self, text: str) -> int:
         """How many special tokens a text has; 0 where that is not known."""
-        return sum(1 for _ in self._any.finditer(text)) if self._any else 0
+        return sum(1 for _ in _found(self._any, text))
 
     def _copied(self, value: Any) -> Any:
         if isinstance(value, str) and self._begins:
-            value = self._reserved.sub(lambda it: _ITSELF + chr(ord(it[0]) + _GAP), value)
-            return self._begins.sub(lambda it: self._stand_in.get(it[0], it[0]), value)
+            moved = substituted(
+                self._reserved, value, 1, lambda it: _ITSELF + chr(ord(it[0]) + _GAP)
+            )
+            return substituted(
+                self._begins, moved, _MAX_CHARS, lambda it: self._stand_in.get(it[0], it[0])
+            )
         if isinstance(value, list):
             return [self._copied(inner) for inner in value]
         if isinstance(value, dict):  # templates know the names of keys
@@ -104,8 +112,9 @@ class Markers:
         return value
 
     def _restored(self, text: str) -> str:
-        text = text.translate({ord(other): first for first, other in self._stand_in.items()})
-        return self._moved.sub(lambda it: chr(ord(it[1]) - _GAP), text)
+        if self._standing:
+            text = substituted(self._standing, text, 1, lambda it: self._firsts[it[0]])
+        return substituted(self._moved, text, 2, lambda it: chr(ord(it[1]) - _GAP))
 
     def _unescaped(self, text: str) -> str:
         """A stand-in that a template has escaped in JSON is one again."""
@@ -115,13 +124,13 @@ class Markers:
 
     def _runs(self, text: str, standing: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
         """Stretches with stand-ins, each from one control token to the next, and all others."""
+        quoted = [found.start() for found in finds(standing, text, 1)]
         ends = [0, len(text)]
-        if self._control:
-            ends += (end for found in self._control.finditer(text) for end in found.span())
+        ends += (end for found in _found(self._control, text) for end in found.span())
         begun = 0
         ends.sort()
         for start, end in itertools.pairwise(ends):
-            if standing.search(text, start, end):
+            if bisect_left(quoted, start) < bisect_left(quoted, end):
                 if begun < start:
                     yield text[begun:start], True
                 yield text[start:end], False
@@ -132,11 +141,16 @@ class Markers:
     def _pieces(self, text: str) -> Iterator[str]:
         """The text, cut before special tokens where it has many."""
         begun = 0
-        for number, found in enumerate(self._any.finditer(text) if self._any else ()):
+        for number, found in enumerate(_found(self._any, text)):
             if number and number % _MANY == 0:
                 yield text[begun : found.start()]
                 begun = found.start()
         yield text[begun:]
+
+
+def _found(whole: re.Pattern[str] | None, text: str) -> Iterator[re.Match[str]]:
+    """The special tokens in a text."""
+    return finds(whole, text, _MAX_CHARS) if whole else iter(())
 
 
 def _whole(texts: Collection[str]) -> re.Pattern[str] | None:

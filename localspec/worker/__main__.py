@@ -44,6 +44,7 @@ def _serve(load: Load, channel: Channel) -> int:
         _log.exception("loading failed")
         return _refuse(channel, LocalSpecError(f"Loading failed: {error!r}."))
     with loaded:
+        process.loaded()
         channel.send(loaded.ready)
         try:
             Service(loaded, channel, time.monotonic).run()

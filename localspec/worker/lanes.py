@@ -17,6 +17,8 @@ _log = logging.getLogger("localspec.worker")
 
 LONG_CHARS = 100_000
 """A request with more text waits for others like it, and not before those that are read at once."""
+_TOKEN_CHARS, _VALUE_CHARS = 4, 50
+"""What takes as long as so many characters: a token, and a message, a function or a part of one."""
 
 Request: TypeAlias = Generate | Replay | Question
 _Order = TypeVar("_Order")
@@ -112,7 +114,7 @@ class Lanes(Generic[_Order]):
 
 
 def _chars(request: Request) -> int:
-    """How much text there is to read; tokens need no reading."""
+    """How much there is to read, as characters of text."""
     match request:
         case Replay(request=inner, text=text):
             return len(text) + _chars(inner)
@@ -120,9 +122,25 @@ def _chars(request: Request) -> int:
             return _chars(inner)
         case Tokenize(text=text):
             return len(text)
-        case Detokenize():
-            return 0
+        case Detokenize(tokens=tokens):
+            return len(tokens) * _TOKEN_CHARS
     texts = [request.prompt or "", request.prediction, request.suffix or "", request.begun]
     texts += [message.content for message in request.messages or ()]
     texts += [snippet.text for snippet in request.extra]
-    return sum(map(len, texts))
+    values = len(texts) + _values(request.tools) + _values(request.template_kwargs)
+    ids = len(request.prompt_tokens or ())
+    return sum(map(len, texts)) + values * _VALUE_CHARS + ids * _TOKEN_CHARS
+
+
+def _values(value: object) -> int:
+    """How many values something of JSON holds, as far as it matters here."""
+    pending: list[object] = [value]
+    count = 0
+    while pending and count * _VALUE_CHARS <= LONG_CHARS:
+        one = pending.pop()
+        count += 1
+        if isinstance(one, dict):
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+    return count

@@ -18,9 +18,8 @@ MAX_WORD_CHARS = 200_000
 MAX_ECHOED = 1 << 17
 """Tokens and alternatives to them that one echo tells of: some megabytes in a frame."""
 
-_MANY = f"{{{MAX_WORD_CHARS + 1}}}"
-_LONG_WORD = re.compile(rf"(?<!\S)\S{_MANY}|(?<!\s)\s{_MANY}")
-"""Looks back first, so that each word is walked through once."""
+_STEP_CHARS = MAX_WORD_CHARS // 2
+_RUNS = (re.compile(r"\S*"), re.compile(r"\s*"))
 
 
 def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:
@@ -68,12 +67,35 @@ def check_text(text: str, param: str = "prompt") -> None:
             fix="Send a shorter text.",
             param=param,
         )
-    if _LONG_WORD.search(text):
+    if _has_long_word(text):
         raise TooLarge(
             f"{param} has more than {MAX_WORD_CHARS} characters without a blank, or of blanks.",
             fix="Break it up, or leave encoded data out.",
             param=param,
         )
+
+
+def _has_long_word(text: str) -> bool:
+    """Whether one is longer than MAX_WORD_CHARS. Such a word fills one of the steps made here.
+
+    A text is looked at where the steps begin, and walked through in short pieces of work only where
+    there are long words: all of it at once would hold up every other thread.
+    """
+    for start in range(0, len(text) - _STEP_CHARS + 1, _STEP_CHARS):
+        for run in _RUNS:
+            if _length(run, text, start, start + _STEP_CHARS) < _STEP_CHARS:
+                continue
+            before = text[max(0, start - _STEP_CHARS) : start][::-1]
+            begun = start - _length(run, before, 0, len(before))
+            end = begun + MAX_WORD_CHARS + 1
+            if start + _length(run, text, start, end) == end:
+                return True
+    return False
+
+
+def _length(run: re.Pattern[str], text: str, start: int, end: int) -> int:
+    found = run.match(text, start, end)
+    return found.end() - start if found else 0
 
 
 def _check_sampling(sampling: SamplingParams, n_vocab: int) -> None:

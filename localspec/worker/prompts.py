@@ -157,8 +157,10 @@ class Prompts:
 
     def _check(self, text: str, param: str, context: int) -> None:
         """Refuse what cannot fit before it is tokenized: that takes seconds for some megabytes."""
-        limits.check_text(text, param)
-        least = max(-(-len(text.encode()) // self._longest_bytes), self._markers.count(text))
+        least = -(-len(text.encode()) // self._longest_bytes)
+        if least < context:
+            limits.check_text(text, param)
+            least = max(least, self._markers.count(text))
         if least >= context:
             raise overflow(least, context, param, "at least ")
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from localspec.errors import RequestError
+from localspec.errors import RequestError, TooLarge
 from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
 from localspec.worker.intake import Intake
+from localspec.worker.limits import MAX_PROMPT_BYTES
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
+
+MAX_TOKENS = 1 << 18
+"""Of one answer: it must fit a frame, and the supervisor reads it between two tokens of streams."""
 
 
 def told(question: Question, model: Model, intake: Intake) -> Told:
@@ -17,6 +21,8 @@ def told(question: Question, model: Model, intake: Intake) -> Told:
     match question:
         case Tokenize():
             tokens = intake.tokenized(question)
+            if len(tokens) > MAX_TOKENS:
+                raise _too_much(f"content has {len(tokens)} tokens; {MAX_TOKENS} are", "content")
             pieces = [model.spelled(token) for token in tokens]
             return Told(question.id, question.text, tokens, pieces)
         case Detokenize():
@@ -24,7 +30,14 @@ def told(question: Question, model: Model, intake: Intake) -> Told:
                 if not 0 <= token < model.n_vocab:
                     raise RequestError(f"The model has no token {token}.", param="tokens")
             spelled = b"".join(map(model.spelled, question.tokens))
+            if len(spelled) > MAX_PROMPT_BYTES:
+                text = f"These tokens write {len(spelled)} bytes; {MAX_PROMPT_BYTES} are"
+                raise _too_much(text, "tokens")
             return Told(question.id, spelled.decode("utf-8", "replace"), question.tokens)
         case Render():
             text, tokens = intake.prompt(question.request)
             return Told(question.id, text, tokens)
+
+
+def _too_much(what: str, param: str) -> TooLarge:
+    return TooLarge(f"{what} the most that is told at once.", fix="Ask in parts.", param=param)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.scheduler import MIN_CHUNK_ROWS, Need, chunk_rows, room, share
+from localspec.control.scheduler import (
+    MIN_CHUNK_ROWS,
+    STALL_SECONDS,
+    Chunks,
+    Need,
+    chunk_rows,
+    room,
+    share,
+)
 
 NEEDS = st.lists(
     st.builds(
@@ -86,6 +94,31 @@ def test_a_chunk_of_prefill_is_bounded_in_time(
     """Beside streams it is a stutter at most; alone it is short enough to be cancelled."""
     rows = chunk_rows(seconds_per_row, alone=alone, most=most)
 
-    assert min(MIN_CHUNK_ROWS, most) <= rows <= most
-    if rows > MIN_CHUNK_ROWS and seconds_per_row > 0:
+    least = MIN_CHUNK_ROWS if alone else 1
+    assert min(least, most) <= rows <= most
+    if rows > least and seconds_per_row > 0:
         assert rows * seconds_per_row <= (1.0 if alone else 0.2) + 1e-9
+
+
+@given(
+    st.floats(1e-4, 0.4),
+    st.floats(0.001, 1),
+    st.lists(st.floats(0.5, 1), min_size=1, max_size=20),
+    st.integers(1, 4000),
+)
+def test_beside_a_stream_no_chunk_lasts_long_on_any_machine(
+    base: float, share: float, noise: list[float], prompt: int
+) -> None:
+    """Whatever a decode costs, and one more row of it, and however that varies, from the first on.
+
+    A row may be taken for as cheap as it ever was, and one row is the least.
+    """
+    chunks, decodes, row = Chunks(512), 0, base * share
+    chunks.ran(1, 0, base, alone=False)
+    while prompt > 0 and decodes < 10_000:
+        rows = min(prompt, chunks.rows(alone=False))
+        extra = rows * row * noise[decodes % len(noise)]
+        assert extra <= max(STALL_SECONDS / min(noise), row) + 1e-9
+        chunks.ran(1 + rows, rows, base + extra, alone=False)
+        prompt, decodes = prompt - rows, decodes + 1
+    assert prompt <= 0

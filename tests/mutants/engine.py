@@ -34,8 +34,8 @@ ENGINE = [
     Mutant(
         "step: rounds that read a prompt teach the stairs",
         STEP,
-        "        elif prefill == 0 and proposals.views",
-        "        elif proposals.views",
+        "        if prefill == 0 and proposals.views",
+        "        if proposals.views",
         ("laws/test_learning_law.py::test_a_round_that_read_a_prompt_teaches_nothing",),
     ),
     Mutant(

@@ -16,10 +16,12 @@ from worker_peer import CONTEXT, PATIENCE_SECONDS, Files, Worker, load
 
 from localspec import frames
 from localspec.config import Config, Speculation
+from localspec.errors import TooLarge
 from localspec.protocol import (
     MAX_FRAME_BYTES,
     Cancel,
     Delta,
+    Detokenize,
     Event,
     Failed,
     Finished,
@@ -28,10 +30,17 @@ from localspec.protocol import (
     Load,
     Message,
     Progress,
+    Question,
     Quit,
     Refused,
+    Tokenize,
+    Told,
 )
 from localspec.worker import limits
+from localspec.worker.questions import MAX_TOKENS
+
+ENDOFTEXT = 259
+"""The tiny vocabulary's longest token, of 13 characters."""
 
 
 def is_last(event: Event) -> bool:
@@ -155,6 +164,22 @@ def test_a_word_as_long_as_a_book_does_not_end_it(
         failed = fresh.one(longest).failed
         assert failed.details["n_prompt_tokens"] == limits.MAX_WORD_CHARS
         assert fresh.one(longest + character).failed.code == "too_large"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Tokenize("q", "a " * (MAX_TOKENS // 2 + 1), add_special=False, parse_special=False),
+        Detokenize("q", [ENDOFTEXT] * (limits.MAX_PROMPT_BYTES // 13 + 1)),
+    ],
+)
+def test_an_answer_that_fits_no_frame_does_not_end_it(worker: Worker, question: Question) -> None:
+    """What cannot be told at once is refused, whichever side of it is long."""
+    worker.send(question)
+    events = worker.until(lambda event: isinstance(event, Failed | Told))
+    assert isinstance(events[-1], Failed)
+    assert events[-1].code == TooLarge.code
+    assert worker.one("hello").finished.reason == "length"
 
 
 def test_quit_is_answered_by_goodbye_and_exit_code_0(fresh: Worker, files: Files) -> None:

@@ -1,0 +1,95 @@
+"""While somebody is answered, requests that are hard to read hold up nobody's next token."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+import pytest
+import tiny
+from storm.bombs import Holds, structures, texts
+
+from localspec import frames
+from localspec.config import Config, Placement
+from localspec.engine.model import Model
+from localspec.errors import LocalSpecError, TooLarge
+from localspec.protocol import Generate
+from localspec.text.constraint import Vocabulary
+from localspec.text.markers import Markers
+from localspec.worker import limits, process
+from localspec.worker.grammars import Grammars
+from localspec.worker.intake import Intake
+from localspec.worker.prompts import Prompts
+from localspec.worker.sandbox import Sandbox
+from localspec_daemon.dialects import openai
+from localspec_daemon.dialects.dialect import Caller
+from localspec_daemon.reading import check_values
+
+Made = TypeVar("Made")
+
+TEXT_SECONDS = 0.02
+"""Nothing that reads a text may keep other threads from running Python for longer."""
+PARTS_SECONDS = 0.1
+"""Of many parts objects are made, by one instruction."""
+CHARS = 2_000_000
+
+CONTROL = ("<|im_start|>", "<|im_end|>", "[INST]", "</s>", "\u2581EOT", "Ġ<end>")
+MARKERS = Markers((*CONTROL, *(f"<|extra_{at}|>" for at in range(200))), ("<tool_call>",))
+TEXTS = texts(CHARS)
+BOMBS = structures()
+
+
+@pytest.fixture(scope="module")
+def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
+    """A tiny model's, with a context that nothing is too long for."""
+    model = Model.load(
+        tiny.build(tmp_path_factory.mktemp("tiny") / "t.gguf"), Placement(gpu_layers=0)
+    )
+    sandbox = Sandbox()
+    vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
+    prompts = Prompts(model, Markers(*model.specials()), 13, sandbox)
+    process.loaded()
+    yield Intake(model, lambda: 1 << 30, [], prompts, Grammars(vocabulary, sandbox))
+    gc.unfreeze()
+    sandbox.close()
+    model.close()
+
+
+def step(work: Callable[[], Made], most_seconds: float = TEXT_SECONDS) -> Made:
+    """What the work makes, or raises, while other threads are let in."""
+    holds = Holds()
+    try:
+        with holds:
+            return work()
+    finally:
+        assert holds.longest_seconds < most_seconds, holds.what
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_long_text_holds_other_threads_up(name: str) -> None:
+    """Looked through for long words and special tokens, quoted, cut and spelled again."""
+    text = TEXTS[name]
+    with suppress(TooLarge):
+        step(partial(limits.check_text, text))
+    step(partial(MARKERS.count, text))
+    quoted = step(partial(MARKERS.quoted, [{"content": text}]))
+    step(partial(MARKERS.parts, quoted[0]["content"], quoted=True))
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_request_of_many_parts_holds_other_threads_up(name: str, intake: Intake) -> None:
+    """From its bytes in the daemon to the engine's order in the worker, or to what refuses it."""
+    path, asked = BOMBS[name]
+    body = json.dumps(asked).encode()
+    with suppress(LocalSpecError):
+        step(partial(check_values, body), PARTS_SECONDS)
+        dialect = {"/v1/chat/completions": openai.CHAT, "/v1/completions": openai.COMPLETION}[path]
+        read = step(partial(dialect.read, body, Config(), Caller("somebody", "")), PARTS_SECONDS)
+        packed = step(partial(frames.pack, read.generates[0]), PARTS_SECONDS)
+        request = step(partial(frames.command, packed[frames.HEADER_BYTES :]), PARTS_SECONDS)
+        assert isinstance(request, Generate)
+        step(partial(intake.order, request), PARTS_SECONDS)
