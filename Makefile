@@ -105,6 +105,7 @@ endif
 $(VENV)/.checks: $(VENV)/.installed
 	@echo "installing ruff, mypy and pytest into $(VENV)"
 	@$(BIN)/pip install -q --group dev
+	@$(BIN)/pip install -q --no-deps --group clients-apart
 	@touch $@
 
 define FIND_PYTHON

@@ -190,7 +190,9 @@ def _marks(model: Model) -> infill.Marks | None:
 def overflow(tokens: int, context: int, param: str, how: str = "") -> ContextOverflow:
     """The error for a prompt that leaves no room for an answer."""
     return ContextOverflow(
-        f"The prompt has {how}{tokens} tokens; the context holds {context}, the answer included.",
+        # Clients know an overflow by these words, which are llama-server's.
+        f"The prompt has {how}{tokens} tokens and exceeds the available context size of {context}, "
+        "the answer included.",
         fix="Shorten the conversation, or raise engine.context in config.toml.",
         param=param,
         details={"n_prompt_tokens": tokens, "n_ctx": context},

@@ -1,4 +1,4 @@
-"""One daemon with a tiny model on the real worker, for clients of all kinds, by both doors."""
+"""One daemon with tiny models on the real worker, for clients of all kinds, by both doors."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+import openai
 import pytest
 
 
@@ -25,6 +27,25 @@ class Served:
     def base(self, door: str) -> str:
         """The address that a client is given; on the socket any host will do."""
         return "http://localspec" if door == "socket" else self.url
+
+    def cancelled(self) -> int:
+        """How many requests were cancelled so far."""
+        return self._figure('localspec_requests_total{model="beta",outcome="cancelled"}')
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what other processes do."""
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, "it never came to that"
+
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._figure("llamacpp:requests_processing") > 0
+
+    def _figure(self, name: str) -> int:
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=self.socket)) as http:
+            lines = http.get("http://localspec/metrics").text.splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name} "))
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +77,17 @@ def door(request: pytest.FixtureRequest) -> str:
 def transport(served: Served, door: str) -> httpx2.HTTPTransport:
     """How a client of httpx2 gets through the door."""
     return httpx2.HTTPTransport(uds=served.socket if door == "socket" else None)
+
+
+@pytest.fixture
+def openai_client(
+    served: Served, door: str, transport: httpx2.HTTPTransport
+) -> Iterator[openai.OpenAI]:
+    """OpenAI's client, which others are built on."""
+    with openai.OpenAI(
+        base_url=f"{served.base(door)}/v1",
+        api_key=served.token,
+        max_retries=0,
+        http_client=openai.DefaultHttpxClient(transport=transport),
+    ) as client:
+        yield client

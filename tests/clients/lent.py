@@ -1,4 +1,4 @@
-"""A daemon process with a tiny model on the real worker, until its standard input is closed.
+"""A daemon process with tiny models on the real worker, until its standard input is closed.
 
 It writes one line of JSON when the model answers: where it listens, and the token.
 """
@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import recital
 import tiny
 from serving import House, run_daemon
 
@@ -21,10 +22,11 @@ async def main(root: Path) -> None:
     """Serve from `root`."""
     house = House(root, tiny.build(root / "tiny.gguf"))
     house.add("alpha")
+    recital.build(house.models / "beta.gguf")
     house.configure(
-        server={"tcp": "127.0.0.1:0"},
+        server={"tcp": "127.0.0.1:0", "max_loaded": 2},
         models={"aliases": {"gpt-*": "", "claude-*": "", "nobody": "no-such-model"}},
-        engine={"context": 512, "slots": 2, "exactness": "strict"},
+        engine={"context": 1536, "slots": 2, "exactness": "strict"},
     )
     async with run_daemon(house, COMMAND) as it:
         status, _ = await it.ask("hi", max_tokens=1)

@@ -106,9 +106,12 @@ def test_errors_are_anthropics_own(client: anthropic.Anthropic, door: str) -> No
     with pytest.raises(anthropic.BadRequestError) as refused:
         client.messages.create(model="alpha", max_tokens=2, messages=[])
     assert refused.value.body["type"] == "error"  # type: ignore[index]
+    long: Any = [{"role": "user", "content": "word " * 400}]
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 15\d\d"):
+        client.messages.create(model="alpha", max_tokens=2, messages=long)
     if door == "tcp":
         with pytest.raises(anthropic.AuthenticationError):
             client.with_options(api_key="wrong").messages.create(
                 model="alpha", max_tokens=2, messages=USER
             )
-    assert [model.id for model in client.models.list()] == ["alpha"]
+    assert [model.id for model in client.models.list()] == ["alpha", "beta"]

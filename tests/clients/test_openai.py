@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 
@@ -13,15 +11,9 @@ USER: Any = [{"role": "user", "content": "def add(a, b):"}]
 
 
 @pytest.fixture
-def client(served: Any, door: str, transport: httpx2.HTTPTransport) -> Iterator[openai.OpenAI]:
+def client(openai_client: openai.OpenAI) -> openai.OpenAI:
     """The client."""
-    with openai.OpenAI(
-        base_url=f"{served.base(door)}/v1",
-        api_key=served.token,
-        max_retries=0,
-        http_client=openai.DefaultHttpxClient(transport=transport),
-    ) as client:
-        yield client
+    return openai_client
 
 
 def test_a_stream_is_the_whole_answer_and_tells_its_usage(client: openai.OpenAI) -> None:
@@ -147,7 +139,7 @@ def test_what_goes_wrong_is_an_exception_of_the_clients_own(
         with pytest.raises(openai.AuthenticationError) as refused:
             client.with_options(api_key="wrong").models.list()
         assert refused.value.code == "invalid_api_key"
-    assert [model.id for model in client.models.list()] == ["alpha"]
+    assert [model.id for model in client.models.list()] == ["alpha", "beta"]
 
 
 def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI) -> None:

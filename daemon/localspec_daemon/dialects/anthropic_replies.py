@@ -23,9 +23,17 @@ CLIENT_ERRORS = range(400, 500)
 def errors(error: LocalSpecError) -> Json:
     """The error object; what our own has more comes along."""
     fallback = "invalid_request_error" if error.status in CLIENT_ERRORS else "api_error"
-    fields: Json = {"type": KINDS.get(error.status, fallback), "message": str(error)}
+    fields: Json = {"type": KINDS.get(error.status, fallback), "message": _message(error)}
     fields |= {"code": error.code, "param": error.param}
     return {"error": fields, "type": "error"}
+
+
+def _message(error: LocalSpecError) -> str:
+    """What went wrong; agents know by these words that a prompt is too long, and shorten it."""
+    match error.details:
+        case {"n_prompt_tokens": tokens, "n_ctx": most}:
+            return f"prompt is too long: {tokens} tokens > {most} maximum"
+    return str(error)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,106 @@
+"""litellm: its OpenAI provider by both doors, its Anthropic and Ollama ones over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+from clients import asking
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # its own, of what it takes from pydantic
+
+USER = [{"role": "user", "content": "hello"}]
+Complete = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def litellm() -> Iterator[Any]:
+    """The module, of seconds and 200 MB, with a loop: it takes the thread's and would leave one.
+
+    It would also fetch prices while it is imported.
+    """
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        yield importlib.import_module("litellm")
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.fixture
+def complete(litellm: Any, served: Any, door: str, openai_client: openai.OpenAI) -> Complete:
+    """Its one function."""
+
+    def completed(model: str = "openai/beta", **fields: Any) -> Any:
+        return litellm.completion(
+            **{
+                "model": model,
+                "messages": USER,
+                "api_base": f"{served.base(door)}/v1",
+                "api_key": served.token,
+                "client": openai_client,
+                "max_retries": 0,
+            }
+            | fields
+        )
+
+    return completed
+
+
+def test_words_come_whole_and_streamed(complete: Complete) -> None:
+    """The same, with the usage of both."""
+    whole = complete()
+    assert whole.choices[0].message.content == asking.SPEECH
+    chunks = [*complete(stream=True, stream_options={"include_usage": True})]
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(texts) == asking.SPEECH
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_tool_is_called_and_an_object_has_its_shape(complete: Complete) -> None:
+    """The result of the call is read as well; the shape is that of a class."""
+    message = complete(tools=[asking.TOOL]).choices[0].message
+    (call,) = message.tool_calls
+    assert (call.function.name, call.function.arguments) == ("guess", '{"word": "left"}')
+    result = {"role": "tool", "tool_call_id": call.id, "content": "left"}
+    told = complete(tools=[asking.TOOL], messages=[*USER, message, result])
+    assert told.choices[0].message.content == asking.RESULT
+    shaped = complete(response_format=asking.Side, temperature=0)
+    asking.Side.model_validate_json(shaped.choices[0].message.content)
+
+
+def test_what_goes_wrong_is_an_error_and_leaving_ends_a_request(
+    complete: Complete, litellm: Any, served: Any
+) -> None:
+    """Errors of its own; a stream that is closed."""
+    with pytest.raises(litellm.NotFoundError):
+        complete("openai/nobody")
+    with pytest.raises(litellm.ContextWindowExceededError):
+        complete(messages=[{"role": "user", "content": "word " * 400}])
+    before = served.cancelled()
+    stream = complete(messages=[{"role": "user", "content": asking.FOR_EVER}], stream=True)
+    assert next(text for chunk in stream if (text := chunk.choices[0].delta.content)) == "tick "
+    stream.completion_stream.close()
+    served.until(lambda: served.cancelled() == before + 1)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "ollama_chat"])
+def test_other_dialects_say_the_same(litellm: Any, served: Any, provider: str) -> None:
+    """Whole, streamed and with a tool."""
+    asked = {
+        "model": f"{provider}/beta",
+        "messages": USER,
+        "api_base": served.url,
+        "api_key": served.token,
+        "max_tokens": 50,
+    }
+    assert litellm.completion(**asked).choices[0].message.content == asking.SPEECH
+    chunks = litellm.completion(**asked, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == asking.SPEECH
+    called = litellm.completion(**asked, tools=[asking.TOOL]).choices[0].message
+    assert called.tool_calls[0].function.name == "guess"

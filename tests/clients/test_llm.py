@@ -1,0 +1,89 @@
+"""Simon Willison's llm: its command line, as `localspec connect llm` configures it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import llm
+import openai
+import pytest
+from click.testing import CliRunner, Result
+from clients import asking
+from llm.cli import cli
+from llm.default_plugins.openai_models import Chat
+
+from localspec.cli.connections.agents import RECIPES
+from localspec.cli.connections.recipe import Daemon
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(openai_client: openai.OpenAI, own_home: Path, monkeypatch: Any) -> Iterator[Run]:
+    """Its command line in this process, with models that go through the door, and a tool."""
+
+    class Local(Chat):
+        needs_key: Any = None
+
+        def get_client(self, key: Any, *, async_: bool = False) -> Any:
+            assert (key, async_) == (None, False)
+            return openai_client
+
+    class Plugin:
+        @llm.hookimpl
+        def register_models(self, register: Any) -> None:
+            make: Any = Local
+            for name in ("beta", "nobody"):
+                register(make(name, supports_tools=True, supports_schema=True))
+
+        @llm.hookimpl
+        def register_tools(self, register: Any) -> None:
+            register(asking.guess)
+
+    plugin = Plugin()
+    monkeypatch.setenv("LLM_USER_PATH", str(own_home / "llm"))
+    llm.plugins.pm.register(plugin)
+    yield lambda *given: CliRunner().invoke(cli, ["prompt", "-m", *given])
+    llm.plugins.pm.unregister(plugin)
+
+
+def test_a_prompt_streams_and_a_tool_is_called(run: Run) -> None:
+    """The model calls it of its own will, and speaks of what came back."""
+    said = run("beta", "hello", "--usage")
+    assert asking.SPEECH in said.output
+    assert "input" in said.stderr
+    told = run("beta", "Which?", "-T", "guess", "--td")
+    assert asking.RESULT in told.stdout
+    assert "it was left" in told.stderr
+    assert run("beta", "hello", "--no-stream").stdout.strip() == asking.SPEECH
+
+
+def test_a_schema_is_kept_and_errors_are_told(run: Run) -> None:
+    """In its own shorthand; what the daemon refuses is a sentence and exit code 1."""
+    found = json.loads(run("beta", "hello", "--schema", "sure bool").stdout)
+    assert found["sure"] in {True, False}
+    refused = run("nobody", "hello")
+    assert refused.exit_code == 1
+    assert "404" in refused.output
+    assert "temperature" in run("beta", "hello", "-o", "temperature", "-1").output
+
+
+def test_a_process_that_is_interrupted_is_a_request_that_ends(served: Any, own_home: Path) -> None:
+    """Configured as `localspec connect llm` writes it; Ctrl-C in the middle of a stream."""
+    config = own_home / "llm" / "extra-openai-models.yaml"
+    config.parent.mkdir()
+    config.write_text(RECIPES["llm"].text(Daemon("beta", served.socket, served.url, served.token)))
+    before = served.cancelled()
+    command = [sys.executable, "-m", "llm", "-m", "localspec", asking.FOR_EVER]
+    homes = {"LLM_USER_PATH": str(config.parent), "OPENAI_API_KEY": ""}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | homes) as process:
+        assert process.stdout
+        assert process.stdout.read(4) == b"tick"
+        process.kill()
+    served.until(lambda: served.cancelled() == before + 1)

@@ -1,0 +1,83 @@
+"""pydantic-ai: an agent with a tool, answers with a shape, streams, errors, a run left early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from clients import asking
+from pydantic_ai import Agent, NativeOutput
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+Scene = Callable[[Callable[..., Agent[None, Any]]], Coroutine[Any, Any, None]]
+Play = Callable[[Scene], None]
+
+
+@pytest.fixture
+def play(served: Any, door: str) -> Play:
+    """Runs a scene with what makes agents, all on one client of one loop."""
+
+    async def played(scene: Scene) -> None:
+        transport = httpx2.AsyncHTTPTransport(uds=served.socket if door == "socket" else None)
+        async with openai.AsyncOpenAI(
+            base_url=f"{served.base(door)}/v1",
+            api_key=served.token,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(transport=transport),
+        ) as client:
+            provider = OpenAIProvider(openai_client=client)
+
+            def agent(name: str = "beta", **fields: Any) -> Agent[None, Any]:
+                return Agent(OpenAIChatModel(name, provider=provider), **fields)
+
+            await scene(agent)
+
+    return lambda scene: asyncio.run(played(scene))
+
+
+def test_an_agent_calls_its_tool_and_speaks_of_it(play: Play) -> None:
+    """In a run and in a stream, with the usage of both requests."""
+
+    async def scene(agent: Any) -> None:
+        one = agent(tools=[asking.guess])
+        result = await one.run("Which?")
+        assert result.output == asking.RESULT
+        assert result.usage.requests == 2
+        async with one.run_stream("Which?") as stream:
+            assert [text async for text in stream.stream_text()][-1] == asking.RESULT
+
+    play(scene)
+
+
+@pytest.mark.parametrize("output", [asking.Side, NativeOutput(asking.Side)])
+def test_an_answer_has_its_shape(play: Play, output: Any) -> None:
+    """By a function that it must call, and by a schema."""
+
+    async def scene(agent: Any) -> None:
+        assert isinstance((await agent(output_type=output).run("Which?")).output, asking.Side)
+
+    play(scene)
+
+
+def test_what_goes_wrong_is_an_error_and_leaving_ends_a_request(play: Play, served: Any) -> None:
+    """The status is its own error's; a run that is cancelled."""
+    before = served.cancelled()
+
+    async def scene(agent: Any) -> None:
+        with pytest.raises(ModelHTTPError) as caught:
+            await agent("nobody").run("hello")
+        assert caught.value.status_code == 404
+        running = asyncio.create_task(agent().run(asking.FOR_EVER))
+        await asyncio.to_thread(served.until, served.busy)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    play(scene)
+    served.until(lambda: served.cancelled() == before + 1)
