@@ -13,9 +13,9 @@
 #include "amx/common.h"
 #include "ggml-impl.h"
 
-#include <immintrin.h>
-
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
+
+#include <immintrin.h>
 
 void ggml_backend_amx_mul_mat(const ggml_compute_params * params, ggml_tensor * dst);
 void ggml_backend_amx_mul_mat_tiles(const ggml_compute_params * params, ggml_tensor * dst);

@@ -8,34 +8,45 @@
 #include "rows.h"
 #include "traits.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__F16C__)
 #include "avx512.h"
 #include "x86.h"
-#define LOCALSPEC_X86
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "avx2.h"
 #include "x86.h"
-#define LOCALSPEC_X86
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#include "neon.h"
+#else
+#define LOCALSPEC_NONE
 #endif
 
 extern "C" {
 const char * localspec_rows_kernels();
+const char * localspec_rows_formats();
+void localspec_rows_use(bool ours);
 bool ggml_cpu_extra_compute_forward_stock(ggml_compute_params * params, ggml_tensor * op);
 bool ggml_cpu_extra_work_size_stock(int n_threads, const ggml_tensor * op, size_t * size);
 }
 
 namespace {
 
-// Whether the environment leaves us in charge.
-bool wanted() {
-    static const bool on = [] {
+// Whether we are in charge: as the environment says, until somebody compares.
+std::atomic<bool> & wanted() {
+    static std::atomic<bool> on = [] {
         const char * wish = std::getenv("LOCALSPEC_ROWS");
         return !wish || std::strcmp(wish, "0") != 0;
     }();
     return on;
+}
+
+template <typename... All>
+std::string names(Formats<All...>) {
+    return ((std::string(" ") + ggml_type_name(All::TYPE)) + ... + "");
 }
 
 }  // namespace
@@ -45,10 +56,23 @@ bool wanted() {
 extern "C" __attribute__((visibility("default"))) const char * localspec_rows_kernels() {
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
     return wanted() ? "AMX" : nullptr;
-#elif defined(LOCALSPEC_X86)
+#elif !defined(LOCALSPEC_NONE)
     return wanted() ? Vectors::NAME : nullptr;
 #else
     return nullptr;
+#endif
+}
+
+// From the next graph on our kernels compute, or llama.cpp's own: what compares the two calls this.
+extern "C" __attribute__((visibility("default"))) void localspec_rows_use(bool ours) { wanted() = ours; }
+
+// The table: "packed q4_0 q4_K plain q5_K", as ggml names its types.
+extern "C" __attribute__((visibility("default"))) const char * localspec_rows_formats() {
+#if !defined(LOCALSPEC_NONE)
+    static const std::string all = "packed" + names(OfPacked()) + " plain" + names(OfPlain());
+    return all.c_str();
+#else
+    return "";
 #endif
 }
 
@@ -64,15 +88,15 @@ Layout layout(const ggml_tensor * weights) {
     return ggml_backend_buffer_is_host(weights->buffer) && ggml_is_contiguous(weights) ? Layout::PLAIN : Layout::OTHER;
 }
 
-template <typename Format, typename Use>
-bool use_if_few(const ggml_tensor * op, Format format, const Use & use) {
-    return op->ne[1] <= Format::MOST_ROWS && (use(format), true);
+template <typename... All, typename Use>
+bool choose(Formats<All...>, const ggml_tensor * op, const Use & use) {
+    return ((op->src[0]->type == All::TYPE && op->ne[1] <= All::MOST_ROWS && (use(All()), true)) || ...);
 }
 
 // Calls `use` with the format of the weights, if this product is ours; whether it is.
 template <typename Use>
 bool ours(const ggml_tensor * op, const Use & use) {
-#if defined(LOCALSPEC_X86)
+#if !defined(LOCALSPEC_NONE)
     if (op->op != GGML_OP_MUL_MAT || !wanted()) return false;
     const ggml_tensor *weights = op->src[0], *x = op->src[1];
     if (op->ne[2] * op->ne[3] * weights->ne[2] * weights->ne[3] != 1) return false;
@@ -80,19 +104,8 @@ bool ours(const ggml_tensor * op, const Use & use) {
         return false;
     }
     switch (layout(weights)) {
-        case Layout::PACKED:
-            switch (weights->type) {
-                case GGML_TYPE_Q4_0: return use_if_few(op, PackedQ4_0(), use);
-                case GGML_TYPE_Q4_K: return use_if_few(op, PackedQ4_K(), use);
-                default: return false;
-            }
-        case Layout::PLAIN:
-            switch (weights->type) {
-                case GGML_TYPE_Q5_K: return use_if_few(op, PlainQ5_K(), use);
-                case GGML_TYPE_Q6_K: return use_if_few(op, PlainQ6_K(), use);
-                case GGML_TYPE_Q8_0: return use_if_few(op, PlainQ8_0(), use);
-                default: return false;
-            }
+        case Layout::PACKED: return choose(OfPacked(), op, use);
+        case Layout::PLAIN: return choose(OfPlain(), op, use);
         case Layout::OTHER: return false;
     }
 #endif

@@ -1,7 +1,7 @@
 // Products of few rows: activations in eight bits, and how threads share one product.
 //
-// An instruction set has a file with its vectors (avx512.h, avx2.h), x86.h has the formats of weights
-// over them, rows.cpp the table of what is ours.
+// On x86 an instruction set has a file with its vectors (avx512.h, avx2.h), and x86.h has the formats of
+// weights over them; on ARM neon.h has both. rows.cpp has the table of what is ours.
 
 #pragma once
 
@@ -14,6 +14,9 @@
 #include <cstring>
 
 namespace {
+
+// Those of which products are ours.
+template <typename... All> struct Formats {};
 
 // Of one row; what is known of its activations beforehand lies beside them.
 struct Block32 {
@@ -29,49 +32,20 @@ struct alignas(64) Block256 {
     float scale;
 };
 
-// The furthest of so many activations from zero, with its sign; the first, if there are two.
-template <int COUNT>
-float furthest(const float * x) {
-    int32_t bits[COUNT], most = 0, at = COUNT;
-    std::memcpy(bits, x, sizeof bits);
-    for (int i = 0; i < COUNT; ++i) most = std::max(most, bits[i] & 0x7fffffff);
-    for (int i = 0; i < COUNT; ++i) at = std::min(at, (bits[i] & 0x7fffffff) == most ? i : COUNT);
-    return x[at];
+template <typename T>
+T load(const uint8_t * at) {
+    T value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
 }
 
-// The nearest integers, even ones where there are two, of products up to a few hundred: added to a
-// number of 2^23 and a half, a float keeps no fraction.
-template <int COUNT>
-void quantize(const float * x, float inverse, int8_t * q) {
-    for (int i = 0; i < COUNT; ++i) {
-        const float shifted = inverse * x[i] + 12582912.0f;
-        int32_t bits;
-        std::memcpy(&bits, &shifted, sizeof bits);
-        q[i] = int8_t(std::min(bits - 0x4b400000, 127));
-    }
-}
-
-// quantize_row_q8_0
-inline void quantize(const float * x, Block32 & block) {
-    const float peak = std::fabs(furthest<32>(x));
-    quantize<32>(x, peak != 0.0f ? 127.0f / peak : 0.0f, block.q);
-    block.sum = 0;
-    for (int8_t q : block.q) block.sum += q;
-    block.scale = ggml_fp16_to_fp32(ggml_fp32_to_fp16(peak / 127.0f));
-}
-
-// quantize_row_q8_K_ref
-inline void quantize(const float * x, Block256 & block) {
-    const float far = furthest<256>(x), inverse = far != 0.0f ? -127.0f / far : 0.0f;
-    quantize<256>(x, inverse, block.q);
-    for (int i = 0; i < 16; ++i) {
-        int32_t sum = 0;
-        for (int j = 0; j < 16; ++j) sum += block.q[16 * i + j];
-        block.sums[i] = int16_t(sum);
-    }
-    std::fill(block.pairs + 8, block.pairs + 16, int16_t(0));
-    for (int i = 0; i < 8; ++i) block.pairs[i] = int16_t(block.sums[2 * i] + block.sums[2 * i + 1]);
-    block.scale = far != 0.0f ? 1.0f / inverse : 0.0f;
+// Q4_K's and Q5_K's twelve bytes: eight scales and eight minima of six bits.
+inline void unpack(const uint8_t * at, uint64_t & scales, uint64_t & minima) {
+    const uint32_t one = load<uint32_t>(at), two = load<uint32_t>(at + 4), three = load<uint32_t>(at + 8);
+    const uint32_t high = (three & 0x0f0f0f0f) | (one >> 2 & 0x30303030);
+    const uint32_t low = (three >> 4 & 0x0f0f0f0f) | (two >> 2 & 0x30303030);
+    scales = (one & 0x3f3f3f3f) | uint64_t(high) << 32;
+    minima = (two & 0x3f3f3f3f) | uint64_t(low) << 32;
 }
 
 // One group of outputs by ROWS rows. Blocks lie block by block, `rows` in each; outputs row by row,

@@ -15,29 +15,57 @@ using Bits = Vectors::Bits;
 using Floats = Vectors::Floats;
 using Sides = const uint8_t *[Vectors::SIDES];
 
+// The furthest of so many activations from zero, with its sign; the first, if there are two.
+template <int COUNT>
+float furthest(const float * x) {
+    int32_t bits[COUNT], most = 0, at = COUNT;
+    std::memcpy(bits, x, sizeof bits);
+    for (int i = 0; i < COUNT; ++i) most = std::max(most, bits[i] & 0x7fffffff);
+    for (int i = 0; i < COUNT; ++i) at = std::min(at, (bits[i] & 0x7fffffff) == most ? i : COUNT);
+    return x[at];
+}
+
+// The nearest integers, even ones where there are two, of products up to a few hundred: added to a
+// number of 2^23 and a half, a float keeps no fraction.
+template <int COUNT>
+void quantize(const float * x, float inverse, int8_t * q) {
+    for (int i = 0; i < COUNT; ++i) {
+        const float shifted = inverse * x[i] + 12582912.0f;
+        int32_t bits;
+        std::memcpy(&bits, &shifted, sizeof bits);
+        q[i] = int8_t(std::min(bits - 0x4b400000, 127));
+    }
+}
+
+// quantize_row_q8_0
+inline void quantize(const float * x, Block32 & block) {
+    const float peak = std::fabs(furthest<32>(x));
+    quantize<32>(x, peak != 0.0f ? 127.0f / peak : 0.0f, block.q);
+    block.sum = 0;
+    for (int8_t q : block.q) block.sum += q;
+    block.scale = ggml_fp16_to_fp32(ggml_fp32_to_fp16(peak / 127.0f));
+}
+
+// quantize_row_q8_K_ref
+inline void quantize(const float * x, Block256 & block) {
+    const float far = furthest<256>(x), inverse = far != 0.0f ? -127.0f / far : 0.0f;
+    quantize<256>(x, inverse, block.q);
+    for (int i = 0; i < 16; ++i) {
+        int32_t sum = 0;
+        for (int j = 0; j < 16; ++j) sum += block.q[16 * i + j];
+        block.sums[i] = int16_t(sum);
+    }
+    std::fill(block.pairs + 8, block.pairs + 16, int16_t(0));
+    for (int i = 0; i < 8; ++i) block.pairs[i] = int16_t(block.sums[2 * i] + block.sums[2 * i + 1]);
+    block.scale = far != 0.0f ? 1.0f / inverse : 0.0f;
+}
+
 #define EVERY_ROW _Pragma("GCC unroll 16") for (int row = 0; row < ROWS; ++row)
 #define EVERY(COUNT) _Pragma("GCC unroll 8") for (int i = 0; i < COUNT; ++i)
 
-struct Format : Vectors {
-    template <typename T> static T load(const uint8_t * at) {
-        T value;
-        std::memcpy(&value, at, sizeof value);
-        return value;
-    }
-
-    // Q4_K's and Q5_K's twelve bytes: eight scales and eight minima of six bits.
-    static void unpack(const uint8_t * at, uint64_t & scales, uint64_t & minima) {
-        const uint32_t one = load<uint32_t>(at), two = load<uint32_t>(at + 4), three = load<uint32_t>(at + 8);
-        const uint32_t high = (three & 0x0f0f0f0f) | (one >> 2 & 0x30303030);
-        const uint32_t low = (three >> 4 & 0x0f0f0f0f) | (two >> 2 & 0x30303030);
-        scales = (one & 0x3f3f3f3f) | uint64_t(high) << 32;
-        minima = (two & 0x3f3f3f3f) | uint64_t(low) << 32;
-    }
-};
-
 // --- tiles of eight outputs ----------------------------------------------------------------------------
 
-struct Packed : Format {
+struct Packed : Vectors {
     static constexpr int UNIT = 8, ROWS_AT_ONCE = Vectors::PACKED_ROWS;
     static constexpr int MOST_ROWS = 1 << 30;  // a prompt too is faster than by llama.cpp's kernels
     static constexpr int AHEAD_BYTES = 0;      // a core's own prefetcher follows a whole tile better
@@ -68,6 +96,7 @@ struct Packed : Format {
 };
 
 struct PackedQ4_0 : Packed {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q4_0;
     using Block = Block32;
     static constexpr int WEIGHTS = 32;
     static constexpr size_t BYTES = (2 + 16) * UNIT;
@@ -95,6 +124,7 @@ struct PackedQ4_0 : Packed {
 };
 
 struct PackedQ4_K : Packed {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q4_K;
     using Block = Block256;
     static constexpr int WEIGHTS = 256;
     static constexpr size_t BYTES = (2 + 2 + 12 + 128) * UNIT;
@@ -141,7 +171,7 @@ struct PackedQ4_K : Packed {
 
 // --- plain outputs -------------------------------------------------------------------------------------
 
-struct Plain : Format {
+struct Plain : Vectors {
     static constexpr int UNIT = 1, ROWS_AT_ONCE = Vectors::PLAIN_ROWS;
     static constexpr int MOST_ROWS = 32;     // from here on llama.cpp unpacks through memory, and is faster
     static constexpr int AHEAD_BYTES = 256;  // a core's own prefetcher stops at the end of each page
@@ -163,6 +193,7 @@ struct Plain : Format {
 };
 
 struct PlainQ6_K : Plain {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q6_K;
     using Block = Block256;
     static constexpr int WEIGHTS = 256;
     static constexpr size_t BYTES = 128 + 64 + 16 + 2;
@@ -192,6 +223,7 @@ struct PlainQ6_K : Plain {
 };
 
 struct PlainQ5_K : Plain {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q5_K;
     using Block = Block256;
     static constexpr int WEIGHTS = 256;
     static constexpr size_t BYTES = 2 + 2 + 12 + 32 + 128;
@@ -220,6 +252,7 @@ struct PlainQ5_K : Plain {
 };
 
 struct PlainQ8_0 : Plain {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q8_0;
     using Block = Block32;
     static constexpr int WEIGHTS = 32;
     static constexpr size_t BYTES = 2 + 32;
@@ -233,5 +266,8 @@ struct PlainQ8_0 : Plain {
         }
     }
 };
+
+using OfPacked = Formats<PackedQ4_0, PackedQ4_K>;
+using OfPlain = Formats<PlainQ5_K, PlainQ6_K, PlainQ8_0>;
 
 }  // namespace

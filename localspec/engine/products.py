@@ -1,0 +1,207 @@
+"""Single products of ggml's CPU library, called by itself: what LocalSpec's kernels are tried with.
+
+It needs no model and no llama.cpp, so a library for another instruction set can be tried as well. Only
+processes of their own may import it: native code may die of a miscompiled kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import itertools
+import os
+import sys
+import time
+from ctypes import c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.types import Floats
+
+Layout = Literal["plain", "packed"]
+"""As in a file, or in the tiles that llama.cpp makes of it on this CPU."""
+_SUFFIX = "dylib" if sys.platform == "darwin" else "so"
+
+
+class Format(NamedTuple):
+    """ggml's number of a type, weights and bytes of a block, and where its halves are."""
+
+    number: int
+    weights: int
+    size: int
+    halves: tuple[int, ...]
+
+    def blocks(self, width: int, outputs: int) -> NDArray[np.uint8]:
+        """Random bits for all weights and scales; of each output the halves are of one kind.
+
+        The kinds are usual ones, denormal ones with zeros of both signs, and the largest.
+        """
+        random = np.random.default_rng(width + outputs)
+        count = width // self.weights
+        found = random.integers(0, 256, (outputs, count, self.size), np.uint8)
+        for at in self.halves:
+            for output in range(outputs):
+                chosen = random.choice(_STEPS[output % len(_STEPS)], count).astype("<u2")
+                found[output, :, at : at + 2] = chosen.view(np.uint8).reshape(count, 2)
+        return np.ascontiguousarray(found.reshape(outputs, -1))
+
+
+FORMATS = {
+    "q4_0": Format(2, 32, 18, (0,)),
+    "q8_0": Format(8, 32, 34, (0,)),
+    "q4_K": Format(12, 256, 144, (0, 2)),
+    "q5_K": Format(13, 256, 176, (0, 2)),
+    "q6_K": Format(14, 256, 210, (208,)),
+}
+"""What some kernels of ours compute, by ggml's names."""
+
+
+def _halves(*values: float) -> NDArray[np.uint16]:
+    return np.array(values, np.float16).view(np.uint16)
+
+
+_STEPS = [
+    _halves(*np.linspace(-0.02, 0.02, 40)),
+    _halves(6e-8, -6e-8, 3e-5, 0.0, -0.0),
+    _halves(65504, -65504, 60000),
+]
+
+
+def installed() -> Path:
+    """Where the libraries are that LocalSpec uses here; llama_cpp is not imported for it."""
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("llama_cpp")  # the environment is broken, and says so like this
+    return Path(os.environ.get("LLAMA_CPP_LIB_PATH", Path(spec.origin).parent / "lib"))
+
+
+def formats(said: str) -> list[tuple[Layout, str]]:
+    """Layouts and names of `localspec_rows_formats`, which says "packed q4_0 plain q8_0"."""
+    found: list[tuple[Layout, str]] = []
+    layout: Layout = "plain"
+    for word in said.split():
+        if word == "plain" or word == "packed":  # noqa: PLR1714 - so that mypy knows the literal
+            layout = word
+        else:
+            found.append((layout, word))
+    return found
+
+
+class _Parameters(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("memory", c_void_p), ("no_alloc", c_bool)]
+
+
+def _call(library: ctypes.CDLL, name: str, *arguments: Any, result: Any = c_void_p) -> Any:
+    """A function of ggml; by default it returns a pointer, or nothing that matters."""
+    function = library[f"ggml_{name}"]
+    function.restype = result
+    found = function(*arguments)
+    return c_void_p(found) if result is c_void_p else found
+
+
+class Weights(NamedTuple):
+    """A matrix as ggml holds it: its tensor, the memory of both, outputs."""
+
+    tensor: Any
+    buffer: Any
+    context: Any
+    outputs: int
+
+
+class Products:
+    """Matrices and their products. Of one thread; weights stay until `free`."""
+
+    def __init__(self, libraries: Path, *, threads: int = 2) -> None:
+        self._base, self._cpu = (
+            ctypes.CDLL(str(libraries / f"libggml-{name}.{_SUFFIX}")) for name in ("base", "cpu")
+        )
+        self._backend = _call(self._cpu, "backend_cpu_init")
+        _call(self._cpu, "backend_cpu_set_n_threads", self._backend, c_int(threads))
+        registry = _call(self._cpu, "backend_cpu_reg")
+        device = _call(self._base, "backend_reg_dev_get", registry, c_size_t(0))
+        name = c_char_p(b"ggml_backend_dev_get_extra_bufts")
+        address = _call(self._base, "backend_reg_get_proc_address", registry, name)
+        extra = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address.value)(device)
+        kinds = map(c_void_p, itertools.takewhile(bool, map(extra.__getitem__, range(9))))
+        named = {_call(self._base, "backend_buft_name", each, result=c_char_p): each for each in kinds}
+        self._plain = _call(self._base, "backend_dev_buffer_type", device)
+        self._layouts = {"plain": self._plain, "packed": named.get(b"CPU_REPACK")}
+
+    @property
+    def kernels(self) -> str:
+        """What our kernels say they are; empty where there are none, or none in use."""
+        return self._said("localspec_rows_kernels")
+
+    @property
+    def formats(self) -> list[tuple[Layout, str]]:
+        """What is ours, if it is in use."""
+        return formats(self._said("localspec_rows_formats"))
+
+    def use(self, *, ours: bool) -> None:
+        """From now on our kernels compute, or all is left to llama.cpp's own."""
+        self._cpu.localspec_rows_use(c_bool(ours))
+
+    def _said(self, name: str) -> str:
+        function = getattr(self._cpu, name, None)
+        if function is None:
+            return ""
+        function.restype = c_char_p
+        return (function() or b"").decode()
+
+    def weights(self, layout: Layout, kind: Format, width: int, outputs: int) -> Weights:
+        """Random ones; packed here, if the layout is that."""
+        context, tensor = self._tensor(kind.number, width, outputs)
+        where = self._layouts[layout]
+        buffer = _call(self._base, "backend_alloc_ctx_tensors_from_buft", context, where)
+        self._write(tensor, kind.blocks(width, outputs))
+        return Weights(tensor, buffer, context, outputs)
+
+    def free(self, weights: Weights) -> None:
+        """Give their memory back."""
+        _call(self._base, "backend_buffer_free", weights.buffer)
+        _call(self._base, "free", weights.context)
+
+    def product(self, weights: Weights, x: Floats, repeats: int = 1) -> tuple[Floats, float]:
+        """Rows by weights, and the least seconds that it took."""
+        context, right = self._tensor(0, x.shape[1], len(x))
+        product = _call(self._base, "mul_mat", context, weights.tensor, right)
+        graph = _call(self._base, "new_graph", context)
+        _call(self._base, "build_forward_expand", graph, product)
+        buffer = _call(self._base, "backend_alloc_ctx_tensors_from_buft", context, self._plain)
+        self._write(right, x)
+        spans = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            _call(self._base, "backend_graph_compute", self._backend, graph, result=c_int)
+            spans.append(time.perf_counter() - began)
+        found = np.empty((len(x), weights.outputs), np.float32)
+        at = found.ctypes.data_as(c_void_p)
+        _call(self._base, "backend_tensor_get", product, at, c_size_t(0), c_size_t(found.nbytes))
+        _call(self._base, "backend_buffer_free", buffer)
+        _call(self._base, "free", context)
+        return found, min(spans)
+
+    def _tensor(self, kind: int, width: int, height: int) -> tuple[Any, Any]:
+        """One without memory, in a context of its own."""
+        context = _call(self._base, "init", _Parameters(1 << 18, None, no_alloc=True))
+        sizes = c_int64(width), c_int64(height)
+        return context, _call(self._base, "new_tensor_2d", context, c_int(kind), *sizes)
+
+    def _write(self, tensor: Any, data: NDArray[Any]) -> None:
+        """All of a tensor; weights are packed here, if their layout is that."""
+        at = data.ctypes.data_as(c_void_p)
+        _call(self._base, "backend_tensor_set", tensor, at, c_size_t(0), c_size_t(data.nbytes))
+
+
+def activations(width: int, rows: int) -> Floats:
+    """Rows of all sizes: zeros, denormals, a peak of either sign, and of both. At least five."""
+    random = np.random.default_rng(width)
+    x = random.standard_normal((rows, width)).astype(np.float32)
+    x[1, :32] = 0
+    x[2] *= np.float32(1e-38)
+    x[3, 5], x[3, 7] = 9, -9
+    x[4, 5], x[4, 7] = -9, 9
+    return x
