@@ -32,7 +32,7 @@ help:
 	@echo 'make storm                kills, rude clients and broken files for ten minutes, with a report'
 	@echo 'make mutants [ONLY=WORD]  mistakes are planted one by one, and the tests must notice each'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
-	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit'
+	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit, and of ARM'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
 	@echo '  BACKEND=NAME            cuda, hip, vulkan, metal or cpu instead of what is found (docs/gpu.md)'
 	@echo '  REMOTE=1                able to use other machines; both are remembered'
@@ -165,8 +165,9 @@ endef
 # What shapes llama.cpp on this machine; sets `built`, the directory of what was compiled so. It is a
 # cache of our own, keyed by all of that, because pip's cache forgets the flags a wheel came from.
 #
-# * On a CPU with AVX2 or more llama.cpp gets our own kernels for few rows (localspec/engine/native): the
-#   same bits, in a third to half of the time. `doctor` names them.
+# * On a CPU with AVX2 or more, or with ARM's dot products, llama.cpp gets our own kernels for few rows
+#   (localspec/engine/native): the same bits, on x86 in a third to half of the time. The proof compares
+#   these bits and names the kernels.
 # * AMX: GCC before 12.4 and 13.3 takes the stores that set up the tiles for dead, and the kernels
 #   crash; so on such a CPU GCC is told to keep them.
 # * `hook PROJECT FILE` lets CMake include a file of ours at the end of that project of llama.cpp's.
@@ -193,7 +194,7 @@ hook() {
 }
 hooks="-DCMAKE_PROJECT_llama.cpp_INCLUDE='$$native/graphs.cmake'" no_hooks=-DLOCALSPEC_PLAIN=ON
 keep_stores=
-if grep -qw avx2 /proc/cpuinfo 2>/dev/null; then hook ggml rows.cmake; fi
+if grep -qwE 'avx2|asimddp' /proc/cpuinfo 2>/dev/null; then hook ggml rows.cmake; fi
 if grep -q amx_int8 /proc/cpuinfo 2>/dev/null; then
     if ! $(CXX) -dM -E -x c++ /dev/null 2>/dev/null | grep -q __clang__; then
         keep_stores="-fno-dse -fno-tree-dse"
@@ -310,19 +311,17 @@ unpack
 endef
 
 # ggml's CPU library for each instruction set that our kernels know, with the flags of a CPU that this
-# needs, and the law of their bits on all of them. Of what this CPU lacks it is said that it did not run.
+# needs, and the law of their bits on all of them. Those of ARM run in an emulator on other CPUs, as the
+# CPU that is named; the last has no dot products, and so none of our kernels. Of what cannot run here it
+# is said that it did not.
 define KERNELS
 $(TOOLCHAIN)
 log=$$PWD/$(VENV)/kernels.log
 : > "$$log"
 builds=
-try() {
-    name=$$1 flag=$$2 place="$$built/kernels/$$1"
-    shift 2
-    if ! grep -qw "$$flag" /proc/cpuinfo 2>/dev/null; then
-        echo "$$name: not run, this CPU has no $$flag" >&2
-        return 0
-    fi
+build() {
+    name=$$1 place="$$built/kernels/$$1"
+    shift
     if [ ! -d "$$place" ]; then
         echo "compiling ggml for $$name; log: $$log" >&2
         if [ ! -d "$$work/source" ]; then
@@ -334,15 +333,52 @@ try() {
             -DCMAKE_PROJECT_ggml_INCLUDE="$$native/rows.cmake" "$$@" >> "$$log" 2>&1
         cmake --build "$$work/$$name" --target ggml-cpu \
             --parallel "$$(getconf _NPROCESSORS_ONLN)" >> "$$log" 2>&1
+        if [ "$$runner" ]; then
+            echo "$$runner" > "$$work/$$name/bin/runner"
+            "$$cross-g++" -std=c++17 -O1 -I "$$work/source/vendor/llama.cpp/ggml/include" \
+                tests/native/multiply.cpp -o "$$work/$$name/bin/multiply" -L "$$work/$$name/bin" \
+                -lggml-cpu -lggml-base -Wl,-rpath,'$$ORIGIN' >> "$$log" 2>&1
+        fi
         mkdir -p "$$place"
         cp -R "$$work/$$name/bin" "$$place/"
     fi
     builds="$$builds:$$place/bin"
 }
+try() {
+    runner=
+    if grep -qw "$$2" /proc/cpuinfo 2>/dev/null; then
+        name=$$1
+        shift 2
+        build "$$name" "$$@"
+    else
+        echo "$$1: not run, this CPU has no $$2" >&2
+    fi
+}
+cross=aarch64-linux-gnu
+emulate() {
+    runner="qemu-aarch64-static -L /usr/$$cross -cpu $$2"
+    for tool in "$$cross-g++" qemu-aarch64-static; do
+        if ! command -v "$$tool" >/dev/null; then
+            echo "$$1: not run, there is no $$tool" \
+                "(Debian, Ubuntu: sudo apt install g++-$$cross qemu-user-static)" >&2
+            return 0
+        fi
+    done
+    build "$$1" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+        -DCMAKE_C_COMPILER=$$cross-gcc -DCMAKE_CXX_COMPILER=$$cross-g++ -DGGML_CPU_ARM_ARCH="$$3"
+}
 try AVX2 avx2
 try AVX_VNNI avx_vnni -DGGML_AVX_VNNI=ON
 try AVX512 avx512bw -DGGML_AVX512=ON
 try AVX512_VNNI avx512_vnni -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON
+if [ "$$(uname -m)" = aarch64 ]; then
+    try NEON_DOTPROD asimddp -DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod
+    try NEON_I8MM i8mm -DGGML_CPU_ARM_ARCH=armv8.6-a+dotprod+i8mm
+else
+    emulate NEON_DOTPROD cortex-a76 armv8.2-a+dotprod
+    emulate NEON_I8MM max armv8.6-a+dotprod+i8mm
+    emulate NONE cortex-a53 armv8-a
+fi
 LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs tests/laws/test_products_law.py
 endef
 

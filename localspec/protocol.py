@@ -399,7 +399,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     `routing` counts finished requests by the router's reason. `draft_ms` is what one drafted token
     costs of each source that is not free, `host_ms` the rest of a round. The `far` ones are those
     behind `far_tokens` tokens of text. `measuring`: costs are still to be measured, in pauses.
-    `exactness_detail` is what is known by now.
+    `exactness_detail` is what is known by now. `kernels` tells of ours and what they are worth.
     """
 
     steps: int
@@ -419,6 +419,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     far_draft_ms: dict[str, float] = {}
     measuring: bool = False
     exactness_detail: str = ""
+    kernels: str = ""
     kv_held: int = 0
     kv_cells: int = 0
 

@@ -24,8 +24,7 @@ import numpy as np
 from localspec.engine.products import FORMATS, Format, Layout, Products, activations, formats
 from localspec.types import Floats
 
-TILE_OUTPUTS = 8
-SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1)]
+SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1), (768, 12)]
 """Activations and outputs: not all of them whole groups of what is computed at once."""
 ROWS = [*range(1, 18), 24, 25, 31, 32]
 """Every count of a round, and the ends of what is computed at once and of what is ours."""
@@ -84,14 +83,15 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
     """
     found: dict[str, dict[str, list[str]]] = {}
     for (layout, name), (width, outputs) in itertools.product(library.formats, SHAPES):
-        if layout == "packed" and outputs % TILE_OUTPUTS:
+        if layout == "packed" and outputs % tile_outputs(library.kernels, name):
             continue
         x = activations(width, max(MORE_ROWS))
         # The two libraries agree in all but what weights are.
         weights: object = library.weights(layout, FORMATS[name], width, outputs)
         by_rows = found[f"{name} {layout} {width}x{outputs}"] = {}
         if ours:
-            for rows in ROWS + MORE_ROWS * (layout == "packed" and prompts(library)):
+            prompts = layout == "packed" and not library.kernels.startswith("NEON")
+            for rows in ROWS + MORE_ROWS * prompts:
                 product, _ = library.product(weights, x[:rows])  # type: ignore[arg-type]
                 by_rows[str(rows)] = [digest(row) for row in product]
         else:
@@ -101,9 +101,9 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
     return found
 
 
-def prompts(library: Products | Emulated) -> bool:
-    """Whether any number of rows is ours."""
-    return not library.kernels.startswith("NEON")
+def tile_outputs(kernels: str, name: str) -> int:
+    """Outputs of one tile of packed weights."""
+    return 4 if kernels.startswith("NEON") and name in {"q4_0", "q8_0"} else 8
 
 
 def least(library: Products) -> dict[str, dict[str, float]]:

@@ -52,6 +52,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     exactness: str | None = None
     exactness_detail: str | None = None
     safe_kernels: bool | None = None
+    kernels: str | None = None
     llama_build: str | None = None
     devices: list[DeviceMemory] | None = None
     load_seconds: float | None = None
@@ -184,6 +185,7 @@ def _of_worker(model: Model) -> dict[str, object]:
             "far_draft_ms": beat.far_draft_ms,
             "measuring": beat.measuring,
             "exactness_detail": beat.exactness_detail or worker.ready.exactness_detail,
+            "kernels": beat.kernels,
             "kv_held": beat.kv_held,
             "kv_cells": beat.kv_cells,
             "routing": beat.routing,

@@ -24,7 +24,7 @@ from typing import BinaryIO, Literal, Self, TypeVar
 import msgspec
 
 from localspec import frames
-from localspec.bench import native, shapes
+from localspec.bench import kernels, native, shapes
 from localspec.config import Config, Engine, Placement
 from localspec.errors import EngineError, LocalSpecError
 from localspec.protocol import (
@@ -99,12 +99,16 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One worker on one device; `failure` is a sentence, empty where everything went well."""
+    """One worker on one device, or our kernels.
+
+    `failure` is a sentence, empty where everything went well, which is what `said` tells.
+    """
 
     device: str
     seconds: float
     failure: str = ""
     last_words: list[str] = []
+    said: str = "loads and decodes"
 
 
 class Logits(msgspec.Struct, frozen=True):
@@ -125,12 +129,13 @@ def inspect() -> Build:
 
 
 def trials(build: Build) -> Iterator[Trial]:
-    """One trial without offloading, then one for each device that takes layers.
+    """Our own kernels, one trial without offloading, then one for each device that takes layers.
 
     Before them one that has failed if the build has a flaw that a trial need not show.
     """
     if build.flaw:
         yield Trial("build", 0.0, build.flaw)
+    yield _kernels()
     cards = build.offloading
     shares = [tuple(float(one is card) for one in cards) for card in cards]
     placements = [("CPU", Placement(gpu_layers=0))]
@@ -162,6 +167,16 @@ def trials(build: Build) -> Iterator[Trial]:
                 except EngineError as error:
                     failure, words = error.message, worker.last_words()
             yield Trial(device, time.monotonic() - began, failure, words)
+
+
+def _kernels() -> Trial:
+    """Whether our kernels were compiled well: each row as if alone, in every format."""
+    began = time.monotonic()
+    try:
+        tried = kernels.tried()
+    except EngineError as error:
+        return Trial("kernels", time.monotonic() - began, error.message)
+    return Trial("kernels", time.monotonic() - began, tried.failure, said=str(tried))
 
 
 def _answers(worker: _Worker, load: Load) -> Logits:
@@ -298,7 +313,7 @@ def main() -> int:
     failed = False
     try:
         for trial in trials(inspect()):
-            said = trial.failure or f"loads and decodes, {trial.seconds:.1f} s"
+            said = trial.failure or f"{trial.said}, {trial.seconds:.1f} s"
             print(f"{trial.device}: {said}", flush=True)  # noqa: T201 — a program of its own
             for line in trial.last_words:
                 print(f"    {line}", file=sys.stderr, flush=True)  # noqa: T201 — the same

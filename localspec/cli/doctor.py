@@ -105,7 +105,7 @@ def _build() -> Generator[Finding, None, bool]:
             if trial.failure:
                 yield wrong("proof", f"{trial.device}: {trial.failure}", _AGAIN)
             else:
-                yield fine("proof", f"{trial.device}: loads and decodes, {trial.seconds:.1f} s")
+                yield fine("proof", f"{trial.device}: {trial.said}, {trial.seconds:.1f} s")
     except OSError as error:
         yield wrong("proof", f"It cannot be tried: {error}.", f"df {tempfile.gettempdir()}")
     except LocalSpecError as error:

@@ -130,6 +130,8 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")
     if model.get("safe_kernels"):
         yield "kernels", "safe ones until it is unloaded, because a load with the fast ones crashed"
+    elif model.get("kernels"):
+        yield "kernels", model["kernels"]
     if model.get("tokens_per_second"):
         yield "speed", f"{model['tokens_per_second']:.1f} tok/s"
     if model.get("cost_ms_by_rows"):

@@ -10,6 +10,7 @@ from localspec.control.costs import STEADY
 from localspec.control.round import Drafted
 from localspec.engine.sampling import Sampler
 from localspec.engine.step import Engine
+from localspec.errors import NoRoom
 from localspec.types import (
     Ask,
     Backend,
@@ -94,6 +95,21 @@ class Behind(NamedTuple):
 
     slot: int
     held: int
+
+
+def place(engine: Engine) -> Behind:
+    """The last slot as it is now: where the memory cannot forget a part, only if it is empty."""
+    slot = engine.target.n_slots - 1
+    kept = engine.kept(slot)
+    forgets = engine.shape.can_roll_back
+    return Behind(slot, kept if forgets or not kept else engine.target.context)  # or: no room
+
+
+def warmed(target: Backend, place: Behind, rows: int, clock: Callable[[], float]) -> float:
+    """Seconds of one forward after another of as many rows; NoRoom where there is none behind."""
+    if place.held + rows > target.context:
+        raise NoRoom(f"There is no room for {rows} rows behind {place.held} tokens.")
+    return _warmed(target, place, rows, clock, 1).seconds
 
 
 def changes(target: Backend, place: Behind, clock: Callable[[], float]) -> list[float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ import llama_cpp.llama_cpp as native
 
 from localspec.errors import ModelError, OutOfMemory
 
-__all__ = ["Buffer", "build_info", "log", "native", "physical_cores", "rows_kernels"]
+__all__ = ["Buffer", "build_info", "log", "native", "physical_cores", "rows_kernels", "rows_switch"]
 
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 _LAYER_LINE = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+),")
@@ -115,6 +116,15 @@ def rows_kernels() -> str:
         return ""
     name.restype = ctypes.c_char_p
     return (name() or b"").decode()
+
+
+def rows_switch() -> Callable[[bool], None] | None:
+    """What decides whether our kernels compute the next forwards of this process, to compare.
+
+    None in a build that cannot change that.
+    """
+    function = getattr(native._lib, "localspec_rows_use", None)  # noqa: SLF001 — as above
+    return function and (lambda ours: function(ctypes.c_bool(ours)))
 
 
 def physical_cores() -> int:

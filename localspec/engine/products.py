@@ -1,7 +1,7 @@
-"""Single products of ggml's CPU library, called by itself: what LocalSpec's kernels are tried with.
+"""Single products of ggml's CPU library, called by itself: what our kernels are tried with.
 
-It needs no model and no llama.cpp, so a library for another instruction set can be tried as well. Only
-processes of their own may import it: native code may die of a miscompiled kernel.
+It needs no model and no llama.cpp, so a library for another instruction set can be tried as well.
+Only processes of their own may import it: native code may die of a miscompiled kernel.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def installed() -> Path:
 
 def formats(said: str) -> list[tuple[Layout, str]]:
     """Layouts and names of `localspec_rows_formats`, which says "packed q4_0 plain q8_0"."""
-    found: list[tuple[Layout, str]] = []
+    found: dict[tuple[Layout, str], None] = {}
     layout: Layout = "plain"
     for word in said.split():
-        if word == "plain" or word == "packed":  # noqa: PLR1714 - so that mypy knows the literal
-            layout = word
+        if word in {"plain", "packed"}:
+            layout = "packed" if word == "packed" else "plain"
         else:
-            found.append((layout, word))
-    return found
+            found[layout, word] = None
+    return list(found)
 
 
 class _Parameters(ctypes.Structure):
@@ -126,7 +126,9 @@ class Products:
         address = _call(self._base, "backend_reg_get_proc_address", registry, name)
         extra = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address.value)(device)
         kinds = map(c_void_p, itertools.takewhile(bool, map(extra.__getitem__, range(9))))
-        named = {_call(self._base, "backend_buft_name", each, result=c_char_p): each for each in kinds}
+        named = {
+            _call(self._base, "backend_buft_name", each, result=c_char_p): each for each in kinds
+        }
         self._plain = _call(self._base, "backend_dev_buffer_type", device)
         self._layouts = {"plain": self._plain, "packed": named.get(b"CPU_REPACK")}
 

@@ -36,6 +36,7 @@ from localspec.worker.prompts import Prompts
 from localspec.worker.reach import Reach
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
+from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
     from localspec.engine.model import Model
@@ -65,6 +66,7 @@ class Loaded:
     _measuring: Iterator[None]
     _prefill: IdlePrefill
     reach: Reach
+    worth: Worth
     _unmeasured: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
@@ -120,6 +122,8 @@ class Loaded:
             if self._unmeasured:
                 return True
         if self._prefill.advance(self.engine.clock()) or self.reach.advance():
+            return True
+        if self.worth.advance():
             return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
@@ -250,6 +254,7 @@ def _load(
             _measuring=measuring,
             _prefill=IdlePrefill(engine),
             reach=Reach(engine, profile),
+            worth=loader.worth(engine, profile),
         )
 
 
@@ -296,11 +301,9 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     memory cannot forget a part, only an empty slot can be measured in, and nothing far.
     """
     target, clock = engine.target, engine.clock
-    slot, forgets = target.n_slots - 1, engine.shape.can_roll_back
 
     def where() -> Behind:
-        kept = engine.kept(slot)
-        return Behind(slot, kept if forgets or not kept else target.context)  # or: no room there
+        return calibrate.place(engine)
 
     if fresh:
         for alike, seconds in enumerate(calibrate.changes(target, where(), clock)):
@@ -309,7 +312,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     warm = STEADY if costs.change_seconds > calibrate.FREE * costs.target(1) else 0
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
     yield from calibrate.staircase(target, missing, where, costs.measured, clock, warm)
-    if forgets and costs.furthest < calibrate.far_tokens(target):
+    if engine.shape.can_roll_back and costs.furthest < calibrate.far_tokens(target):
         for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock, warm):
             costs.measured(*forward)
             yield

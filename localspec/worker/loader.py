@@ -23,6 +23,8 @@ from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter, Row
+from localspec.worker.profile import Profile
+from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
@@ -210,6 +212,14 @@ class Loader:
             for buffer in buffers
         )
 
+    def worth(self, engine: Engine, profile: Profile) -> Worth:
+        """What our kernels are worth, where they are those that the target uses."""
+        from localspec.engine.llama import rows_kernels, rows_switch  # noqa: PLC0415 - as above
+
+        weights = (held.device for held in self._devices if held.what == "target model")
+        ours = not self._command.machine and all(map(_is_host, weights))
+        return Worth(engine, profile, rows_kernels() if ours else "", rows_switch())
+
     def ready(
         self, target: Context, engine: Engine, shape: Shape, off: str | None, why: str
     ) -> Ready:
@@ -241,6 +251,11 @@ class Loader:
             cells=self.plan.cells,
             placement=self.plan.sentence() + why,
         )
+
+
+def _is_host(buffer: str) -> bool:
+    """Whether a buffer of this name is read by the CPU's kernels."""
+    return buffer.startswith(("CPU", "AMX"))
 
 
 def model_files(command: Load) -> list[Path]:

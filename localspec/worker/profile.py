@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,11 +28,14 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     costs: dict[str, Any]
     acceptance: dict[str, Any]
     shape: dict[str, Any]
+    worth: dict[int, float] = {}
 
 
 @dataclass(slots=True)
 class Profile:
     """Costs, acceptance and the exactness class of one pair in one setting. Model lifetime.
+
+    `worth` is how many times as long forwards of so many rows take with llama.cpp's own kernels.
 
     It holds numbers only, nothing of any text. A file that is damaged or of another version is
     measured anew.
@@ -42,6 +45,7 @@ class Profile:
     costs: Costs
     acceptance: Acceptance
     shape: Shape | None = None
+    worth: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def open(cls, files: Sequence[Path], *facts: Any) -> Self:
@@ -59,6 +63,7 @@ class Profile:
                     Costs.from_dict(saved.costs),
                     Acceptance.from_dict(saved.acceptance),
                     _shape(saved.shape),
+                    saved.worth,
                 )
         except FileNotFoundError:
             pass
@@ -70,9 +75,8 @@ class Profile:
         """Write it. A disk that refuses is worth a warning and nothing more."""
         if self.shape is None:
             return
-        saved = _Saved(
-            _VERSION, self.costs.to_dict(), self.acceptance.to_dict(), asdict(self.shape)
-        )
+        learned = self.costs.to_dict(), self.acceptance.to_dict(), asdict(self.shape)
+        saved = _Saved(_VERSION, *learned, self.worth)
         try:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
         except OSError as error:

@@ -337,6 +337,7 @@ class Service:
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
                 measuring=self._loaded.measuring,
                 exactness_detail=self._loaded.reach.detail,
+                kernels=self._loaded.worth.sentence,
                 **self._loaded.kv(),
             )
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,16 +11,9 @@ from typing import Any
 
 import pytest
 
+from localspec.engine.products import installed
+
 TESTS = Path(__file__).resolve().parent.parent
-
-
-def installed() -> Path:
-    """Where llama.cpp's libraries are that LocalSpec uses here."""
-    spec = importlib.util.find_spec("llama_cpp")
-    assert spec is not None
-    assert spec.origin is not None
-    own = Path(spec.origin).parent / "lib"
-    return Path(os.environ.get("LLAMA_CPP_LIB_PATH", own))
 
 
 BUILDS = [installed(), *map(Path, filter(None, os.environ.get("LOCALSPEC_BUILDS", "").split(":")))]
@@ -44,7 +36,9 @@ def multiplied(libraries: Path, *, kernels: bool) -> dict[str, Any]:
 def test_every_row_is_as_if_alone(libraries: Path) -> None:
     """In every format and layout, for any rows, ragged shapes, denormal and the largest scales."""
     ours = multiplied(libraries, kernels=True)
-    if not ours["kernels"]:
+    if libraries != BUILDS[0]:
+        assert libraries.parent.name == (ours["kernels"] or "NONE")
+    if not ours["found"]:
         pytest.skip(f"there are no kernels of ours in {libraries}")
     alone = multiplied(libraries, kernels=False)
     assert not alone["kernels"]

@@ -41,7 +41,7 @@ def test_every_bit_is_llama_cpps_own(tmp_path: Path, kind: Kind) -> None:
 
 
 def test_the_build_has_them_where_they_are_for() -> None:
-    """`make install` compiles them in for the best instruction set of this CPU, from AVX2 on."""
+    """`make install` compiles them in for the best instruction set of this CPU that they know."""
     cpu = Path("/proc/cpuinfo")
     flags = set(cpu.read_text().split()) if cpu.exists() else set()
     best = (
@@ -52,6 +52,8 @@ def test_the_build_has_them_where_they_are_for() -> None:
             ("avx512bw", "AVX512"),
             ("avx_vnni", "AVX_VNNI"),
             ("avx2", "AVX2"),
+            ("i8mm", "NEON_I8MM"),
+            ("asimddp", "NEON_DOTPROD"),
         )
         if flag in flags
     )

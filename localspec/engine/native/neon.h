@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include "ggml-cpu.h"
 #include "quants.h"
 #include "rows.h"
 
@@ -130,26 +131,43 @@ struct Packed {
     }
 };
 
-struct PackedQ4_0 : Packed<4> {
-    static constexpr ggml_type TYPE = GGML_TYPE_Q4_0;
+template <int OUTPUTS>
+struct PackedQ4_0 : Packed<OUTPUTS> {
+    using Tile = Packed<OUTPUTS>;
     using Block = Block32;
-    static constexpr int WEIGHTS = 32;
-    static constexpr size_t BYTES = (2 + 16) * UNIT;
+    static constexpr ggml_type TYPE = GGML_TYPE_Q4_0;
+    static constexpr int WEIGHTS = 32, SCALES = 2 * OUTPUTS;
+    static constexpr size_t BYTES = (2 + 16) * OUTPUTS;
 
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Bytes weights[8];
-        EVERY(4) {  // signed four bits, sixteen times as large
-            const uint8x16_t pairs = of_tile(sides[0] + 8, 0, i);
-            weights[i] = vreinterpretq_s8_u8(vshlq_n_u8(pairs, 4));
-            weights[4 + i] = vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(0xf0)));
+    template <int ROWS>
+    static void multiply(const Block * blocks, const typename Tile::Sides & sides,
+                         typename Tile::template Sums<ROWS> & sums) {
+        for (int four = 0; four < Tile::FOURS; ++four) {
+            Bytes weights[8];
+            EVERY(4) {  // signed four bits, sixteen times as large
+                const uint8x16_t pairs = Tile::of_tile(sides[0] + SCALES, four, i);
+                weights[i] = vreinterpretq_s8_u8(vshlq_n_u8(pairs, 4));
+                weights[4 + i] = vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(0xf0)));
+            }
+            const Floats step = Tile::steps(sides[0] + 8 * four);
+            auto & sum = sums.of[four];
+            Tile::template multiply_rows<ROWS>(weights, blocks, 0, [&](int row, Integers whole) {
+                sum[row] = vfmaq_f32(sum[row], vcvtq_n_f32_s32(whole, 4), vmulq_n_f32(step, blocks[row].scale));
+            });
         }
-        const Floats step = steps(sides[0]);
-        multiply_rows<ROWS>(weights, blocks, 0, [&](int row, Integers whole) {
-            const Floats exact = vcvtq_n_f32_s32(whole, 4);
-            sums.of[0][row] = vfmaq_f32(sums.of[0][row], exact, vmulq_n_f32(step, blocks[row].scale));
-        });
     }
 };
+
+// Vectors of 256 bits make llama.cpp pack Q4_0 by eight outputs where it can.
+inline bool by_eight(const ggml_tensor * weights) {
+    return ggml_cpu_get_sve_cnt() == 32 && weights->ne[1] % 8 == 0;
+}
+template <> inline bool fits<PackedQ4_0<8>>(const ggml_tensor * weights) {
+    return weights->type == GGML_TYPE_Q4_0 && by_eight(weights);
+}
+template <> inline bool fits<PackedQ4_0<4>>(const ggml_tensor * weights) {
+    return weights->type == GGML_TYPE_Q4_0 && !by_eight(weights);
+}
 
 struct PackedQ8_0 : Packed<4> {
     static constexpr ggml_type TYPE = GGML_TYPE_Q8_0;
@@ -312,7 +330,7 @@ struct PackedQ6_K : Packed<8> {
     }
 };
 
-using OfPacked = Formats<PackedQ4_0, PackedQ4_K, PackedQ5_K, PackedQ6_K, PackedQ8_0>;
+using OfPacked = Formats<PackedQ4_0<4>, PackedQ4_0<8>, PackedQ4_K, PackedQ5_K, PackedQ6_K, PackedQ8_0>;
 using OfPlain = Formats<>;
 
 }  // namespace

@@ -90,7 +90,7 @@ Layout layout(const ggml_tensor * weights) {
 
 template <typename... All, typename Use>
 bool choose(Formats<All...>, const ggml_tensor * op, const Use & use) {
-    return ((op->src[0]->type == All::TYPE && op->ne[1] <= All::MOST_ROWS && (use(All()), true)) || ...);
+    return ((fits<All>(op->src[0]) && op->ne[1] <= All::MOST_ROWS && (use(All()), true)) || ...);
 }
 
 // Calls `use` with the format of the weights, if this product is ours; whether it is.

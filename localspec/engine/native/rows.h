@@ -18,6 +18,10 @@ namespace {
 // Those of which products are ours.
 template <typename... All> struct Formats {};
 
+// Whether weights are of this format; where a CPU has two layouts of one type, these say it themselves.
+template <typename Format>
+bool fits(const ggml_tensor * weights) { return weights->type == Format::TYPE; }
+
 // Of one row; what is known of its activations beforehand lies beside them.
 struct Block32 {
     int8_t q[32];

@@ -1,0 +1,32 @@
+"""LocalSpec's own kernels for few rows, as the build that is installed here has them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from localspec.bench import native
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """What `worker/kernels.py` found out.
+
+    `kernels` names their instruction set, empty where llama.cpp's own compute; `formats` those of
+    weights that are theirs. `failure` is a sentence, empty where each row is as if alone. `worth`
+    says by format and rows how many times as long llama.cpp's own kernels take.
+    """
+
+    kernels: str
+    formats: list[str]
+    failure: str
+    worth: dict[str, dict[int, float]]
+
+    def __str__(self) -> str:
+        """One line: what there is."""
+        if not self.kernels:
+            return "llama.cpp's own"
+        return f"{self.kernels.replace('_', ' ')} for {' '.join(self.formats)}"
+
+
+def tried(*, worth: bool = False) -> Tried:
+    """Try them, in a process of their own, in less than a second. Raises EngineError."""
+    return native.ask(Tried, "kernels", *(["--worth"] if worth else []))

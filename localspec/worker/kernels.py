@@ -1,0 +1,98 @@
+"""LocalSpec's own kernels, tried where they were compiled: `python -m localspec.worker.kernels`.
+
+A compiler may get them wrong. Of each format that is theirs a small product of some rows must have
+the bits of those rows alone, and be what llama.cpp's own kernels say; whole numbers do not vary,
+sums of floats may in their last bits. With `--worth` it is timed how much they save, as well.
+Standard output carries one JSON object, the `Tried` of `bench/kernels.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+
+import msgspec
+import numpy as np
+
+from localspec.engine.products import FORMATS, Layout, Products, Weights, activations, installed
+from localspec.types import Floats
+
+_ROWS = (1, 2, 3, 5, 8, 12, 13)
+"""More than are computed at once, by any instruction set, and what is left over."""
+_WIDTH, _OUTPUTS = 768, 16
+_CLOSE = 1e-4
+"""Of the largest output of a row."""
+_WORTH_ROWS = (4, 8)
+_WORTH_WIDTH, _WORTH_OUTPUTS = 1536, 2048
+_WORTH_REPEATS = 12
+
+
+def failure(library: Products, layout: Layout, name: str) -> str:
+    """A sentence; empty where every row is as it has to be."""
+    weights = library.weights(layout, FORMATS[name], _WIDTH, _OUTPUTS)
+    x = activations(_WIDTH, max(_ROWS))
+    found = {rows: library.product(weights, x[:rows])[0] for rows in _ROWS}
+    alone = np.concatenate([library.product(weights, row[None])[0] for row in x])
+    library.use(ours=False)
+    theirs = np.concatenate([library.product(weights, row[None])[0] for row in x])
+    library.use(ours=True)
+    library.free(weights)
+    wrong = difference(found, alone, theirs)
+    return f"{layout} {name.upper()}: {wrong} ({library.kernels})." if wrong else ""
+
+
+def difference(found: dict[int, Floats], alone: Floats, theirs: Floats) -> str:
+    """What is wrong with products of so many rows; `alone` and `theirs` are of single rows."""
+    for rows, product in found.items():
+        if product.tobytes() != alone[:rows].tobytes():
+            return f"{rows} rows differ from each of them alone"
+    apart = np.abs(alone - theirs).max(axis=1)
+    if not np.all(apart <= _CLOSE * np.abs(theirs).max(axis=1)):
+        return "a row differs from what llama.cpp's own kernels say"
+    return ""
+
+
+def worth(library: Products, layout: Layout, name: str) -> dict[int, float]:
+    """How many times as long llama.cpp's own kernels take, by rows: least of times in turns."""
+    weights = library.weights(layout, FORMATS[name], _WORTH_WIDTH, _WORTH_OUTPUTS)
+    x = activations(_WORTH_WIDTH, max(_WORTH_ROWS))
+    spans = {(rows, ours): np.inf for rows in _WORTH_ROWS for ours in (False, True)}
+    for _, (rows, ours) in itertools.product(range(_WORTH_REPEATS), spans):
+        spans[rows, ours] = min(spans[rows, ours], _seconds(library, weights, x[:rows], ours=ours))
+    library.free(weights)
+    return {rows: round(spans[rows, False] / spans[rows, True], 2) for rows in _WORTH_ROWS}
+
+
+def _seconds(library: Products, weights: Weights, x: Floats, *, ours: bool) -> float:
+    library.use(ours=ours)
+    try:
+        return library.product(weights, x, 2)[1]
+    finally:
+        library.use(ours=True)
+
+
+def main() -> None:
+    """As the module says."""
+    answer = os.fdopen(os.dup(1), "wb")  # native code prints to descriptor 1 when it likes
+    os.dup2(2, 1)
+    library = Products(installed())
+    formats = library.formats if library.kernels else []
+    wrong = (failure(library, *each) for each in formats)
+    tried = {
+        "kernels": library.kernels,
+        "formats": sorted({name.upper() for _, name in formats}),
+        "failure": next(filter(None, wrong), ""),
+        "worth": {},
+    }
+    if "--worth" in sys.argv:
+        single = Products(installed(), threads=1)
+        tried["worth"] = {
+            f"{name.upper()}": worth(single, layout, name) for layout, name in formats
+        }
+    with answer:
+        answer.write(msgspec.json.encode(tried))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""What our kernels are worth is found in pauses, by forwards that nobody sees, and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tiny
+from gguf import GGMLQuantizationType
+
+from localspec.config import Config, Engine, Placement
+from localspec.protocol import Load
+from localspec.worker import assemble
+from localspec.worker.worth import ROWS, Worth, told
+
+
+def test_the_two_are_compared_once_and_ours_compute_again(tmp_path: Path) -> None:
+    """Row counts in turns, until the profile knows; the next worker reads it there."""
+    model = tiny.build(tmp_path / "tiny.gguf", quantization=GGMLQuantizationType.Q4_0)
+    settings = Engine(context=256, slots=2, exactness="standard", target=Placement(threads=1))
+    load = Load("tiny", str(model), None, Config(engine=settings))
+    switched: list[bool] = []
+    with assemble.load(load, lambda _stage, _done: None) as loaded:
+        engine, profile = loaded.engine, loaded.profile
+        assert profile.worth == {}
+        worth = Worth(engine, profile, "AVX2", switched.append)
+        assert worth.sentence == "AVX2, LocalSpec's own"
+        while worth.advance():
+            assert switched[-1]
+            assert not engine.remembers(engine.target.n_slots - 1)
+        assert set(profile.worth) == set(ROWS)
+        assert min(profile.worth.values()) > 0
+        assert switched == [False, True, True, True] * (len(switched) // 4)
+    with assemble.load(load, lambda _stage, _done: None) as loaded:
+        assert loaded.profile.worth == profile.worth
+        assert not Worth(loaded.engine, loaded.profile, "AVX2", switched.append).advance()
+
+
+def test_what_cannot_be_compared_is_named_only() -> None:
+    """In words as people read them."""
+    assert told("AVX512_VNNI", {}) == "AVX512 VNNI, LocalSpec's own"
+    assert told("NEON_I8MM", {4: 1.5, 8: 2.25}) == (
+        "NEON I8MM, LocalSpec's own; 4 rows 1.50 times and 8 rows 2.25 times as fast as by "
+        "llama.cpp's own"
+    )
