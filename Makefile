@@ -377,6 +377,7 @@ if [ "$$(uname -m)" = aarch64 ]; then
 else
     emulate NEON_DOTPROD cortex-a76 armv8.2-a+dotprod
     emulate NEON_I8MM max armv8.6-a+dotprod+i8mm
+    emulate NEON_I8MM-SVE256 max,sve-max-vq=2 armv8.6-a+dotprod+i8mm+sve
     emulate NONE cortex-a53 armv8-a
 fi
 LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs tests/laws/test_products_law.py

@@ -83,14 +83,14 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
     """
     found: dict[str, dict[str, list[str]]] = {}
     for (layout, name), (width, outputs) in itertools.product(library.formats, SHAPES):
-        if layout == "packed" and outputs % tile_outputs(library.kernels, name):
+        if layout == "packed" and outputs % tile_outputs(library, name):
             continue
         x = activations(width, max(MORE_ROWS))
         # The two libraries agree in all but what weights are.
         weights: object = library.weights(layout, FORMATS[name], width, outputs)
         by_rows = found[f"{name} {layout} {width}x{outputs}"] = {}
         if ours:
-            prompts = layout == "packed" and not library.kernels.startswith("NEON")
+            prompts = layout == "packed" and not on_arm(library)
             for rows in ROWS + MORE_ROWS * prompts:
                 product, _ = library.product(weights, x[:rows])  # type: ignore[arg-type]
                 by_rows[str(rows)] = [digest(row) for row in product]
@@ -101,9 +101,14 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
     return found
 
 
-def tile_outputs(kernels: str, name: str) -> int:
+def on_arm(library: Products | Emulated) -> bool:
+    """Only there Q8_0 is packed."""
+    return ("packed", "q8_0") in library.formats
+
+
+def tile_outputs(library: Products | Emulated, name: str) -> int:
     """Outputs of one tile of packed weights."""
-    return 4 if kernels.startswith("NEON") and name in {"q4_0", "q8_0"} else 8
+    return 4 if on_arm(library) and name in {"q4_0", "q8_0"} else 8
 
 
 def least(library: Products) -> dict[str, dict[str, float]]:

@@ -26,6 +26,16 @@ class Tried(msgspec.Struct, frozen=True):
             return "llama.cpp's own"
         return f"{self.kernels.replace('_', ' ')} for {' '.join(self.formats)}"
 
+    @property
+    def gains(self) -> str:
+        """What they are worth, by rows and formats; empty where that is not known."""
+        rows = next(iter(self.worth.values()), {})
+        return "; ".join(
+            f"{count} rows "
+            + ", ".join(f"{name} {by_rows[count]:.1f}" for name, by_rows in self.worth.items())
+            for count in rows
+        )
+
 
 def tried(*, worth: bool = False) -> Tried:
     """Try them, in a process of their own, in less than a second. Raises EngineError."""

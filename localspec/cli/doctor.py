@@ -86,7 +86,7 @@ def _socket() -> Path:
 
 def _build() -> Generator[Finding, None, bool]:
     """llama.cpp, its devices, and the proof on each; gives whether they can be listed."""
-    from localspec.bench import proof  # noqa: PLC0415  numpy, which no other command waits for
+    from localspec.bench import kernels, proof  # noqa: PLC0415  numpy: no other command waits
 
     try:
         build = proof.inspect()
@@ -106,6 +106,8 @@ def _build() -> Generator[Finding, None, bool]:
                 yield wrong("proof", f"{trial.device}: {trial.failure}", _AGAIN)
             else:
                 yield fine("proof", f"{trial.device}: {trial.said}, {trial.seconds:.1f} s")
+        if gains := kernels.tried(worth=True).gains:
+            yield fine("kernels", f"times as fast as llama.cpp's own: {gains}")
     except OSError as error:
         yield wrong("proof", f"It cannot be tried: {error}.", f"df {tempfile.gettempdir()}")
     except LocalSpecError as error:

@@ -12,16 +12,20 @@ import sys
 from pathlib import Path
 
 import gguf
-import llama_cpp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.bench import proof
+from localspec.bench import kernels, proof
+from localspec.bench.kernels import Tried
 from localspec.bench.proof import Build, Device, Logits
 from localspec.catalog import reader, writer
 from localspec.catalog.writer import Tensor
+from localspec.engine.llama import rows_switch
+from localspec.engine.products import installed
 from localspec.errors import EngineError
+from localspec.worker.kernels import difference
 
 TRAP = {"x86_64": b"\x0f\x0b", "aarch64": bytes(4)}  # instructions that no processor has
 
@@ -39,20 +43,20 @@ def prove(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_this_build_works() -> None:
-    """Every device loads and decodes; without a GPU that is the CPU, once."""
+    """Our kernels compute, every device loads and decodes; without a GPU that is the CPU, once."""
     build = proof.inspect()
     assert build.devices[-1].kind == "cpu"
     assert build.flaw == ""
     trials = list(proof.trials(build))
-    assert [trial.failure for trial in trials] == [""] * (1 + len(build.offloading))
-    assert trials[0].device == "CPU"
+    assert [trial.failure for trial in trials] == [""] * (2 + len(build.offloading))
+    assert [trial.device for trial in trials[:2]] == ["kernels", "CPU"]
+    assert trials[0].said == str(kernels.tried())
 
 
 def broken_libraries(folder: Path, library: str, function: str) -> Path:
     """A copy of llama.cpp's libraries in which one function is an illegal instruction."""
-    original = Path(llama_cpp.__file__).parent / "lib"
     copy = folder / "lib"
-    shutil.copytree(original, copy)
+    shutil.copytree(installed(), copy)
     trap = TRAP[platform.machine()]
     for path in copy.glob(f"{library}.so*"):  # a wheel has a copy of it under each of its names
         data = bytearray(path.read_bytes())
@@ -97,6 +101,33 @@ def test_a_build_that_dies_is_told_by_its_signal(
     assert done.returncode == 1
     assert said in done.stdout
     assert "well" not in done.stdout
+
+
+@pytest.mark.skipif(not rows_switch(), reason="there are no kernels of ours in this build")
+def test_kernels_that_die_are_told(tmp_path: Path) -> None:
+    """They have a process of their own, and everything else is still tried."""
+    broken = broken_libraries(tmp_path, "libggml-cpu", "localspec_rows_use")
+    done = prove(LLAMA_CPP_LIB_PATH=str(broken), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert "kernels: Measuring by localspec.worker.kernels died of SIGILL" in done.stdout
+    assert "CPU: loads and decodes" in done.stdout
+
+
+def test_rows_that_are_not_as_if_alone_are_refused() -> None:
+    """In a bit, or together far from what llama.cpp's own kernels say; a last bit is no mistake."""
+    alone = np.array([[1.0, -2.0], [3.0, 0.5]], np.float32)
+    nearly = np.nextafter(alone, np.float32(9))
+    assert difference({1: alone[:1], 2: alone}, alone, alone) == ""
+    assert difference({1: alone[:1], 2: alone}, alone, nearly) == ""
+    assert "2 rows differ" in difference({1: alone[:1], 2: nearly}, alone, alone)
+    assert "own kernels" in difference({2: alone}, alone, -alone)
+    assert "own kernels" in difference({2: alone * np.nan}, alone * np.nan, alone)
+
+
+def test_kernels_are_named_in_a_line() -> None:
+    """As make says them."""
+    assert str(Tried("AVX512_VNNI", ["Q4_0", "Q4_K"], "", {})) == "AVX512 VNNI for Q4_0 Q4_K"
+    assert str(Tried("", [], "", {})) == "llama.cpp's own"
 
 
 def test_a_library_that_is_missing_is_told(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ MODEL: dict[str, Any] = {
     "exactness": "standard",
     "exactness_detail": "1 to 4 rows agree",
     "devices": [{"device": "CPU", "what": "weights", "bytes": 1_100_000_000}],
+    "kernels": "AVX2, LocalSpec's own; 4 rows 1.50 times as fast as by llama.cpp's own",
     "tokens_per_second": 48.13,
     "cost_ms_by_rows": {"1": 20.4, "16": 110.0, "2": 34.0},
     "routing": {"short-request": 3, "speculating": 12},

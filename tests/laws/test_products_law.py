@@ -37,7 +37,7 @@ def test_every_row_is_as_if_alone(libraries: Path) -> None:
     """In every format and layout, for any rows, ragged shapes, denormal and the largest scales."""
     ours = multiplied(libraries, kernels=True)
     if libraries != BUILDS[0]:
-        assert libraries.parent.name == (ours["kernels"] or "NONE")
+        assert libraries.parent.name.partition("-")[0] == (ours["kernels"] or "NONE")
     if not ours["found"]:
         pytest.skip(f"there are no kernels of ours in {libraries}")
     alone = multiplied(libraries, kernels=False)
