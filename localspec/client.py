@@ -11,9 +11,8 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from localspec import paths
 from localspec.errors import (
@@ -25,6 +24,9 @@ from localspec.errors import (
     RequestError,
     by_code,
 )
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
 
 ANSWER_SECONDS = 10.0
 """How long a question that needs no model may take before the daemon counts as stuck."""
@@ -71,19 +73,6 @@ class End:
 
 
 Event: TypeAlias = Waiting | Piece | End
-
-
-class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 class Client:
@@ -201,8 +190,11 @@ class Client:
     @contextmanager
     def _exchange(self, method: str, path: str, body: Json | None = None) -> Iterator[HTTPResponse]:
         """One request and its response, errors mapped; the connection lives as long as this."""
+        from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  not for Tab
+
         data = _encode(body)
-        connection = self._connection()
+        host, port = self.tcp or ("localhost", None)
+        connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
         try:
             self._connect(connection)
             headers = {"Content-Type": "application/json"} if data else {}
@@ -226,14 +218,14 @@ class Client:
         finally:
             connection.close()
 
-    def _connection(self) -> HTTPConnection:
-        if self.tcp:
-            return HTTPConnection(*self.tcp, timeout=ANSWER_SECONDS)
-        return _UnixConnection(self.socket_path or paths.socket_path(), ANSWER_SECONDS)
-
     def _connect(self, connection: HTTPConnection) -> None:
         try:
-            connection.connect()
+            if self.socket_path:
+                connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.sock.settimeout(ANSWER_SECONDS)
+                connection.sock.connect(str(self.socket_path))
+            else:
+                connection.connect()
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NotRunning(f"No daemon listens on {self}.", fix="localspec start") from error
         except PermissionError as error:

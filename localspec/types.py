@@ -1,21 +1,21 @@
 """Values and seams of the engine. Nothing here knows llama.cpp, HTTP, text or a clock.
 
-Values are frozen; seams are Protocols, never base classes. A new drafter implements `Drafter` and
-`DraftSession` in one new file under `drafters/`; nothing else has to learn its name.
+Values are frozen; seams are Protocols: a new drafter is one new file under `drafters/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+if TYPE_CHECKING:  # whoever reads settings need not wait for numpy
+    import numpy as np
+    from numpy.typing import NDArray
 Token: TypeAlias = int
-Floats: TypeAlias = NDArray[np.float32]
+Floats: TypeAlias = "NDArray[np.float32]"
 Verification: TypeAlias = Literal["coupled", "rejection"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
 

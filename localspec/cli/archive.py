@@ -7,8 +7,8 @@ somebody gives it another. Nothing here is sent anywhere.
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def keep(conversation: Conversation) -> Path:
     """Write it under its name, which it gets now if it has none. Raises OSError, RequestError."""
     if not conversation.name:
         moment = time.strftime("%Y-%m-%d-%H%M")
-        conversation.name = f"{moment}-{secrets.token_hex(3)}"
+        conversation.name = f"{moment}-{os.urandom(3).hex()}"
     path = _path(conversation.name)
     kept = {
         "version": FORMAT,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import click
@@ -48,4 +47,6 @@ def _pulled(error: LocalSpecError) -> bool:
         raise KeyboardInterrupt from None
     command = error.fix[error.fix.index(PULL) :].splitlines()[0].split()
     pull = [sys.executable, "-P", "-m", "localspec.cli.main", *command[1:4]]
+    import subprocess  # noqa: PLC0415  every question would wait for it
+
     return subprocess.run(pull, check=False).returncode == 0  # noqa: S603  our own command

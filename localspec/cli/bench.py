@@ -20,6 +20,7 @@ from localspec.bench.results import Batch, Replay, Results, Settings
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
 from localspec.cli import measuring, render
+from localspec.cli.names import of_machines
 from localspec.client import Client
 from localspec.errors import RequestError
 from localspec.machine import Machine
@@ -68,7 +69,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     help="Replay plain's texts afterwards: how much of what was possible was reached?",
 )  # fmt: skip
 @click.option(
-    "--machine", "machines", multiple=True, metavar="FILE",
+    "--machine", "machines", multiple=True, metavar="FILE", shell_complete=of_machines,
     help="Time everything as on the machine of this table, or of the shipped one of that name; "
     "repeatable.",
 )  # fmt: skip

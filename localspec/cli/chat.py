@@ -26,7 +26,13 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     shell_complete=names.of_models,
     help="Which model answers; by default models.default.",
 )
-@click.option("-s", "--system", default="", help="System prompt, or @PRESET variable=value ...")
+@click.option(
+    "-s",
+    "--system",
+    default="",
+    shell_complete=names.of_systems,
+    help="System prompt, or @PRESET variable=value ...",
+)
 @click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the last conversation.")
 @click.option(
     "--chat",
@@ -135,10 +141,9 @@ def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: 
     talk = Talk(
         conversation, spawn=spawn, stats=stats, look=theme(settings.theme), keep=settings.keep
     )
-    talk.open()
     if resumes:
         talk.resume(conversation)
-    repl.run(talk)
+    repl.run(talk, talk.open)
 
 
 def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:

@@ -53,9 +53,16 @@ def chat() -> Chat:
 
 
 def models_directory() -> Path:
-    """Where models are."""
-    chosen = settings().models.directory
+    """Where models are; as for `chat`, settings are not read where there are none."""
+    chosen = settings().models.directory if paths.config_file().exists() else ""
     return Path(chosen).expanduser() if chosen else paths.models_dir()
+
+
+def upstream_models() -> list[str]:
+    """The names of models that are asked of other servers."""
+    if not paths.config_file().exists():
+        return []
+    return [model for upstream in settings().upstream.values() for model in upstream.models]
 
 
 def _tell(error: ConfigError | None) -> None:

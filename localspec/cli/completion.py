@@ -14,8 +14,11 @@ from localspec.errors import LocalSpecError
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
-    Example: localspec completion bash >> ~/.bashrc
-    """
+    \b
+    localspec completion bash >> ~/.bashrc
+    localspec completion zsh >> ~/.zshrc          # after compinit
+    localspec completion fish > ~/.config/fish/completions/localspec.fish
+    """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
     kind = get_completion_class(shell)
     if kind is None:
         raise LocalSpecError(f"There is no completion for {shell}.")

@@ -13,6 +13,7 @@ from localspec import paths
 from localspec.cli import chosen, launch
 from localspec.cli.connections import agents, edit, editors
 from localspec.cli.connections.recipe import Daemon, Recipe
+from localspec.cli.names import of_models
 from localspec.client import Client
 from localspec.errors import ConfigError, RequestError
 
@@ -26,7 +27,10 @@ RECIPES = editors.RECIPES | agents.RECIPES
 @click.argument("tool", type=click.Choice(list(RECIPES)))
 @click.option("--write", is_flag=True, help="Write it into the tool's own file.")
 @click.option("--restore", is_flag=True, help="Undo what --write did.")
-@click.option("--model", default="", metavar="NAME", help="The model; by default the default one.")
+@click.option(
+    "--model", default="", metavar="NAME", shell_complete=of_models,
+    help="The model; by default the default one.",
+)  # fmt: skip
 @click.option("--check/--no-check", default=True, help="Send a request the way the tool will.")
 def connect(tool: str, *, write: bool, restore: bool, model: str, check: bool) -> None:
     """Print or write what an editor or an agent needs to use the daemon.

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localspec.errors import LocalSpecError, of_system
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("localspec.cli.chat:chat", "Talk to the model; starts the daemon when needed."),
@@ -117,6 +120,14 @@ class Edge(click.Group):
         """The table, without importing what it names."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The table again: Tab after `localspec` imports no command."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  only Tab needs it
+
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        found = {name: text for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)}
+        return [*options, *(CompletionItem(name, help=text) for name, text in found.items())]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; this is the one place that turns errors into exit codes."""

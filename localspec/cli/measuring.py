@@ -13,7 +13,7 @@ import click
 from localspec.bench import measure, report, suite
 from localspec.bench.suite import Prompt
 from localspec.cli import launch, render
-from localspec.cli.names import of_models
+from localspec.cli.names import of_models, of_slices
 from localspec.client import Client
 
 PIPED_COLUMNS = 160
@@ -44,7 +44,14 @@ WHICH_PROMPTS = options(
         metavar="FILE",
         help="Spec-Bench's question.jsonl instead of the built-in suite.",
     ),
-    click.option("--slices", callback=names, default="", metavar="A,B", help="Only these slices."),
+    click.option(
+        "--slices",
+        callback=names,
+        default="",
+        metavar="A,B",
+        shell_complete=of_slices,
+        help="Only these slices.",
+    ),
     click.option("--limit", type=click.IntRange(1), help="At most this many prompts of a slice."),
     click.option(
         "--tokens", type=click.IntRange(2), default=128, show_default=True, help="Per answer."

@@ -1,45 +1,75 @@
-"""What Tab offers in the place of a name: models, conversations, presets."""
+"""What Tab offers in the place of a name: models, conversations, presets, slices, machines.
+
+Each asks the disk and no daemon, so that Tab is as quick and knows as much where none runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from localspec.errors import LocalSpecError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-def of_models(
-    _context: click.Context, _parameter: click.Parameter, begun: str
-) -> list[CompletionItem]:
-    """Models that are here and begin like that; nothing where that cannot be found out."""
+
+def of_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """Models that are here, or on an upstream; nothing where that cannot be found out."""
     from localspec.catalog.registry import Registry  # noqa: PLC0415  only Tab needs it here
     from localspec.cli import chosen  # noqa: PLC0415  as above
 
     with contextlib.suppress(LocalSpecError, OSError):
         known = Registry(chosen.models_directory()).models()
-        return [
-            CompletionItem(model.name)
-            for model in known
-            if model.installed and model.name.startswith(begun.lower())
-        ]
+        here = [model.name for model in known if model.installed]
+        return _beginning([*here, *chosen.upstream_models()], begun.lower())
     return []
 
 
-def of_chats(
-    _context: click.Context, _parameter: click.Parameter, begun: str
-) -> list[CompletionItem]:
+def of_chats(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Conversations that are kept, the latest first."""
     from localspec.cli import archive  # noqa: PLC0415  as above
 
-    return [CompletionItem(name) for name in archive.names() if name.startswith(begun)]
+    return _beginning(archive.names(), begun)
 
 
-def of_presets(
-    _context: click.Context, _parameter: click.Parameter, begun: str
-) -> list[CompletionItem]:
+def of_presets(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """System prompts that have a name."""
     from localspec.cli import presets  # noqa: PLC0415  as above
 
-    return [CompletionItem(name) for name in presets.names() if name.startswith(begun)]
+    return _beginning(presets.names(), begun)
+
+
+def of_systems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """The same as `chat --system` writes them; anything else is a prompt of its own."""
+    if not begun.startswith("@"):
+        return []
+    return [f"@{name}" for name in of_presets(context, parameter, begun.removeprefix("@"))]
+
+
+def of_slices(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """Slices of the built-in suite, for the last of a list with commas."""
+    from localspec.bench import suite  # noqa: PLC0415  as above
+
+    before, comma, last = begun.rpartition(",")
+    slices = dict.fromkeys(prompt.slice for prompt in suite.builtin())
+    return [f"{before}{comma}{name}" for name in _beginning(slices, last)]
+
+
+def of_machines(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Tables of machines that are shipped, else files."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415  as above
+
+    from localspec.bench import tables  # noqa: PLC0415  as above
+
+    shipped = [CompletionItem(name) for name in _beginning(tables.names(), begun)]
+    return shipped or [CompletionItem(begun, type="file")]
+
+
+def _beginning(names: Iterable[str], begun: str) -> list[str]:
+    return [name for name in names if name.startswith(begun)]

@@ -7,27 +7,36 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
+import click
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output
+from prompt_toolkit.utils import Event
 
 from localspec import paths
 from localspec.cli.commands import COMMANDS, named
+from localspec.cli.render import can_redraw
 from localspec.cli.talk import Talk
 from localspec.errors import LocalSpecError, of_system
 
+GREETING = "localspec · /help for commands, Ctrl-D to leave"
 FENCE = '"""'
 HISTORY_BYTES = 1024 * 1024
 
 
-def run(talk: Talk) -> None:
-    """Read, answer, repeat. The terminal is as it was on every way out."""
+def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
+    """Read, answer, repeat. The terminal is as it was on every way out.
+
+    `shown` is called once, when the first prompt stands: what takes long need not delay it.
+    """
     typing = Typing()
     with restored(), hanging_up(talk):
         session: PromptSession[str] = PromptSession(
@@ -38,7 +47,8 @@ def run(talk: Talk) -> None:
             multiline=True,
             prompt_continuation=lambda _width, _line, wraps: "" if wraps else "... ",
         )
-        talk.say("localspec · /help for commands, Ctrl-D to leave")
+        _once(session.app.after_render, shown)
+        _greet(session.output, quiet=bool(talk.look.aside) and can_redraw(sys.stdout))
         try:
             while not talk.over:
                 _turn(talk, session, typing)
@@ -47,6 +57,22 @@ def run(talk: Talk) -> None:
         except OSError:  # the terminal is not there any more to be written to
             if not talk.over:
                 raise
+
+
+def _greet(output: Output, *, quiet: bool) -> None:
+    """What can be typed here; without rich, which the first prompt does not wait for."""
+    output.write_raw((click.style(GREETING, dim=True) if quiet else GREETING) + "\n")
+    output.flush()
+
+
+def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
+    """Do it the next time that this happens, and not again."""
+
+    def handler(_: Application[str]) -> None:
+        event.remove_handler(handler)
+        work()
+
+    event.add_handler(handler)
 
 
 def _turn(talk: Talk, session: PromptSession[str], typing: Typing) -> None:

@@ -6,10 +6,9 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from time import monotonic
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from localspec.cli import archive, chosen, footer, launch, render
 from localspec.cli.answer import Answer
@@ -18,6 +17,9 @@ from localspec.cli.theme import Theme, theme
 from localspec.cli.transcript import Conversation
 from localspec.client import Client, End, Piece
 from localspec.errors import ContextOverflow, LocalSpecError, RequestError, of_system
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FULL = 0.8
 """Of the context: from here on a warning says so after every answer."""
@@ -45,7 +47,8 @@ class Talk:
         """A talk over `conversation`, which may already have turns; `keep` writes it to disk."""
         self.conversation = conversation
         self.stats = stats
-        self.console = console or Console(highlight=False)
+        if console:
+            self.console = console
         self.look = look or theme("auto")
         self.keeping = keep
         self.kept_seconds = KEPT_SECONDS
@@ -59,6 +62,13 @@ class Talk:
         self._spawn = spawn
         self._kept_badly = False
         self._opening: threading.Thread | None = None
+
+    @cached_property
+    def console(self) -> Console:
+        """Where it is shown. Made with the first word: the prompt does not wait for rich."""
+        from rich.console import Console  # noqa: PLC0415  slow to import
+
+        return Console(highlight=False)
 
     def open(self) -> None:
         """Begin to start the daemon and to load the model, while the person still types."""
@@ -130,18 +140,23 @@ class Talk:
 
     def say(self, text: str) -> None:
         """A remark of ours, not of the model."""
-        self.console.print(Text(render.printable(text), style=self.look.aside))
+        self._print(text, self.look.aside)
 
     def show(self, text: str) -> None:
         """Something that was asked for."""
-        self.console.print(Text(render.printable(text)), soft_wrap=True)
+        self._print(text, soft_wrap=True)
 
     def complain(self, error: LocalSpecError) -> None:
         """What went wrong, and what helps."""
         first, *others = render.sentences(error)
-        self.console.print(Text(first, style=self.look.trouble))
+        self._print(first, self.look.trouble)
         for line in others:
-            self.console.print(Text(line))
+            self._print(line)
+
+    def _print(self, text: str, style: str = "", *, soft_wrap: bool = False) -> None:
+        from rich.text import Text  # noqa: PLC0415  slow to import
+
+        self.console.print(Text(render.printable(text), style=style), soft_wrap=soft_wrap)
 
     def _prepare(self) -> None:
         with contextlib.suppress(LocalSpecError, OSError):  # whoever asks is told

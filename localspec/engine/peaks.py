@@ -89,5 +89,5 @@ class Peaks:
         return 1.0 / float(np.exp(self.maxima - self.maxima.max()).sum())
 
 
-Logits: TypeAlias = Floats | Peaks
+Logits: TypeAlias = "Floats | Peaks"
 """One row: the array itself, or its peaks where more than one thing is asked of it."""

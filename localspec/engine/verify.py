@@ -35,7 +35,7 @@ class Frontier:
     ends: Collection[Token]
 
 
-Rows: TypeAlias = Floats | Sequence[Peaks]
+Rows: TypeAlias = "Floats | Sequence[Peaks]"
 """Logits of one session's rows: an array (rows, n_vocab), or each row's peaks."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from localspec.cli.main import COMMANDS, Edge, cli
 from localspec.errors import Loading, LocalSpecError, by_code
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("rich", "prompt_toolkit", "aiohttp", "numpy", "msgspec", "llama_cpp", "gguf")
+HEAVY = {"rich", "prompt_toolkit", "aiohttp", "numpy", "msgspec", "llama_cpp", "gguf"}
 
 
 def run_python(code: str) -> str:
@@ -24,23 +25,64 @@ def run_python(code: str) -> str:
     return done.stdout
 
 
-def test_help_imports_nothing_heavy() -> None:
-    """`localspec --help` and completion are felt at every call, so they import click alone."""
-    loaded = run_python(
-        "import sys\nfrom localspec.cli.main import cli\n"
-        "cli(['--help'], standalone_mode=False)\n"
-        f"print([name for name in {HEAVY} if name in sys.modules])"
-    )
-    assert loaded.splitlines()[-1] == "[]"
+def loads(*arguments: str, **environment: str) -> set[str]:
+    """The modules that `localspec ARGUMENTS` imports, whatever becomes of it."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "localspec.cli.main", *arguments],
+        env=os.environ | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    timed = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in timed}
 
 
-def test_one_question_imports_neither_numpy_nor_a_toolkit() -> None:
-    """A pipe to `localspec chat` starts as fast as it can."""
+@pytest.mark.parametrize(
+    ("arguments", "words", "light"),
+    [
+        (["--help"], "", HEAVY),
+        (["status"], "", HEAVY),
+        (["chat", "hello", "--no-spawn"], "", HEAVY),
+        ([], "localspec ", {*HEAVY, "http.client", "asyncio"}),
+        ([], "localspec chat -m ", {*HEAVY - {"msgspec"}, "http.client", "asyncio"}),
+        ([], "localspec connect ", {*HEAVY, "http.client", "asyncio"}),
+    ],
+)
+def test_what_is_called_often_imports_nothing_heavy(
+    arguments: list[str], words: str, light: set[str]
+) -> None:
+    """Help, status, a question in a pipe, and above all Tab are felt at every call."""
+    tab = {"_LOCALSPEC_COMPLETE": "bash_complete", "COMP_WORDS": words}
+    asked = tab | {"COMP_CWORD": str(len(words.split()))} if words else {}
+    loaded = loads(*arguments, **asked)
+    assert "click" in loaded
+    assert loaded & light == set()
+
+
+def test_settings_do_not_wait_for_numpy(home: Path) -> None:
+    """Whoever has a config.toml has them read at every start."""
+    (home / "config" / "localspec").mkdir(parents=True)
+    (home / "config" / "localspec" / "config.toml").write_text("")
+    loaded = loads("status")
+    assert "localspec.config" in loaded
+    assert loaded & (HEAVY - {"msgspec"}) == set()
+
+
+def test_the_first_prompt_waits_for_its_own_toolkit_alone() -> None:
+    """What draws answers, talks to the daemon and speaks HTTP comes while the person types."""
     loaded = run_python(
-        "import sys\nimport localspec.cli.chat\n"
-        f"print([name for name in {HEAVY} if name in sys.modules])"
+        "import sys\n"
+        "from prompt_toolkit.application import create_app_session\n"
+        "from prompt_toolkit.input import create_pipe_input\n"
+        "from prompt_toolkit.output import DummyOutput\n"
+        "from localspec.cli import chat, repl, talk, transcript\n"
+        "conversation = transcript.Conversation()\n"
+        "with create_pipe_input() as pipe, create_app_session(pipe, DummyOutput()):\n"
+        "    pipe.send_text('\\x04')\n"
+        "    shown = lambda: print(*sys.modules)\n"
+        "    repl.run(talk.Talk(conversation, spawn=False), shown)\n"
     )
-    assert loaded.strip() == "[]"
+    modules = set(loaded.splitlines()[-1].split())
+    assert "prompt_toolkit" in modules
+    assert modules & {*HEAVY - {"prompt_toolkit"}, "http.client"} == set()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
