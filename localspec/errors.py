@@ -241,6 +241,25 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
     return LocalSpecError(said, fix=f"ls -ld {place}")
 
 
+def no_embeddings(model: str) -> NotServed:
+    """What a model that answers with text says to a request for embeddings."""
+    return NotServed(
+        f"{model} writes text and gives no embeddings.",
+        fix="Name a model that does, such as the one that this fetches: localspec models pull "
+        "nomic-ai/nomic-embed-text-v1.5-GGUF",
+        param="model",
+    )
+
+
+def no_text(model: str) -> NotServed:
+    """What a model that gives embeddings says to every other request."""
+    return NotServed(
+        f"{model} gives embeddings and writes no text.",
+        fix="Name another model; `localspec models list` shows all.",
+        param="model",
+    )
+
+
 def by_code(code: str) -> type[LocalSpecError]:
     """The class whose `code` this is, for errors that crossed a process boundary.
 

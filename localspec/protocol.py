@@ -182,7 +182,20 @@ class Render(msgspec.Struct, frozen=True, tag="render"):
     request: Generate
 
 
-Question: TypeAlias = Tokenize | Detokenize | Render
+class Embed(msgspec.Struct, frozen=True, tag="embed"):
+    """Texts or tokens, to be told as a vector each, of which so many first numbers are kept.
+
+    `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut.
+    """
+
+    id: str
+    texts: list[str | list[int]]
+    norm: int = 2
+    width: int | None = None
+    cut: bool = False
+
+
+Question: TypeAlias = Tokenize | Detokenize | Render | Embed
 """What needs no slot. Answered with `Told`, or with `Failed`."""
 
 
@@ -196,7 +209,7 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Finish nothing more; leave with exit code 0 after a `Goodbye`."""
 
 
-Command: TypeAlias = Load | Generate | Replay | Tokenize | Detokenize | Render | Cancel | Quit
+Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
 
 # --- worker -> supervisor -------------------------------------------------------------------------
 
@@ -374,12 +387,16 @@ class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):
-    """The answer to a question; the pieces are the bytes of the tokens, special ones spelled."""
+    """The answer to a question; the pieces are the bytes of the tokens, special ones spelled.
+
+    `vectors` are 32-bit floats, lowest byte first; `tokens` counts those of each text then.
+    """
 
     id: str
     text: str = ""
     tokens: list[int] = []
     pieces: list[bytes] = []
+    vectors: list[bytes] = []
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -428,16 +445,5 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
     """An orderly end. An exit without it counts as a crash, whatever the exit code."""
 
 
-Event: TypeAlias = (
-    Progress
-    | Ready
-    | Refused
-    | Started
-    | Delta
-    | Finished
-    | Replayed
-    | Told
-    | Failed
-    | Heartbeat
-    | Goodbye
-)
+Last: TypeAlias = Finished | Replayed | Told | Failed
+Event: TypeAlias = Progress | Ready | Refused | Started | Delta | Last | Heartbeat | Goodbye

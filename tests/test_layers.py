@@ -179,7 +179,7 @@ def test_one_file_imports_llama_cpp() -> None:
     assert doors == {"localspec/engine/llama.py"}
 
 
-def test_five_files_call_native_code() -> None:
+def test_six_files_call_native_code() -> None:
     """Behind the door: models, contexts, quantization, devices, here and elsewhere."""
     callers = {
         source.name
@@ -187,7 +187,7 @@ def test_five_files_call_native_code() -> None:
         for imported in source.imports
         if imported.module == "localspec.engine.llama.native"
     }
-    names = ("model", "context", "quantize", "devices", "rpc")
+    names = ("model", "context", "pooling", "quantize", "devices", "rpc")
     assert callers == {f"localspec/engine/{name}.py" for name in names}
 
 

@@ -105,6 +105,7 @@ def begun(
     architecture: str,
     seed: int = 0,
     *,
+    context: int = 4096,
     extra_tokens: int = 0,
     template: str = TEMPLATE,
     split_tensors: int = 0,
@@ -115,7 +116,7 @@ def begun(
     vocabulary += [*(f"<|extra_{index}|>" for index in range(extra_tokens)), *specials]
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split_tensors)
     writer.add_name(f"tiny-{seed}")
-    writer.add_context_length(4096)
+    writer.add_context_length(context)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(vocabulary)

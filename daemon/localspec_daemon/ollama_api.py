@@ -76,6 +76,8 @@ async def show(request: web.Request) -> web.Response:
     template = (found.chat_template if found else "") or ""
     inserts = bool(found and _FILLS & set(found.tokens()))
     capabilities = ["completion", *(["tools"] if "tools" in template else [])]
+    if found and found.embeds:
+        capabilities = ["embedding"]
     if inserts:
         capabilities.append("insert")
         template += "{{- /* .Suffix */ -}}"  # by this word an editor knows that it may ask so

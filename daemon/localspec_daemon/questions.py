@@ -11,7 +11,6 @@ from aiohttp import web
 from msgspec import Meta
 
 from localspec.config import Config
-from localspec.errors import NotServed
 from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
 from localspec_daemon.dialects import anthropic, openai
 from localspec_daemon.dialects.bodies import TokenId, decode, identity
@@ -44,15 +43,9 @@ class DetokenizeRequest(msgspec.Struct):
     model: str | None = None
 
 
-class EmbedRequest(msgspec.Struct):
-    """POST /v1/embeddings and its relatives: what is read to find the model."""
-
-    model: str | None = None
-
-
 async def tokenize(request: web.Request) -> web.Response:
     """POST /tokenize: a text as tokens, with the pieces if they are wanted."""
-    asked = await _decoded(request, TokenizeRequest)
+    asked = await decoded(request, TokenizeRequest)
     question = Tokenize(
         identity("tok"), asked.content, asked.add_special, parse_special=asked.parse_special
     )
@@ -67,7 +60,7 @@ async def tokenize(request: web.Request) -> web.Response:
 
 async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize: the text of tokens, special ones spelled out."""
-    asked = await _decoded(request, DetokenizeRequest)
+    asked = await decoded(request, DetokenizeRequest)
     told = await _told(request, asked.model, Detokenize(identity("tok"), asked.tokens))
     return json_response({"content": told.text})
 
@@ -81,17 +74,6 @@ async def count_tokens(request: web.Request) -> web.Response:
     """POST /v1/messages/count_tokens: how many tokens the prompt of a message has."""
     told = await _prompt(request, anthropic.counted)
     return json_response({"input_tokens": len(told.tokens)})
-
-
-async def embed(request: web.Request) -> web.Response:
-    """POST /v1/embeddings and its relatives. Raises NotServed: no model here gives any."""
-    asked = await _decoded(request, EmbedRequest)
-    found = await request.app[SUPERVISOR].model(asked.model)
-    raise NotServed(
-        f"{found.name} writes text and gives no embeddings.",
-        fix="Use a server with an embedding model for them.",
-        param="model",
-    )
 
 
 async def _prompt(request: web.Request, read: Read) -> Told:
@@ -109,7 +91,8 @@ async def _told(request: web.Request, name: str | None, question: Question) -> T
         return await found.ask(question, supervisor.config.server.max_queue)
 
 
-async def _decoded(request: web.Request, kind: type[Body]) -> Body:
+async def decoded(request: web.Request, kind: type[Body]) -> Body:
+    """The body. Raises RequestError, TooLarge."""
     data = await body(request, request.app[SUPERVISOR].config.server.max_body_bytes)
     return await beside(partial(decode, data, kind), data)
 

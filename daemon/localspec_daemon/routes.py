@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from localspec_daemon import ollama_api, openapi, own_api, pickers, questions
+from localspec_daemon import embeddings, ollama_api, openapi, own_api, pickers, questions
 from localspec_daemon.answers import anthropic as anthropic_answers
 from localspec_daemon.answers import llama_server as llama_answers
 from localspec_daemon.answers import ollama as ollama_answers
@@ -171,12 +171,48 @@ QUESTIONS = (
             loads=True,
         )
     ),
-    *(
-        Route("POST", path, questions.embed, "No model here gives any.", questions.EmbedRequest)
-        for path in (
-            *("/v1/embeddings", "/embeddings", "/v1/embedding", "/embedding"),
-            *("/api/embed", "/api/embeddings"),
+)
+
+EMBEDDINGS = (
+    *_both(
+        Route(
+            "POST",
+            "/embeddings",
+            embeddings.openai_vectors,
+            "A vector for each text.",
+            embeddings.EmbeddingRequest,
+            openai_answers.EmbeddingList,
+            loads=True,
         )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/embedding",
+            embeddings.llama_vectors,
+            "A vector for each text.",
+            embeddings.EmbeddingRequest,
+            list[llama_answers.LlamaEmbedding],
+            loads=True,
+        )
+    ),
+    Route(
+        "POST",
+        "/api/embed",
+        embeddings.ollama_vectors,
+        "A vector for each text.",
+        embeddings.OllamaEmbedRequest,
+        ollama_answers.OllamaEmbeddings,
+        loads=True,
+    ),
+    Route(
+        "POST",
+        "/api/embeddings",
+        embeddings.ollama_vector,
+        "The vector of one text.",
+        embeddings.OllamaEmbeddingRequest,
+        ollama_answers.OllamaEmbedding,
+        loads=True,
     ),
 )
 
@@ -292,4 +328,4 @@ ABOUT_OLLAMA = (
     ),
 )
 
-TABLE = (*TEXTS, *QUESTIONS, *MODELS, *DAEMON, *ABOUT_OLLAMA)
+TABLE = (*TEXTS, *QUESTIONS, *EMBEDDINGS, *MODELS, *DAEMON, *ABOUT_OLLAMA)

@@ -15,6 +15,8 @@ from localspec.errors import BadGGUF
 
 _T = TypeVar("_T")
 
+_POOLED = range(1, 4)
+"""llama.cpp's pooling types that give a vector; 0 is none, 4 ranks."""
 _FIRST_WINDOW_BYTES = 16 * 1024 * 1024  # holds the header of all but the largest vocabularies
 
 
@@ -61,6 +63,11 @@ class Header:
         """The Jinja source that turns messages into a prompt, if the file carries one."""
         value = self.metadata.get("tokenizer.chat_template")
         return value if isinstance(value, str) else None
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it makes one vector of a text, by mean, first or last token, and no answer."""
+        return self.number("pooling_type") in _POOLED
 
     @property
     def parameters(self) -> int:

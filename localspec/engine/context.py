@@ -15,8 +15,8 @@ from localspec.engine.model import Model
 from localspec.errors import EngineError, ModelError, NoRoom, RollbackUnsupported
 from localspec.types import Floats, Row
 
-_KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
-_FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
+KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
+FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 
 
 class Context:
@@ -81,8 +81,8 @@ class Context:
         params.n_seq_max = slots
         params.n_outputs_max = max(slots, min(outputs or rows, rows))
         params.n_threads = params.n_threads_batch = placement.threads or physical_cores()
-        params.flash_attn_type = _FLASH[placement.flash_attention]
-        params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
+        params.flash_attn_type = FLASH[placement.flash_attention]
+        params.type_k = params.type_v = KV_TYPES[placement.kv_type]
         params.kv_unified = not streams
         params.no_perf = True
         params.swa_full = True  # a windowed cache cannot forget a rejected draft

@@ -11,8 +11,10 @@ import time
 
 from localspec.errors import EngineError, LocalSpecError
 from localspec.protocol import Goodbye, Load, Progress, Refused
-from localspec.worker import assemble, process
+from localspec.worker import assemble, embedding, process
+from localspec.worker.assemble import Loaded
 from localspec.worker.channel import Channel
+from localspec.worker.embedding import EmbeddingService, Encoder
 from localspec.worker.service import Service
 
 _log = logging.getLogger("localspec.worker")
@@ -36,8 +38,18 @@ def main() -> int:
 
 
 def _serve(load: Load, channel: Channel) -> int:
+    def progressed(stage: str, done: float) -> None:
+        channel.send(Progress(stage, done))
+
+    loaded: Loaded | Encoder
+    service: Service | EmbeddingService
     try:
-        loaded = assemble.load(load, lambda stage, done: channel.send(Progress(stage, done)))
+        if embedding.gives(load):
+            loaded = embedding.load(load, progressed)
+            service = EmbeddingService(loaded, channel, time.monotonic)
+        else:
+            loaded = assemble.load(load, progressed)
+            service = Service(loaded, channel, time.monotonic)
     except LocalSpecError as error:
         return _refuse(channel, error)
     except Exception as error:  # noqa: BLE001 - a bug too should reach the supervisor as an answer
@@ -47,7 +59,7 @@ def _serve(load: Load, channel: Channel) -> int:
         process.loaded()
         channel.send(loaded.ready)
         try:
-            Service(loaded, channel, time.monotonic).run()
+            service.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, this process is over
             _log.exception("the engine failed")
             return error.exit_code if isinstance(error, LocalSpecError) else EngineError.exit_code

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 from localspec.errors import LocalSpecError
-from localspec.protocol import Detokenize, Generate, Question, Render, Replay, Tokenize
+from localspec.protocol import Detokenize, Embed, Generate, Question, Render, Replay, Tokenize
 from localspec.worker import process
 
 _log = logging.getLogger("localspec.worker")
@@ -122,6 +122,9 @@ def _chars(request: Request) -> int:
             return _chars(inner)
         case Tokenize(text=text):
             return len(text)
+        case Embed(texts=given):
+            sizes = (len(one) * (1 if isinstance(one, str) else _TOKEN_CHARS) for one in given)
+            return sum(sizes)
         case Detokenize(tokens=tokens):
             return len(tokens) * _TOKEN_CHARS
     texts = [request.prompt or "", request.prediction, request.suffix or "", request.begun]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from localspec import ranges
 from localspec.errors import RequestError, TooLarge
@@ -32,9 +32,7 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
     if request.max_tokens is not None:
         _in_range("max_tokens", request.max_tokens, ranges.MAX_TOKENS)
     so_far = [*request.so_far.prompt, *request.so_far.tokens] if request.so_far else ()
-    for token in (*(request.prompt_tokens or ()), *so_far):
-        if not 0 <= token < n_vocab:
-            raise _no_such_token("prompt", token, n_vocab)
+    check_tokens((*(request.prompt_tokens or ()), *so_far), n_vocab, "prompt")
     ranges.check_stops(request.stop)
     _check_sampling(request.sampling, n_vocab)
     _check_speculation(request.speculation, drafters)
@@ -43,6 +41,13 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
             "ignore_eos and response_format exclude each other: finished JSON must end.",
             param="ignore_eos",
         )
+
+
+def check_tokens(tokens: Iterable[int], n_vocab: int, param: str) -> None:
+    """Refuse a token that the model does not have. Raises RequestError."""
+    for token in tokens:
+        if not 0 <= token < n_vocab:
+            raise _no_such_token(param, token, n_vocab)
 
 
 def check_scores(request: Generate, tokens: int) -> None:

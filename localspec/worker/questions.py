@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from localspec.errors import RequestError, TooLarge
-from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
-from localspec.worker.intake import Intake
+from localspec.errors import RequestError, TooLarge, no_embeddings
+from localspec.protocol import Detokenize, Embed, Generate, Question, Render, Tokenize, Told
+from localspec.types import Token
 from localspec.worker.limits import MAX_PROMPT_BYTES
 
 if TYPE_CHECKING:
@@ -16,7 +16,17 @@ MAX_TOKENS = 1 << 18
 """Of one answer: it must fit a frame, and the supervisor reads it between two tokens of streams."""
 
 
-def told(question: Question, model: Model, intake: Intake) -> Told:
+class Reader(Protocol):
+    """What reads requests of a model."""
+
+    def tokenized(self, question: Tokenize) -> list[Token]:
+        """The tokens of a text. Raises TooLarge."""
+
+    def prompt(self, request: Generate) -> tuple[str, list[Token]]:
+        """The prompt of a request as text and as tokens. Raises RequestError."""
+
+
+def told(question: Question, model: Model, intake: Reader) -> Told:
     """The answer. Raises RequestError, TooLarge, TemplateError."""
     match question:
         case Tokenize():
@@ -34,6 +44,8 @@ def told(question: Question, model: Model, intake: Intake) -> Told:
                 text = f"These tokens write {len(spelled)} bytes; {MAX_PROMPT_BYTES} are"
                 raise _too_much(text, "tokens")
             return Told(question.id, spelled.decode("utf-8", "replace"), question.tokens)
+        case Embed():
+            raise no_embeddings("This model")
         case Render():
             text, tokens = intake.prompt(question.request)
             return Told(question.id, text, tokens)

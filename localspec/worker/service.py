@@ -17,6 +17,7 @@ from localspec.protocol import (
     Cancel,
     Command,
     Detokenize,
+    Embed,
     Event,
     Failed,
     Generate,
@@ -126,7 +127,7 @@ class Service:
         """
         while (command := self._line.receive(self._patience_seconds())) is not None:
             match command:
-                case Generate() | Replay() | Tokenize() | Detokenize() | Render():
+                case Generate() | Replay() | Tokenize() | Detokenize() | Render() | Embed():
                     self._take(command)
                 case Cancel(id=id_):
                     self._cancel(id_)

@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import encoders
 import recital
 import tiny
 from serving import House, run_daemon
@@ -23,9 +24,11 @@ async def main(root: Path) -> None:
     house = House(root, tiny.build(root / "tiny.gguf"))
     house.add("alpha")
     recital.build(house.models / "beta.gguf")
+    encoders.bert(house.models / "encoder.gguf")
+    aliases = {"gpt-*": "", "claude-*": "", "text-embedding-*": "", "nobody": "no-such-model"}
     house.configure(
-        server={"tcp": "127.0.0.1:0", "max_loaded": 2},
-        models={"aliases": {"gpt-*": "", "claude-*": "", "nobody": "no-such-model"}},
+        server={"tcp": "127.0.0.1:0", "max_loaded": 3},
+        models={"aliases": aliases},
         engine={"context": 1536, "slots": 2, "exactness": "strict"},
     )
     async with run_daemon(house, COMMAND) as it:

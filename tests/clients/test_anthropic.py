@@ -114,4 +114,4 @@ def test_errors_are_anthropics_own(client: anthropic.Anthropic, door: str) -> No
             client.with_options(api_key="wrong").messages.create(
                 model="alpha", max_tokens=2, messages=USER
             )
-    assert [model.id for model in client.models.list()] == ["alpha", "beta"]
+    assert [model.id for model in client.models.list()] == ["alpha", "beta", "encoder"]

@@ -35,7 +35,7 @@ LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predic
 def meant(body: dict[str, Any]) -> dict[str, Any]:
     """A body that fits its type, with something to answer in it."""
     given = {name: value for name, value in body.items() if value is not None}
-    short = {name: min(given[name], 3) for name in LENGTHS if name in given}
+    short = dict.fromkeys(set(LENGTHS) & set(given), 3)
     return ANY | given | short | {"model": "alpha"}
 
 

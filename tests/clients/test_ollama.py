@@ -48,7 +48,7 @@ def test_an_answer_has_the_format_that_is_asked_for(client: ollama.Client) -> No
 
 def test_models_are_listed_shown_and_loaded(client: ollama.Client) -> None:
     """By their names, with the tag that clients add or without."""
-    assert [model.model for model in client.list().models] == ["alpha", "beta"]
+    assert [model.model for model in client.list().models] == ["alpha", "beta", "encoder"]
     assert client.generate("alpha", "").done_reason == "load"
     assert "alpha" in [model.model for model in client.ps().models]
     shown = client.show("alpha:latest")
@@ -71,3 +71,16 @@ def test_what_is_not_served_says_what_to_do(client: ollama.Client) -> None:
         with pytest.raises(ollama.ResponseError, match=words) as caught:
             call()
         assert caught.value.status_code in {400, 404}
+
+
+def test_embeddings_come_one_by_one_and_together(client: ollama.Client) -> None:
+    """Of the same direction; what is too long is cut unless that is refused."""
+    together = client.embed(model="encoder", input=["abc", "a" * 1000]).embeddings
+    alone = client.embeddings(model="encoder", prompt="abc").embedding
+    assert [len(one) for one in together] == [len(alone)] * 2
+    length = sum(number**2 for number in alone) ** 0.5
+    assert list(together[0]) == pytest.approx([number / length for number in alone], abs=1e-4)
+    with pytest.raises(ollama.ResponseError, match="tokens"):
+        client.embed(model="encoder", input="a" * 1000, truncate=False)
+    with pytest.raises(ollama.ResponseError, match="gives no embeddings"):
+        client.embed(model="alpha", input="abc")

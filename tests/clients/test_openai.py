@@ -139,7 +139,7 @@ def test_what_goes_wrong_is_an_exception_of_the_clients_own(
         with pytest.raises(openai.AuthenticationError) as refused:
             client.with_options(api_key="wrong").models.list()
         assert refused.value.code == "invalid_api_key"
-    assert [model.id for model in client.models.list()] == ["alpha", "beta"]
+    assert [model.id for model in client.models.list()] == ["alpha", "beta", "encoder"]
 
 
 def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI) -> None:
@@ -152,3 +152,25 @@ def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI) -> None:
         stream.close()
     answer = client.chat.completions.create(model="alpha", messages=USER, max_tokens=1)
     assert answer.usage
+
+
+def test_embeddings_are_the_same_in_every_way_of_asking(client: openai.OpenAI) -> None:
+    """One text or several, as text or tokens, numbers or Base64; a name that nobody has will do."""
+    asked: Any = {"model": "text-embedding-3-small", "input": ["abc", "a longer text"]}
+    found = client.embeddings.create(**asked, encoding_format="float")
+    packed = client.embeddings.create(**asked)  # which this client asks for in Base64
+    assert [one.index for one in found.data] == [0, 1]
+    assert found.model == packed.model == "encoder"
+    assert found.usage.prompt_tokens == found.usage.total_tokens == 16
+    for one, other in zip(found.data, packed.data, strict=True):
+        assert one.embedding == pytest.approx(other.embedding, abs=1e-4)
+        assert sum(number**2 for number in one.embedding) == pytest.approx(1, abs=1e-4)
+    tokens = client.embeddings.create(model="encoder", input=[97, 98, 99], dimensions=8).data[0]
+    assert len(tokens.embedding) == 8
+    scale = tokens.embedding[0] / found.data[0].embedding[0]
+    kept = [number * scale for number in found.data[0].embedding[:8]]
+    assert tokens.embedding == pytest.approx(kept, abs=1e-3)
+    with pytest.raises(openai.BadRequestError, match="gives no embeddings"):
+        client.embeddings.create(model="alpha", input="abc")
+    with pytest.raises(openai.BadRequestError, match="dimensions"):
+        client.embeddings.create(model="encoder", input="abc", dimensions=10_000)

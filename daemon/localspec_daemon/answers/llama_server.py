@@ -75,6 +75,13 @@ class Prompt(Shape):
     prompt: str
 
 
+class LlamaEmbedding(Shape):
+    """One text's vectors: the one that stands for all of it."""
+
+    index: int
+    embedding: list[list[float]]
+
+
 class GenerationDefaults(Shape):
     """What holds where a request says nothing."""
 

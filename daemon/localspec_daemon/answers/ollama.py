@@ -66,6 +66,22 @@ class OllamaText(OllamaLine, kw_only=True):
     tool_calls: list[OllamaCall] | UnsetType = UNSET
 
 
+class OllamaEmbeddings(Shape):
+    """A vector for each text."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OllamaEmbedding(Shape):
+    """The vector of one text, of whatever length the model gives it."""
+
+    embedding: list[float]
+
+
 class Version(Shape):
     """Of the Ollama whose API this is."""
 

@@ -231,6 +231,30 @@ class TextChunk(Chunk, kw_only=True):
     choices: list[TextPiece]
 
 
+class Embedding(Shape):
+    """One vector: numbers, or in Base64 32-bit floats, lowest byte first."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingUsage(Shape):
+    """Tokens."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(Shape):
+    """A vector for each text."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+
+
 class State(Shape):
     """Where a model is."""
 

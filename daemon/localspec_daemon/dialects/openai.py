@@ -167,18 +167,18 @@ def text(param: str, content: str | list[Part]) -> str:
     return "".join(texts)
 
 
-def prompts(given: str | list[Any] | None) -> list[str | list[int]]:
+def prompts(
+    given: str | list[Any] | None, param: str = "prompt", most: int = MAX_CHOICES
+) -> list[str | list[int]]:
     """The prompts, each as text or tokens: one, or those of a list. Raises RequestError."""
     alone = isinstance(given, str) or (bool(given) and all(type(one) is int for one in given or ()))
     several: Any = [given] if alone else given
     if not several or not all(prompt or prompt == 0 for prompt in several):
-        raise RequestError("prompt is empty.", fix="Send some text or tokens.", param="prompt")
+        raise RequestError(f"{param} is empty.", fix="Send some text or tokens.", param=param)
     if any(isinstance(prompt, int) for prompt in several):
-        raise RequestError("prompt mixes tokens and prompts.", param="prompt")
-    if len(several) > MAX_CHOICES:
-        raise RequestError(
-            f"prompt has {len(several)} prompts; {MAX_CHOICES} may be.", param="prompt"
-        )
+        raise RequestError(f"{param} mixes tokens and texts.", param=param)
+    if len(several) > most:
+        raise RequestError(f"{param} has {len(several)} texts; {most} may be.", param=param)
     return [*several]
 
 

@@ -1,0 +1,187 @@
+"""Embeddings in the words of OpenAI, llama-server and Ollama."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from localspec.catalog import header
+from localspec.errors import LocalSpecError, UnknownModel, no_embeddings
+from localspec.protocol import Embed, Told
+from localspec_daemon.dialects.bodies import TokenId, identity
+from localspec_daemon.dialects.openai import prompts
+from localspec_daemon.model import Model
+from localspec_daemon.questions import decoded
+from localspec_daemon.serve import SUPERVISOR
+from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.wire import json_response
+
+MAX_TEXTS = 2048
+"""Of one request: OpenAI's own bound."""
+MAX_NORM = 64
+
+Texts: TypeAlias = str | list[str | TokenId | list[TokenId]]
+Width: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class EmbeddingRequest(msgspec.Struct):
+    """POST /v1/embeddings and POST /embedding: texts, or tokens, in `input` or in `content`.
+
+    `embd_normalize` is llama-server's: 2 is Euclid's norm, -1 none. Fewer `dimensions` are the
+    first ones, scaled again.
+    """
+
+    model: str | None = None
+    input: Texts | None = None
+    content: Texts | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Width | None = None
+    embd_normalize: Annotated[int, Meta(ge=-1, le=MAX_NORM)] | None = None
+
+
+class OllamaEmbedRequest(msgspec.Struct):
+    """POST /api/embed. A text that is too long is cut unless `truncate` is false."""
+
+    model: str
+    input: str | list[str] | None = None
+    truncate: bool | None = None
+    dimensions: Width | None = None
+    keep_alive: Any = None
+
+
+class OllamaEmbeddingRequest(msgspec.Struct):
+    """POST /api/embeddings, the older way: one text."""
+
+    model: str
+    prompt: str | None = None
+    keep_alive: Any = None
+
+
+async def openai_vectors(request: web.Request) -> web.Response:
+    """POST /v1/embeddings."""
+    asked, model, told = await _generally(request)
+    count = sum(told.tokens)
+    return json_response(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": vector}
+                for index, vector in enumerate(_shown(told, asked.encoding_format))
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": count, "total_tokens": count},
+        }
+    )
+
+
+async def llama_vectors(request: web.Request) -> web.Response:
+    """POST /embedding."""
+    _, _, told = await _generally(request)
+    return json_response(
+        [{"index": index, "embedding": [one]} for index, one in enumerate(_shown(told))]
+    )
+
+
+async def ollama_vectors(request: web.Request) -> web.Response:
+    """POST /api/embed."""
+    began = time.monotonic()
+    asked = await decoded(request, OllamaEmbedRequest)
+    texts = prompts(asked.input, "input", MAX_TEXTS)
+    embed = Embed(identity("embd"), texts, width=asked.dimensions, cut=asked.truncate is not False)
+    _, told = await _told(request, asked.model.removesuffix(":latest"), embed)
+    return json_response(
+        {
+            "model": asked.model,
+            "embeddings": _shown(told),
+            "total_duration": round(1e9 * (time.monotonic() - began)),
+            "load_duration": 0,
+            "prompt_eval_count": sum(told.tokens),
+        }
+    )
+
+
+async def ollama_vector(request: web.Request) -> web.Response:
+    """POST /api/embeddings: as the model gives it, of whatever length."""
+    asked = await decoded(request, OllamaEmbeddingRequest)
+    embed = Embed(identity("embd"), prompts(asked.prompt), norm=-1, cut=True)
+    _, told = await _told(request, asked.model.removesuffix(":latest"), embed)
+    return json_response({"embedding": _shown(told)[0]})
+
+
+async def _generally(request: web.Request) -> tuple[EmbeddingRequest, str, Told]:
+    """What OpenAI's and llama-server's endpoints read alike, and the answer."""
+    asked = await decoded(request, EmbeddingRequest)
+    texts = prompts(asked.content if asked.input is None else asked.input, "input", MAX_TEXTS)
+    norm = 2 if asked.embd_normalize is None else asked.embd_normalize
+    model, told = await _told(
+        request, asked.model, Embed(identity("embd"), texts, norm, asked.dimensions)
+    )
+    return asked, model, told
+
+
+async def _told(request: web.Request, name: str | None, embed: Embed) -> tuple[str, Told]:
+    """Which model answered, and what. Raises what `Model.ask` raises."""
+    supervisor = request.app[SUPERVISOR]
+    found = await _encoder(supervisor, name)
+    async with supervisor.request():
+        return found.name, await found.ask(embed, supervisor.config.server.max_queue)
+
+
+async def _encoder(supervisor: Supervisor, name: str | None) -> Model:
+    """The model of that name; for a name that only means the default, one that gives embeddings.
+
+    Raises NotServed where it gives none, and UnknownModel.
+    """
+    found = await supervisor.model(name)
+    paths = {found.name: Path(found.load.target_path)}
+    if not name or not await _is_here(supervisor, name):
+        paths |= {entry.name: entry.path for entry in await supervisor.entries() if entry.path}
+    for model, path in paths.items():
+        if await asyncio.to_thread(_embeds, path):
+            return await supervisor.model(model, aliases=False)
+    raise no_embeddings(found.name)
+
+
+async def _is_here(supervisor: Supervisor, name: str) -> bool:
+    try:
+        await supervisor.entry(name)
+    except UnknownModel:
+        return False
+    return True
+
+
+def _embeds(path: Path) -> bool:
+    """Whether the file says so; False for what is no model."""
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except (LocalSpecError, OSError):
+        return False
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, _modified: int) -> bool:
+    return header.read(path).embeds
+
+
+def _shown(told: Told, encoding: str | None = None) -> list[Any]:
+    """The vectors as numbers, or in Base64."""
+    if encoding == "base64":
+        return [base64.b64encode(vector).decode() for vector in told.vectors]
+    return [_numbers(vector) for vector in told.vectors]
+
+
+def _numbers(vector: bytes) -> list[float]:
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()

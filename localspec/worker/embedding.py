@@ -1,0 +1,321 @@
+"""A model that makes vectors of texts, and the loop that serves it: no sessions, no speculation."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from localspec.catalog import header
+from localspec.errors import ContextOverflow, RequestError, no_text
+from localspec.protocol import (
+    Cancel,
+    DeviceMemory,
+    Embed,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Load,
+    Quit,
+    Ready,
+    Replay,
+    Tokenize,
+    Told,
+)
+from localspec.types import Floats, Token
+from localspec.worker import limits
+from localspec.worker.lanes import Lanes
+from localspec.worker.lanes import Request as Unread
+from localspec.worker.loader import OnProgress, model_files
+from localspec.worker.questions import told
+from localspec.worker.service import HEARTBEAT_SECONDS, Line, failed
+
+if TYPE_CHECKING:
+    from localspec.engine.pooling import Pooling
+
+MAX_ROWS = 2048
+"""Tokens of one forward, and so of the longest text, where `engine.context` asks for no more."""
+AT_ONCE = 32
+"""Texts of one forward."""
+MAX_TEXTS = 2048
+"""Of one request: OpenAI's own bound."""
+MAX_BYTES = 8 * 1024 * 1024
+"""Of the vectors of one request: they leave in one frame, and are written between two tokens."""
+_LARGEST = 32760
+"""What the largest number of a vector becomes, where llama.cpp scales by that (norm 0)."""
+
+
+def gives(command: Load) -> bool:
+    """Whether what is to be loaded gives embeddings. Raises BadGGUF."""
+    (target, *_) = model_files(command)
+    return header.read(target).embeds
+
+
+@dataclass(slots=True)
+class Encoder:
+    """A model that embeds, as `Loaded` is one that answers. A context manager."""
+
+    ready: Ready
+    pooling: Pooling
+    _parts: ExitStack
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.close()
+
+
+def load(command: Load, on_progress: OnProgress) -> Encoder:
+    """The model on its devices, with a context for some texts at once.
+
+    Raises:
+        OutOfMemory: there is no room for it.
+        ModelError: llama.cpp refused the file or its context.
+    """
+    from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
+    from localspec.engine.model import Model  # noqa: PLC0415 - the same
+    from localspec.engine.pooling import Pooling  # noqa: PLC0415 - the same
+
+    began, settings = time.monotonic(), command.config.engine
+    with ExitStack() as parts:
+        model = Model.load(
+            Path(command.target_path),
+            settings.target,
+            safe_kernels=command.safe_kernels,
+            on_progress=lambda done: on_progress("target", done),
+        )
+        parts.callback(model.close)
+        rows = min(model.context_train, settings.context or MAX_ROWS)
+        pooling = Pooling.open(model, settings.target, texts=AT_ONCE, rows=rows)
+        parts.callback(pooling.close)
+        on_progress("warmup", 0.0)
+        pooling.embed([[0]])
+        on_progress("warmup", 1.0)
+        ready = Ready(
+            model=command.model,
+            target_path=command.target_path,
+            draft_path=None,
+            n_vocab=model.n_vocab,
+            context=rows,
+            context_train=model.context_train,
+            parameters=model.parameters,
+            size_bytes=model.size_bytes,
+            drafters=[],
+            speculation_off="embeddings",
+            exactness="standard",
+            exactness_detail="",
+            safe_kernels=command.safe_kernels,
+            llama_build=build_info(),
+            devices=[
+                DeviceMemory(one.device, f"target {one.what}", one.bytes)
+                for one in (*model.buffers, *pooling.buffers)
+            ],
+            load_seconds=time.monotonic() - began,
+            layers=model.layers,
+            slots=AT_ONCE,
+            cells=rows,
+        )
+        return Encoder(ready, pooling, parts.pop_all())
+
+
+@dataclass(slots=True)
+class _Job:
+    """One request: its texts in tokens, and the vectors of those that have been read."""
+
+    asked: Embed
+    texts: list[list[Token]]
+    vectors: list[bytes] = field(default_factory=list)
+
+
+class EmbeddingService:
+    """Answers requests for embeddings until it is told to quit, on the thread that loaded.
+
+    A forward takes one text of each request in turn, as many as fit: a long list keeps nobody
+    waiting. What is wrong fails alone; a forward that fails takes the process with it.
+
+    Args:
+        encoder: The model.
+        line: Commands and events.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, encoder: Encoder, line: Line, clock: Callable[[], float]) -> None:
+        self._encoder = encoder
+        self._line = line
+        self._clock = clock
+        self._jobs: deque[_Job] = deque()
+        self._lanes: Lanes[_Job | Told] = Lanes(self._read, line.wake)
+        self._forwards = self._tokens = 0
+        self._beat_at = -HEARTBEAT_SECONDS
+
+    def run(self) -> None:
+        """Serve until `Quit`. Whatever else ends it is raised."""
+        try:
+            going = True
+            while going:
+                if self._clock() - self._beat_at >= HEARTBEAT_SECONDS:
+                    self._beat()
+                going = self._obey()
+                self._collect()
+                self._step()
+            self._line.send(Goodbye())
+        finally:
+            self._lanes.close()
+
+    def _obey(self) -> bool:
+        """Take what has come, waiting for it where there is nothing to do; False for `Quit`."""
+        due = max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
+        while command := self._line.receive(0.0 if self._jobs else due):
+            match command:
+                case Quit():
+                    return False
+                case Cancel(id=id_):
+                    self._lanes.cancel(id_)
+                    self._jobs = deque(job for job in self._jobs if job.asked.id != id_)
+                case Load():
+                    raise RuntimeError("A worker loads one model; this was a second Load.")
+                case _:
+                    self._lanes.put(command, self._clock())
+        return True
+
+    def _collect(self) -> None:
+        for read in self._lanes.taken():
+            match read.order:
+                case _Job() as job:
+                    self._jobs.append(job)
+                case Told() as answer:
+                    self._line.send(answer)
+                case error:
+                    self._line.send(failed(read.request.id, error))
+
+    def _step(self) -> None:
+        """One forward, and the answers that are whole with it."""
+        batch = self._batch()
+        if not batch:
+            return
+        vectors = self._encoder.pooling.embed([text for _, text in batch])
+        self._forwards += 1
+        for (job, text), vector in zip(batch, vectors, strict=True):
+            self._tokens += len(text)
+            job.vectors.append(scaled(vector, job.asked.norm, job.asked.width).tobytes())
+        for job in [job for job in self._jobs if len(job.vectors) == len(job.texts)]:
+            self._jobs.remove(job)
+            counts = [len(text) for text in job.texts]
+            self._line.send(Told(job.asked.id, tokens=counts, vectors=job.vectors))
+
+    def _batch(self) -> list[tuple[_Job, list[Token]]]:
+        """Texts for one forward, the next of each request in turn, until one does not fit."""
+        batch: list[tuple[_Job, list[Token]]] = []
+        pooling, room = self._encoder.pooling, self._encoder.pooling.max_rows
+        for job, text in _in_turn(self._jobs):
+            room -= len(text)
+            if room < 0 or len(batch) == pooling.max_texts:
+                break
+            batch.append((job, text))
+        self._jobs.rotate(-1)  # who came last begins next time
+        return batch
+
+    # --- beside the forwards ----------------------------------------------------------------------
+
+    def _read(self, request: Unread) -> _Job | Told:
+        """Texts into tokens, checked; on the thread of a lane."""
+        match request:
+            case Embed():
+                return self._job(request)
+            case Generate() | Replay():
+                raise no_text(self._encoder.ready.model)
+        return told(request, self._encoder.pooling.model, self)
+
+    def tokenized(self, question: Tokenize) -> list[Token]:
+        """The tokens of a text. Raises TooLarge."""
+        limits.check_text(question.text, "content")
+        return self._encoder.pooling.model.tokenize(
+            question.text, add_special=question.add_special, parse_special=question.parse_special
+        )
+
+    def prompt(self, _request: Generate) -> tuple[str, list[Token]]:
+        """There is none. Raises NotServed."""
+        raise no_text(self._encoder.ready.model)
+
+    def _job(self, asked: Embed) -> _Job:
+        """Raises RequestError, TooLarge, ContextOverflow."""
+        pooling = self._encoder.pooling
+        width = asked.width or pooling.width
+        if not 0 < width <= pooling.width:
+            raise RequestError(
+                f"dimensions = {width}: vectors of this model have {pooling.width} numbers.",
+                param="dimensions",
+            )
+        if not asked.texts or len(asked.texts) > MAX_TEXTS:
+            raise RequestError(
+                f"There are {len(asked.texts)} texts; 1 to {MAX_TEXTS} may be.", param="input"
+            )
+        if len(asked.texts) * width * 4 > MAX_BYTES:
+            raise RequestError(
+                f"{len(asked.texts)} vectors of {width} numbers are more than fit one answer.",
+                fix="Send fewer texts at once, or ask for fewer dimensions.",
+                param="input",
+            )
+        return _Job(asked, [self._text(*numbered, asked) for numbered in enumerate(asked.texts)])
+
+    def _text(self, index: int, text: str | list[int], asked: Embed) -> list[Token]:
+        """One text in the tokens that the model wants, those around it included."""
+        model, most, param = self._encoder.pooling.model, self._encoder.ready.context, "input"
+        if not text:
+            raise RequestError(f"{param}[{index}] is empty.", fix="Send some text.", param=param)
+        if isinstance(text, str):
+            limits.check_text(text, param)
+            tokens = model.tokenize(text, add_special=True, parse_special=False)
+        else:
+            tokens = text
+            limits.check_tokens(tokens, model.n_vocab, param)
+        if len(tokens) > most and not asked.cut:
+            raise ContextOverflow(
+                f"{param}[{index}] has {len(tokens)} tokens; one text may have {most}.",
+                fix="Send it in pieces, or raise engine.context in config.toml.",
+                param=param,
+                details={"n_prompt_tokens": len(tokens), "n_ctx": most},
+            )
+        return tokens if len(tokens) <= most else [*tokens[: most - 1], tokens[-1]]
+
+    def _beat(self) -> None:
+        self._beat_at = self._clock()
+        self._line.send(
+            Heartbeat(
+                steps=self._forwards,
+                active=len(self._jobs),
+                waiting=self._lanes.pending,
+                prompt_tokens_total=self._tokens,
+                completion_tokens_total=0,
+                drafted_total={},
+                accepted_total={},
+                routing={},
+                decode_tokens_per_second=0.0,
+                cost_ms_by_rows={},
+            )
+        )
+
+
+def _in_turn(jobs: Iterable[_Job]) -> Iterator[tuple[_Job, list[Token]]]:
+    """The texts that are still to be read: the next of each request, then the one after it."""
+    left = [[(job, text) for text in job.texts[len(job.vectors) :]] for job in jobs]
+    for turn in zip_longest(*left):
+        yield from (one for one in turn if one is not None)
+
+
+def scaled(vector: Floats, norm: int, width: int | None) -> Floats:
+    """The first `width` numbers of a vector, as long as that norm of llama.cpp's says."""
+    kept = vector[:width].astype(np.float64)
+    if norm < 0:
+        return kept.astype(np.float32)
+    sizes = np.abs(kept)
+    length = sizes.max() / _LARGEST if norm == 0 else float((sizes**norm).sum()) ** (1 / norm)
+    return (kept / length if length else kept).astype(np.float32)
