@@ -380,7 +380,8 @@ else
     emulate NEON_I8MM-SVE256 max,sve-max-vq=2 armv8.6-a+dotprod+i8mm+sve
     emulate NONE cortex-a53 armv8-a
 fi
-LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs tests/laws/test_products_law.py
+LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs tests/laws/test_products_law.py \
+    tests/laws/test_attention_law.py
 endef
 
 # llama-server of the llama.cpp that the wheel has, out of the same source distribution and with the

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.engine.context import Context
 from localspec.engine.llama import rows_kernels
@@ -22,27 +23,29 @@ from localspec.types import Row
 LENGTH = 72
 
 
-def digest(context: Context, size: int) -> str:
-    """Of all logits of a random text that is decoded `size` rows at a time."""
+def decoded(context: Context, size: int) -> NDArray[np.float32]:
+    """All logits of a random text that is decoded `size` rows at a time."""
     context.truncate(0, 0)
     tokens = np.random.default_rng(7).integers(0, 250, LENGTH).tolist()
-    found = hashlib.sha256()
+    found = []
     for start in range(0, LENGTH, size):
         chunk = tokens[start : start + size]
         rows = [Row(token, start + i, 0, wants_logits=True) for i, token in enumerate(chunk)]
         logits = context.decode(rows)
         assert np.isfinite(logits).all()
         assert logits.std() > 0
-        found.update(logits.tobytes())
-    return found.hexdigest()
+        found.append(logits.copy())
+    return np.concatenate(found)
 
 
 def main() -> None:
     """As the module says."""
     model = Model.load(Path(sys.argv[1]))
     context = Context.open(model, slots=1, context=2 * LENGTH, rows=LENGTH)
-    digests = {size: digest(context, int(size)) for size in sys.argv[2:]}
-    json.dump({"kernels": rows_kernels(), "digests": digests}, sys.stdout)
+    logits = {size: decoded(context, int(size)) for size in sys.argv[2:]}
+    digests = {size: hashlib.sha256(each.tobytes()).hexdigest() for size, each in logits.items()}
+    last = logits["1"][-1].tolist()
+    json.dump({"kernels": rows_kernels(), "digests": digests, "last": last}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import itertools
 import os
 import sys
 import time
+from collections.abc import Sequence
 from ctypes import c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -94,7 +95,7 @@ class _Parameters(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("memory", c_void_p), ("no_alloc", c_bool)]
 
 
-def _call(library: ctypes.CDLL, name: str, *arguments: Any, result: Any = c_void_p) -> Any:
+def call(library: ctypes.CDLL, name: str, *arguments: Any, result: Any = c_void_p) -> Any:
     """A function of ggml; by default it returns a pointer, or nothing that matters."""
     function = library[f"ggml_{name}"]
     function.restype = result
@@ -115,22 +116,26 @@ class Products:
     """Matrices and their products. Of one thread; weights stay until `free`."""
 
     def __init__(self, libraries: Path, *, threads: int = 2) -> None:
-        self._base, self._cpu = (
+        self.base, self._cpu = (
             ctypes.CDLL(str(libraries / f"libggml-{name}.{_SUFFIX}")) for name in ("base", "cpu")
         )
-        self._backend = _call(self._cpu, "backend_cpu_init")
-        _call(self._cpu, "backend_cpu_set_n_threads", self._backend, c_int(threads))
-        registry = _call(self._cpu, "backend_cpu_reg")
-        device = _call(self._base, "backend_reg_dev_get", registry, c_size_t(0))
+        self._backend = call(self._cpu, "backend_cpu_init")
+        self.use_threads(threads)
+        registry = call(self._cpu, "backend_cpu_reg")
+        device = call(self.base, "backend_reg_dev_get", registry, c_size_t(0))
         name = c_char_p(b"ggml_backend_dev_get_extra_bufts")
-        address = _call(self._base, "backend_reg_get_proc_address", registry, name)
+        address = call(self.base, "backend_reg_get_proc_address", registry, name)
         extra = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address.value)(device)
         kinds = map(c_void_p, itertools.takewhile(bool, map(extra.__getitem__, range(9))))
         named = {
-            _call(self._base, "backend_buft_name", each, result=c_char_p): each for each in kinds
+            call(self.base, "backend_buft_name", each, result=c_char_p): each for each in kinds
         }
-        self._plain = _call(self._base, "backend_dev_buffer_type", device)
+        self._plain = call(self.base, "backend_dev_buffer_type", device)
         self._layouts = {"plain": self._plain, "packed": named.get(b"CPU_REPACK")}
+
+    def use_threads(self, count: int) -> None:
+        """For all that is computed from now on."""
+        call(self._cpu, "backend_cpu_set_n_threads", self._backend, c_int(count))
 
     @property
     def kernels(self) -> str:
@@ -157,45 +162,61 @@ class Products:
         """Random ones; packed here, if the layout is that."""
         context, tensor = self._tensor(kind.number, width, outputs)
         where = self._layouts[layout]
-        buffer = _call(self._base, "backend_alloc_ctx_tensors_from_buft", context, where)
+        buffer = call(self.base, "backend_alloc_ctx_tensors_from_buft", context, where)
         self._write(tensor, kind.blocks(width, outputs))
         return Weights(tensor, buffer, context, outputs)
 
     def free(self, weights: Weights) -> None:
         """Give their memory back."""
-        _call(self._base, "backend_buffer_free", weights.buffer)
-        _call(self._base, "free", weights.context)
+        call(self.base, "backend_buffer_free", weights.buffer)
+        call(self.base, "free", weights.context)
 
     def product(self, weights: Weights, x: Floats, repeats: int = 1) -> tuple[Floats, float]:
         """Rows by weights, and the least seconds that it took."""
         context, right = self._tensor(0, x.shape[1], len(x))
-        product = _call(self._base, "mul_mat", context, weights.tensor, right)
-        graph = _call(self._base, "new_graph", context)
-        _call(self._base, "build_forward_expand", graph, product)
-        buffer = _call(self._base, "backend_alloc_ctx_tensors_from_buft", context, self._plain)
-        self._write(right, x)
+        product = call(self.base, "mul_mat", context, weights.tensor, right)
+        return self.computed(context, product, [(right, x)], (len(x), weights.outputs), repeats)
+
+    def context(self) -> Any:
+        """For tensors that get their memory when they are computed."""
+        return call(self.base, "init", _Parameters(1 << 18, None, no_alloc=True))
+
+    def computed(
+        self,
+        context: Any,
+        result: Any,
+        given: Sequence[tuple[Any, NDArray[Any]]],
+        shape: tuple[int, ...],
+        repeats: int = 1,
+    ) -> tuple[Floats, float]:
+        """A tensor of what is written into others, and the least seconds; frees the context."""
+        graph = call(self.base, "new_graph", context)
+        call(self.base, "build_forward_expand", graph, result)
+        buffer = call(self.base, "backend_alloc_ctx_tensors_from_buft", context, self._plain)
+        for tensor, data in given:
+            self._write(tensor, np.ascontiguousarray(data))
         spans = []
         for _ in range(repeats):
             began = time.perf_counter()
-            _call(self._base, "backend_graph_compute", self._backend, graph, result=c_int)
+            call(self.base, "backend_graph_compute", self._backend, graph, result=c_int)
             spans.append(time.perf_counter() - began)
-        found = np.empty((len(x), weights.outputs), np.float32)
+        found = np.empty(shape, np.float32)
         at = found.ctypes.data_as(c_void_p)
-        _call(self._base, "backend_tensor_get", product, at, c_size_t(0), c_size_t(found.nbytes))
-        _call(self._base, "backend_buffer_free", buffer)
-        _call(self._base, "free", context)
+        call(self.base, "backend_tensor_get", result, at, c_size_t(0), c_size_t(found.nbytes))
+        call(self.base, "backend_buffer_free", buffer)
+        call(self.base, "free", context)
         return found, min(spans)
 
     def _tensor(self, kind: int, width: int, height: int) -> tuple[Any, Any]:
         """One without memory, in a context of its own."""
-        context = _call(self._base, "init", _Parameters(1 << 18, None, no_alloc=True))
+        context = self.context()
         sizes = c_int64(width), c_int64(height)
-        return context, _call(self._base, "new_tensor_2d", context, c_int(kind), *sizes)
+        return context, call(self.base, "new_tensor_2d", context, c_int(kind), *sizes)
 
     def _write(self, tensor: Any, data: NDArray[Any]) -> None:
         """All of a tensor; weights are packed here, if their layout is that."""
         at = data.ctypes.data_as(c_void_p)
-        _call(self._base, "backend_tensor_set", tensor, at, c_size_t(0), c_size_t(data.nbytes))
+        call(self.base, "backend_tensor_set", tensor, at, c_size_t(0), c_size_t(data.nbytes))
 
 
 def activations(width: int, rows: int) -> Floats:

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from localspec.engine.products import installed
-
-TESTS = Path(__file__).resolve().parent.parent
-
-
-BUILDS = [installed(), *map(Path, filter(None, os.environ.get("LOCALSPEC_BUILDS", "").split(":")))]
-"""This machine's own, and those that `make kernels` compiled."""
+from laws.builds import BUILDS, TESTS
 
 
 def multiplied(libraries: Path, *, kernels: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ namespace {
 struct Vectors {
     using Bits = __m256i;
     using Floats = __m256;
-    static constexpr int SIDES = 1;
+    static constexpr int SIDES = 1, LANES = 8;
     static constexpr int PACKED_ROWS = 8, PLAIN_ROWS = 8;  // for which a weight is unpacked once
 
     static Bits zero() { return _mm256_setzero_si256(); }
@@ -34,7 +34,37 @@ struct Vectors {
     static Floats floats(Bits a) { return _mm256_cvtepi32_ps(a); }
     static Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+    static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+    static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+    static Floats of_floats(const float * at) { return _mm256_loadu_ps(at); }
+    static void store(float * at, Floats a) { _mm256_storeu_ps(at, a); }
+    static Floats of_halves(const void * at) { return _mm256_cvtph_ps(half_vector(at)); }
+    static float first(Floats a) { return _mm256_cvtss_f32(a); }
+    static float highest(Floats a) {
+        __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+    }
+    static float total(Floats a) {
+        __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+        four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+    }
+    // The sum of each vector in its lane: pairs, fours, all.
+    static Floats totals(Floats (&a)[LANES]) {
+        for (int count = 4; count > 1; count /= 2) {
+            for (int i = 0; i < count; ++i) a[i] = _mm256_hadd_ps(a[2 * i], a[2 * i + 1]);
+        }
+        return add(_mm256_permute2f128_ps(a[0], a[1], 0x20), _mm256_permute2f128_ps(a[0], a[1], 0x31));
+    }
+    // Times two to what the lowest bits of `by` say; and only where x is above a limit, else zero.
+    static Floats raised(Floats a, Floats by) {
+        return _mm256_castsi256_ps(add(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(by), 23)));
+    }
+    static Floats where_above(Floats x, float limit, Floats a) {
+        return _mm256_and_ps(_mm256_cmp_ps(x, all(limit), _CMP_GT_OQ), a);
+    }
 
     // --- weights and activations -------------------------------------------------------------------
 

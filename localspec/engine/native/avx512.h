@@ -15,7 +15,7 @@ namespace {
 struct Vectors {
     using Bits = __m512i;
     using Floats = __m512;
-    static constexpr int SIDES = 2;
+    static constexpr int SIDES = 2, LANES = 16;
     static constexpr int PACKED_ROWS = 8, PLAIN_ROWS = 12;  // for which a weight is unpacked once
 
     static Bits zero() { return _mm512_setzero_si512(); }
@@ -34,7 +34,39 @@ struct Vectors {
     static Floats floats(Bits a) { return _mm512_cvtepi32_ps(a); }
     static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+    static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+    static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+    static Floats of_floats(const float * at) { return _mm512_loadu_ps(at); }
+    static void store(float * at, Floats a) { _mm512_storeu_ps(at, a); }
+    static Floats of_halves(const void * at) { return _mm512_cvtph_ps(half(at)); }
+    static float first(Floats a) { return _mm512_cvtss_f32(a); }
+    static float highest(Floats a) { return _mm512_reduce_max_ps(a); }
+    static float total(Floats a) { return _mm512_reduce_add_ps(a); }
+    // The sum of each vector in its lane: pairs, fours, eights, all.
+    static Floats totals(Floats (&a)[LANES]) {
+        for (int i = 0; i < 8; ++i) {
+            a[i] = add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+        }
+        for (int i = 0; i < 4; ++i) {
+            const __m512d one = _mm512_castps_pd(a[2 * i]), other = _mm512_castps_pd(a[2 * i + 1]);
+            a[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(one, other)), _mm512_castpd_ps(_mm512_unpackhi_pd(one, other)));
+        }
+        for (int count = 2; count; count /= 2) {
+            for (int i = 0; i < count; ++i) {
+                a[i] = add(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], _MM_SHUFFLE(2, 0, 2, 0)),
+                           _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], _MM_SHUFFLE(3, 1, 3, 1)));
+            }
+        }
+        return a[0];
+    }
+    // Times two to what the lowest bits of `by` say; and only where x is above a limit, else zero.
+    static Floats raised(Floats a, Floats by) {
+        return _mm512_castsi512_ps(add(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(by), 23)));
+    }
+    static Floats where_above(Floats x, float limit, Floats a) {
+        return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, all(limit), _CMP_GT_OQ), a);
+    }
 
     // --- weights and activations -------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ using Floats = float32x4_t;
 using Integers = int32x4_t;
 
 #define EVERY_ROW _Pragma("GCC unroll 8") for (int row = 0; row < ROWS; ++row)
-#define EVERY(COUNT) _Pragma("GCC unroll 8") for (int i = 0; i < COUNT; ++i)
 
 // Activations are made whole numbers by llama.cpp's own functions: their bits depend on the compiler.
 inline void quantize(const float * x, Block32 & block) {

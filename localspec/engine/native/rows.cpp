@@ -1,4 +1,4 @@
-// Which products are ours: the table of formats and layouts, and llama.cpp's way into it.
+// What is ours: attention, and products by the table of formats and layouts; and llama.cpp's way into it.
 //
 // rows.cmake compiles this into ggml's CPU library, where llama.cpp's own functions of these names get
 // the suffix _stock. The environment's LOCALSPEC_ROWS=0 leaves everything to them.
@@ -15,9 +15,11 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__F16C__)
 #include "avx512.h"
+#include "attention.h"
 #include "x86.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "avx2.h"
+#include "attention.h"
 #include "x86.h"
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #include "neon.h"
@@ -89,15 +91,19 @@ Layout layout(const ggml_tensor * weights) {
 }
 
 template <typename... All, typename Use>
-bool choose(Formats<All...>, const ggml_tensor * op, const Use & use) {
-    return ((fits<All>(op->src[0]) && op->ne[1] <= All::MOST_ROWS && (use(All()), true)) || ...);
+bool choose(Formats<All...>, ggml_tensor * op, const Use & use) {
+    return ((fits<All>(op->src[0]) && op->ne[1] <= All::MOST_ROWS && (use(Product<All>(op)), true)) || ...);
 }
 
-// Calls `use` with the format of the weights, if this product is ours; whether it is.
+// Calls `use` with what computes this operation, if it is ours; whether it is.
 template <typename Use>
-bool ours(const ggml_tensor * op, const Use & use) {
+bool ours(ggml_tensor * op, const Use & use) {
 #if !defined(LOCALSPEC_NONE)
-    if (op->op != GGML_OP_MUL_MAT || !wanted()) return false;
+    if (!wanted()) return false;
+#if defined(LOCALSPEC_ATTENTION)
+    if (op->op == GGML_OP_FLASH_ATTN_EXT) return Attention::takes(op) && (use(Attention(op)), true);
+#endif
+    if (op->op != GGML_OP_MUL_MAT) return false;
     const ggml_tensor *weights = op->src[0], *x = op->src[1];
     if (op->ne[2] * op->ne[3] * weights->ne[2] * weights->ne[3] != 1) return false;
     if (x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float) || ggml_get_op_params_i32(op, 1) != GGML_HINT_NONE) {
@@ -116,15 +122,11 @@ bool ours(const ggml_tensor * op, const Use & use) {
 }  // namespace
 
 bool ggml_cpu_extra_compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const bool is_ours = !params->use_ref && ours(op, [&](auto format) {
-        Product<decltype(format)>(op).compute(params);
-    });
+    const bool is_ours = !params->use_ref && ours(op, [&](const auto & work) { work.compute(params); });
     return is_ours || ggml_cpu_extra_compute_forward_stock(params, op);
 }
 
 bool ggml_cpu_extra_work_size(int n_threads, const ggml_tensor * op, size_t * size) {
-    const bool is_ours = ours(op, [&](auto format) {
-        *size = Product<decltype(format)>(const_cast<ggml_tensor *>(op)).scratch_bytes();
-    });
-    return is_ours || ggml_cpu_extra_work_size_stock(n_threads, op, size);
+    const auto tell = [&](const auto & work) { *size = work.scratch_bytes(n_threads); };
+    return ours(const_cast<ggml_tensor *>(op), tell) || ggml_cpu_extra_work_size_stock(n_threads, op, size);
 }

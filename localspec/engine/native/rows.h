@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#define EVERY(COUNT) _Pragma("GCC unroll 16") for (int i = 0; i < COUNT; ++i)
+
 namespace {
 
 // Those of which products are ours.
@@ -84,11 +86,11 @@ struct Product {
         : weights(dst->src[0]), x(dst->src[1]), dst(dst), n_blocks(int(weights->ne[0] / Format::WEIGHTS)),
           rows(int(dst->ne[1])), units(int(dst->ne[0] / Format::UNIT)) {}
 
-    size_t scratch_bytes() const { return sizeof(Block) * n_blocks * rows + alignof(Block); }
+    size_t scratch_bytes(int) const { return sizeof(Block) * n_blocks * rows + alignof(Block); }
 
     // Every thread calls this: all quantize a share of the activations, then take groups of outputs.
     void compute(const ggml_compute_params * params) const {
-        GGML_ASSERT(params->wsize >= scratch_bytes());
+        GGML_ASSERT(params->wsize >= scratch_bytes(params->nth));
         const uintptr_t scratch = (uintptr_t(params->wdata) + alignof(Block) - 1) & ~(alignof(Block) - 1);
         auto * blocks = reinterpret_cast<Block *>(scratch);
         for (int i = params->ith; i < n_blocks * rows; i += params->nth) {

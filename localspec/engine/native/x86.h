@@ -61,7 +61,6 @@ inline void quantize(const float * x, Block256 & block) {
 }
 
 #define EVERY_ROW _Pragma("GCC unroll 16") for (int row = 0; row < ROWS; ++row)
-#define EVERY(COUNT) _Pragma("GCC unroll 8") for (int i = 0; i < COUNT; ++i)
 
 // --- tiles of eight outputs ----------------------------------------------------------------------------
 
