@@ -29,8 +29,7 @@
     │   └── ShuttingDown           503            no new work is taken
     ├── Forbidden                  403  exit 77   this caller may not speak
     └── EngineError                500  exit 70   llama.cpp refused or failed
-        ├── NoRoom                 507            no memory for more tokens now
-        └── RollbackUnsupported    500            memory that cannot forget its last tokens
+        └── NoRoom                 507            no memory for more tokens now
 
 A message says what happened and why; `fix` is the command or the change that helps.
 `code` is the machine-readable name that the API puts into `error.code`.
@@ -214,10 +213,6 @@ class EngineError(LocalSpecError):
 
 class NoRoom(EngineError):
     status, code = 507, "no_room"
-
-
-class RollbackUnsupported(EngineError):
-    code = "rollback_unsupported"
 
 
 def of_system(error: OSError, where: object = None) -> LocalSpecError:

@@ -195,17 +195,16 @@ class Backend(Protocol):
     def decode(self, rows: Sequence[Row]) -> Floats:
         """Decode all rows at once; logits (rows wanting them, n_vocab), valid until the next."""
 
-    def truncate(self, slot: int, length: int) -> None:
-        """Forget everything of a slot from position `length` on. Raises RollbackUnsupported."""
+    def truncate(self, slot: int, length: int) -> int:
+        """Forget a slot's tokens from `length` on, and more if it must; how many are left."""
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Let `truncate` come back to here, until the next one; a lasting one is kept beside it."""
 
 
 @runtime_checkable
 class Sharing(Backend, Protocol):
-    """A backend whose slots may take from one another, and that may have to forget something.
-
-    When a decode finds no room, `on_full` is called: it forgets something by `truncate` and says
-    whether it could.
-    """
+    """A backend whose slots take from one another; `on_full` makes room by `truncate` if it can."""
 
     on_full: Callable[[], bool]
 

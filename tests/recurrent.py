@@ -8,11 +8,12 @@ import gguf
 import numpy as np
 import tiny
 
+_PACKED = gguf.GGMLQuantizationType.Q4_0
 WIDTH, INNER, STATE, STEPS, WINDOW = 64, 128, 8, 4, 4
 
 
-def mamba(path: Path, seed: int = 0) -> Path:
-    """Two layers of states, and nothing that attends."""
+def mamba(path: Path, seed: int = 0, *, packed: bool = True) -> Path:
+    """Two layers of states, and nothing that attends; `packed` as quantized files are."""
     writer, vocabulary = tiny.begun(path, "mamba", seed)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(2)
@@ -23,7 +24,7 @@ def mamba(path: Path, seed: int = 0) -> Path:
     writer.add_ssm_state_size(STATE)
     writer.add_ssm_time_step_rank(STEPS)
     writer.add_layer_norm_rms_eps(1e-5)
-    add = _Tensors(writer, seed)
+    add = _Tensors(writer, seed, packed=packed)
     add.matrix("token_embd.weight", vocabulary, WIDTH, 1.0)
     add.ones("output_norm.weight")
     add.matrix("output.weight", vocabulary, WIDTH, 0.5)
@@ -72,17 +73,22 @@ def lfm2(path: Path, seed: int = 0) -> Path:
 
 
 class _Tensors:
-    """What is added to a file, from one seed."""
+    """What is added to a file, from one seed; `packed` where its format can be."""
 
-    def __init__(self, writer: gguf.GGUFWriter, seed: int) -> None:
+    def __init__(self, writer: gguf.GGUFWriter, seed: int, *, packed: bool = True) -> None:
         self._writer = writer
+        self._packed = packed
         self._random = np.random.default_rng(seed)
 
     def matrix(self, name: str, rows: int, columns: int, scale: float | None = None) -> None:
         """Random weights; by default such that what comes out is as large as what goes in."""
         scale = columns**-0.5 if scale is None else scale
-        values = self._random.normal(0, scale, (rows, columns))
-        self._writer.add_tensor(name, values.astype(np.float32))
+        values = self._random.normal(0, scale, (rows, columns)).astype(np.float32)
+        if not self._packed or columns % 32 or "conv" in name:
+            self._writer.add_tensor(name, values)
+        else:
+            packed = gguf.quants.quantize(values, _PACKED)
+            self._writer.add_tensor(name, packed, raw_dtype=_PACKED)
 
     def ones(self, name: str) -> None:
         """The weights of a norm."""

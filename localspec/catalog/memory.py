@@ -15,6 +15,9 @@ CELL_STEP = 256
 BYTES_PER_VALUE = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
+_STATE = re.compile(r"blk\.(\d+)\.(?:ssm_|shortconv\.|time_mix_)")
+_KEYS = re.compile(r"blk\.(\d+)\.attn_(?:k|kv_\w+)\.")
+"""Tensors of recurrent layers, and of those that keep keys."""
 _REPACKED_ROWS = 8
 """Matrices are repacked that divide into so many rows."""
 _REPACKED = {
@@ -33,7 +36,8 @@ class Outline:
     Blocks are what llama.cpp places: its layers in order, then the output. `device_bytes` is what
     a block takes on a GPU and `host_bytes` what it takes on the CPU, repacked copies included;
     `plain_bytes` is that without copies. `input_bytes` are always on the CPU. `kv_values` are the
-    keys and values of one token, by layer.
+    keys and values of one token, by layer, and `state_values` what a recurrent layer keeps of a
+    session, however long; none where no layer is recurrent.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Outline:
     feed_forward: int
     vocabulary: int
     context_length: int
+    state_values: tuple[int, ...] = ()
 
     @property
     def blocks(self) -> int:
@@ -57,6 +62,10 @@ class Outline:
         """Bytes of the KV cache of the blocks from `first` to before `end`."""
         values = sum(self.kv_values[first:end])
         return int(rounded(cells) * values * BYTES_PER_VALUE[kv_type])
+
+    def state_bytes(self, sessions: int, first: int = 0, end: int | None = None) -> int:
+        """Bytes of the states of so many sessions, in the blocks from `first` to before `end`."""
+        return 4 * sessions * sum(self.state_values[first:end])
 
     def attention_bytes(self, rows: int, cells: int, *, flash: bool) -> int:
         """Scratch of one forward of `rows` rows over `cells` cells, as llama.cpp reserves it."""
@@ -106,6 +115,7 @@ def outline(header: Header, repacked: Collection[str] = ()) -> Outline:
         feed_forward=max(header.per_layer("feed_forward_length"), default=0),
         vocabulary=header.vocabulary_size,
         context_length=header.context_length,
+        state_values=_state_values(header),
     )
 
 
@@ -122,17 +132,49 @@ def _is_copied(tensor: Tensor, repacked: Collection[str]) -> bool:
 
 
 def _kv_values(header: Header) -> tuple[int, ...]:
-    """An upper bound for architectures that keep less, such as sliding windows."""
+    """An upper bound for architectures that keep less, such as sliding windows.
+
+    Layers with a state and without keys keep none, whatever number of heads they are given.
+    """
+    attends, states = _layers_with(header, _KEYS), _layers_with(header, _STATE)
     heads = header.per_layer("attention.head_count")
     groups = header.per_layer("attention.head_count_kv", heads[0])
     width = header.number("embedding_length")
     values = []
-    for head_count, group_count in zip(heads, groups, strict=True):
+    for layer, (head_count, group_count) in enumerate(zip(heads, groups, strict=True)):
         own = width // head_count if head_count else 0
         key = header.number("attention.key_length", own)
         value = header.number("attention.value_length", own)
-        values.append(group_count * (key + value))
+        keeps = layer in attends or layer not in states
+        values.append(group_count * (key + value) * keeps)
     return tuple(values)
+
+
+def _state_values(header: Header) -> tuple[int, ...]:
+    """By layer, what llama.cpp keeps of a sequence (`n_embd_r` and `n_embd_s`), in f32."""
+    layers = _layers_with(header, _STATE)
+    size = _state_size(header) if layers else 0
+    return tuple(size * (layer in layers) for layer in range(header.layers))
+
+
+def _state_size(header: Header) -> int:
+    """Values of one layer's state: the window of its convolution, and what it has summed up."""
+    width, heads = header.number("embedding_length"), header.per_layer("attention.head_count")
+    before = max(0, header.number("ssm.conv_kernel") - 1)
+    if head_size := header.number("wkv.head_size"):
+        return width * (header.number("token_shift_count", 2) + head_size)
+    if window := header.number("shortconv.l_cache"):
+        return width * (window - 1)
+    if head_size := header.number("kda.head_dim"):
+        return head_size * max(heads) * (3 * (before or 3) + head_size)
+    inner, state = header.number("ssm.inner_size"), header.number("ssm.state_size")
+    return before * (inner + 2 * header.number("ssm.group_count") * state) + state * inner
+
+
+def _layers_with(header: Header, tensor: re.Pattern[str]) -> frozenset[int]:
+    """The layers that have such a tensor."""
+    found = (tensor.match(each.name) for each in header.tensors)
+    return frozenset(int(match[1]) for match in found if match)
 
 
 def rounded(cells: int) -> int:

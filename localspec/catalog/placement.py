@@ -248,6 +248,7 @@ class _Search:
             while at < outline.blocks:
                 need = outline.device_bytes[at]
                 need += outline.kv_bytes(cells, placement.kv_type, at, at + 1)
+                need += outline.state_bytes(self.rung.slots, at, at + 1)
                 left -= need + (output if at == outline.blocks - 1 else 0)
                 if left < 0:
                     break

@@ -24,6 +24,9 @@ DRAFT_ROWS = 256
 _JUDGED_ROWS = 32
 """Rows of one session that may want logits in one forward, or more if it drafts more."""
 
+_STATE_COPIES = 2
+"""Of the state of each session, on the host: `engine/rollback.py` keeps so many."""
+
 _SEATS = 32
 """On GPUs llama.cpp keeps scratch memory of its own for each row count up to here, where it is
 compiled with `engine/native/graphs.cmake`."""
@@ -33,7 +36,10 @@ tokens of vocabulary, on an H100."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one device holds of one model ("target", "draft"): bytes, and blocks of it."""
+    """What one device holds of one model ("target", "draft"): bytes, and blocks of it.
+
+    `kv_bytes` are those of recurrent states too.
+    """
 
     device: str
     model: str
@@ -221,7 +227,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     """What each device holds of one model, the host last.
 
     A long prompt brings the host's blocks to a GPU one by one. A context that grows is saved on the
-    host meanwhile: half of it, at the last doubling.
+    host meanwhile: half of it, at the last doubling, and all states.
     """
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
@@ -232,6 +238,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
         if count:
             end = at + count
             kv = outline.kv_bytes(cells, how.kv_type, at, end)
+            kv += outline.state_bytes(rung.slots, at, end)
             last = end == outline.blocks
             compute = visiting + (logits if last else scratch)
             compute += seats_bytes(outline, how.seen, flash=how.flash, last=last)
@@ -239,11 +246,12 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
             at = end
     blocks = outline.host_bytes if rung.repack else outline.plain_bytes
     weights = outline.input_bytes + sum(blocks[:first])
-    kv = outline.kv_bytes(cells, how.kv_type, 0, first)
+    kv = outline.kv_bytes(cells, how.kv_type, 0, first) + outline.state_bytes(rung.slots, 0, first)
     compute = 0 if first == 0 else scratch if first < outline.blocks else logits
-    compute += how.outputs * 4 * outline.vocabulary
+    states = outline.state_bytes(rung.slots)
+    compute += how.outputs * 4 * outline.vocabulary + _STATE_COPIES * states
     if cells > rung.start_cells:
-        compute += outline.kv_bytes(cells, how.kv_type) // 2
+        compute += outline.kv_bytes(cells, how.kv_type) // 2 + states
     return [*parts, Part("CPU", model, first, weights, kv, compute)]
 
 

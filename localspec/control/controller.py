@@ -190,11 +190,13 @@ class Controller:
         """A free chain cut where it is worth most; `base` is all of it that may be risked."""
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         rises, steady = self._rises(rows, len(survival), cells)
+        undoing = self._tariff.undoing(survival)
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            rise = rises[nodes]
-            wish = max(wish, gain - rate * steady[nodes])
-            if max(rise, steady[nodes]) <= risk:
+            back = undoing[nodes]
+            rise = rises[nodes] + back.seconds
+            wish = max(wish, gain - rate * (steady[nodes] + back.seconds))
+            if max(rises[nodes], steady[nodes]) + back.most <= risk:
                 best, most = max(best, (gain - rate * rise, gain, nodes)), nodes
         return Option(chain.head(most), None, *best, wish=wish)
 

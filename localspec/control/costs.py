@@ -32,6 +32,8 @@ _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 _FIRST_READ_LOOK = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
 _FIRST_HOST_SECONDS = 0.0005
+_COPY_SHARE = 0.1
+"""Share of the latest copy in what copies are taken to cost."""
 
 _DRAFT = (0.25, 1e-5)
 
@@ -109,6 +111,8 @@ class Costs:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
+        self.copy_seconds: float | None = None
+        """What it takes to copy a state, or to bring it back; None where memory is cells."""
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
         self._row_seconds = self._look_seconds = 0.0
@@ -218,6 +222,12 @@ class Costs:
             bounded = min(seconds, 4 * self._host_seconds)  # a stolen time slice is not host work
             self._host_seconds += 0.05 * (bounded - self._host_seconds)
 
+    def measured_copy(self, seconds: float) -> None:
+        """A state was copied, or brought back."""
+        if 0 <= seconds < math.inf:
+            known = seconds if self.copy_seconds is None else self.copy_seconds
+            self.copy_seconds = known + _COPY_SHARE * (min(seconds, 4 * known) - known)
+
     # --- on disk ----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,6 +239,7 @@ class Costs:
                 name: cost.to_list() for name, cost in self._drafters.items() if cost.measured_once
             },
             "host_seconds": self._host_seconds,
+            "copy_seconds": self.copy_seconds,
         }
 
     @classmethod
@@ -247,6 +258,8 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = finite(data["host_seconds"])
+            if data["copy_seconds"] is not None:
+                costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a cost profile: {error!r}") from error
         return costs

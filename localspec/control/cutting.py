@@ -36,7 +36,10 @@ def cut(
     rows += sum(map(extra, counts))
     looks = sum(extra(each.least) * each.cells for each in candidates)
     gain = sum(sum(each[:count]) for each, count in zip(chances, counts, strict=True))
-    best, chosen = gain - rate * tariff.seconds(max(rows, 1), looks) + margin, list(counts)
+    undoing = [tariff.undoing(each) for each in chances]
+    back = sum(each[count].seconds for each, count in zip(undoing, counts, strict=True))
+    best = gain - rate * (tariff.seconds(max(rows, 1), looks) + back) + margin
+    chosen = list(counts)
     heap = [
         (-each[n], i) for i, (each, n) in enumerate(zip(chances, counts, strict=True)) if each[n:]
     ]
@@ -48,9 +51,10 @@ def cut(
         more = extra(count) - extra(count - 1)
         rows += more
         looks += more * candidates[index].cells
+        back += undoing[index][count].seconds - undoing[index][count - 1].seconds
         if count < len(chances[index]):
             heapq.heappush(heap, (-chances[index][count], index))
-        worth = gain - rate * tariff.seconds(rows, looks)
+        worth = gain - rate * (tariff.seconds(rows, looks) + back)
         if worth > best:
             best, chosen = worth, list(counts)
     return chosen

@@ -45,10 +45,13 @@ class Ledger:
             (self._multiple + tariff.extra_rows(len(judged.draft))) * view.cells
             for view, judged in zip(round_.views, round_.judged, strict=True)
         )
-        seconds = round_.target_seconds + round_.host_seconds
+        seconds = round_.target_seconds + round_.host_seconds + round_.copy_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted)
         self._book(round_, seconds)
-        self._costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
+        if round_.regular:
+            self._costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
+        if round_.copies:
+            self._costs.measured_copy(round_.copy_seconds / round_.copies)
         self._costs.measured_host(round_.host_seconds)
         for drafted in round_.drafted:
             self._costs.measured_draft(

@@ -234,7 +234,8 @@ class Round:
     """What happened. `views`, `judged` and `committed` are aligned, one entry per session.
 
     `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
-    chains are scored against the `committed` tokens.
+    chains are scored against the `committed` tokens. `copies` of states took `copy_seconds`. The
+    decode is `regular` where it was one forward of what plain decoding and drafts need.
     """
 
     rows: int
@@ -245,6 +246,9 @@ class Round:
     judged: tuple[Judged, ...]
     committed: tuple[tuple[Token, ...], ...]
     alike: int = STEADY
+    copies: int = 0
+    copy_seconds: float = 0.0
+    regular: bool = True
 
 
 class Policy(Protocol):

@@ -5,7 +5,7 @@ Decided once, before anything is drafted or prefilled for drafting. Branches in 
 | # | reason | when | mode "always" |
 | --- | --- | --- | --- |
 | 1 | off-by-request | the request or the configuration says mode "off" | |
-| 2 | no-rollback | the target's memory cannot forget rejected tokens | the same |
+| 2 | no-rollback | the target's memory goes back neither by tokens nor to a copy | the same |
 | 3 | pair-mismatch | the only drafters there were need a pair that does not fit | the same |
 | 4 | no-drafter | none is loaded, or none of those that the request allows | the same |
 | 5 | short-request | fewer than `SHORT_TOKENS` tokens are expected | speculates |
@@ -48,7 +48,7 @@ class Facts:
         drafters: Names of the drafters that are loaded, usable and allowed by the request.
         predicted_tokens: Output tokens to expect (`Lengths.predict`).
         pair_fits: False when a draft model was there but does not fit the target.
-        can_roll_back: The target's memory can forget its last tokens.
+        can_roll_back: The target's memory can forget rejected tokens.
         temperature: Of the sampler chain.
         acceptance: Share of drafted tokens accepted lately at such a temperature, None if unknown.
     """

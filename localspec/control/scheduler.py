@@ -25,12 +25,19 @@ _WHOLE = 16
 class Need:
     """What one session would like decoded: its undecoded `tail`, then `nodes` of a draft.
 
-    `room` is how many rows of both may stand in one forward (`room` below).
+    `room` is how many rows of both may stand in one forward (`room` below). `again` tokens of the
+    tail of a session that is streaming are read again.
     """
 
     tail: int
     nodes: int = 0
     room: int = 1 << 30
+    again: int = 0
+
+    @property
+    def streaming(self) -> bool:
+        """Whether somebody waits for its next token, and not for its first."""
+        return self.tail <= 1 + self.again
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,8 @@ def room(start: int, *, multiple: int, border: int) -> int:
 def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1) -> list[Share]:
     """Divide one decode of at most `max_rows` rows; one Share per need, in order.
 
-    1. Sessions whose tail is one token come first and always get it: they are streaming.
+    1. Sessions whose tail is one token come first and always get it: they are streaming. Where one
+       reads again what came before that token, it gets that too, as far as there is room.
     2. Then prefill, oldest first, at most `chunk` rows together.
     3. What is left goes to draft nodes, in order.
 
@@ -118,11 +126,16 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
         chunk: Rows of prefill.
         multiple: Every session's rows are padded to a multiple of this.
     """
-    tails = [1 if need.tail == 1 else 0 for need in needs]
+    tails = [int(need.streaming) for need in needs]
     free = max_rows - multiple * sum(tails)
+    for index, need in enumerate(needs):
+        if need.streaming and need.tail > 1:
+            more = min(need.tail, 1 + free // multiple * multiple, need.room) - 1
+            tails[index] += more
+            free -= _padded(1 + more, multiple) - multiple
     chunk = min(chunk, free) // multiple * multiple
     for index, need in enumerate(needs):
-        if need.tail > 1:
+        if not need.streaming:
             tails[index] = min(need.tail, chunk, need.room)
             taken = _padded(tails[index], multiple)
             chunk -= taken

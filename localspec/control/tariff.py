@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from localspec.control.costs import Costs
 
@@ -22,6 +23,16 @@ _CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
 that rounds that differ by little have the same prices."""
 _KEEN_LEAST = 1 / 64
 """The next draft is taken to be at most so many rounds away."""
+
+
+class Undoing(NamedTuple):
+    """What a draft costs more where only a copy brings a memory back: expected, and at most."""
+
+    seconds: float = 0.0
+    most: float = 0.0
+
+
+_FREE = Undoing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,33 @@ class Tariff:
         base, look = self.seconds(rows), cells * self.costs.look_seconds
         extra = [self.extra_rows(nodes) for nodes in range(most + 1)]
         return [self._cheapest(rows + more)[0] - base + more * look for more in extra]
+
+    def undoing(self, survival: Sequence[float]) -> list[Undoing]:
+        """What verifying 0, 1 ... of these nodes costs beyond its forward.
+
+        Nothing where cells can be forgotten. Elsewhere a copy is made before, and where a node is
+        rejected the copy is brought back, and the nodes before it are read again in the next
+        forward, with the token that came before them.
+        """
+        copy = self.costs.copy_seconds
+        if copy is None:
+            return [_FREE] * (len(survival) + 1)
+        found, alive, expected = [_FREE], 1.0, 0.0
+        for nodes, chance in enumerate(survival, start=1):
+            again, apart = self._beside(nodes)
+            expected += (alive - chance) * (copy + again)
+            alive = chance
+            found.append(Undoing(copy + apart + expected, copy + apart + copy + again))
+        return found
+
+    def _beside(self, rows: int) -> tuple[float, float]:
+        """Seconds of so many rows more in one session, and how far that is beyond `rises`.
+
+        Beside other sessions they are a forward of their own (`Undo.regular`).
+        """
+        rise = self.costs.target(self.home + rows) - self.costs.target(self.home)
+        own = self.costs.target(rows) if self.home > 1 else rise
+        return own, max(0.0, own - rise)
 
     def price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
         """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""

@@ -34,7 +34,8 @@ class Apart:
         """As the target does, slot by slot.
 
         Raises:
-            NoRoom: there are no cells for some of them; nothing was changed.
+            NoRoom: there are no cells for some of them. Nothing was changed, but for memory that
+                went back too far.
             EngineError: as the target.
         """
         slots = [list(group) for _, group in itertools.groupby(rows, key=attrgetter("slot"))]
@@ -52,6 +53,10 @@ class Apart:
             raise
         return np.concatenate(found)
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """As the target does."""
-        self._target.truncate(slot, length)
+        return self._target.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """As the target does."""
+        self._target.checkpoint(slot, lasting=lasting)

@@ -77,9 +77,13 @@ class Timed:
         self._measured(len(rows), seconds, sum(row.position for row in rows), self._alike)
         return logits
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """As the target does."""
-        self._target.truncate(slot, length)
+        return self._target.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """As the target does."""
+        self._target.checkpoint(slot, lasting=lasting)
 
 
 class Forward(NamedTuple):
@@ -101,8 +105,8 @@ def place(engine: Engine) -> Behind:
     """The last slot as it is now: where the memory cannot forget a part, only if it is empty."""
     slot = engine.target.n_slots - 1
     kept = engine.kept(slot)
-    forgets = engine.shape.can_roll_back
-    return Behind(slot, kept if forgets or not kept else engine.target.context)  # or: no room
+    stuck = kept and engine.shape.rollback != "trim"
+    return Behind(slot, engine.target.context if stuck else kept)  # there is no room then
 
 
 def warmed(target: Backend, place: Behind, rows: int, clock: Callable[[], float]) -> float:
@@ -162,6 +166,18 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
             wanted = surprising
 
 
+def copying(target: Backend, clock: Callable[[], float]) -> float:
+    """Seconds in which the state of slot 0, which is empty, is copied: after a first copy."""
+    spans = []
+    for length in range(REPEATS + 1):
+        target.decode([Row(token(length, target.n_vocab), length, 0)])
+        began = clock()
+        target.checkpoint(0)
+        spans.append(clock() - began)
+    target.truncate(0, 0)
+    return min(spans[1:])
+
+
 def in_turns(
     target: Backend, row_counts: Sequence[int], repeats: int, clock: Callable[[], float]
 ) -> dict[int, list[float]]:
@@ -194,15 +210,17 @@ def far_measurements(
     """Forwards behind `far_tokens` tokens, and those that read them; one for each `next`.
 
     Tokens are read behind what the engine's last slot holds, if that is not enough, and again after
-    somebody had a slot; what it held stays. Every far forward has a near one of as many rows
+    somebody had a slot; what it held stays, so that a memory which is a state is measured in empty
+    slots alone. Every far forward has a near one of as many rows
     after it, where another slot is idle: the machine's mood is that of both, so their difference is
     the distance.
     """
     target = engine.target
     far, slot = far_tokens(target), target.n_slots - 1
     wanted = [rows for rows in _FAR_ROWS * repeats if rows <= target.max_rows] if far else []
+    trims = engine.shape.rollback == "trim"
     held, known = engine.kept(slot), engine.seated
-    while wanted:
+    while wanted and (trims or not engine.kept(slot)):
         if engine.seated != known:
             held, known = engine.kept(slot), engine.seated
         target.truncate(slot, held)
@@ -226,8 +244,9 @@ def _near(engine: Engine, far: int) -> list[Behind]:
     places = [
         Behind(slot, engine.kept(slot)) for slot in range(engine.target.n_slots) if slot != far
     ]
+    most = _READ_TOKENS if engine.shape.rollback == "trim" else 1
     least = min(places, key=lambda place: place.held, default=None)
-    return [least] if least is not None and least.held < _READ_TOKENS else []
+    return [least] if least is not None and least.held < most else []
 
 
 def _warmed(
@@ -250,6 +269,8 @@ def _forward(
     places = range(held, held + rows)
     last = held + rows - 1
     batch = [Row(token(at, target.n_vocab), at, slot, not keep or at == last) for at in places]
+    if not keep:
+        target.checkpoint(slot)
     began = clock()
     target.decode(batch)
     seconds = clock() - began

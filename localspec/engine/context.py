@@ -12,11 +12,13 @@ from localspec.config import Placement
 from localspec.engine.cells import KEPT_CELLS, Cells
 from localspec.engine.llama import log, native, physical_cores
 from localspec.engine.model import Model
-from localspec.errors import EngineError, ModelError, NoRoom, RollbackUnsupported
+from localspec.engine.rollback import Checkpoints, Rollback
+from localspec.errors import EngineError, ModelError, NoRoom
 from localspec.types import Floats, Row
 
 KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
+_WHOLE, _STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
 
 
 class Context:
@@ -28,6 +30,8 @@ class Context:
     There need not be KV for all that it may hold: a decode that finds no room makes the cache
     larger and takes the sequences over. Where it may not grow any more, `on_full` is asked to
     forget something (with `truncate`); it says whether it did.
+
+    `rollback` is how its memory goes back, as the model has it; `find_rollback` tries it.
     """
 
     def __init__(self, model: Model, params: Any, cells: Cells, context: int) -> None:
@@ -39,6 +43,8 @@ class Context:
         self.n_slots = len(cells.held)
         self.max_rows = int(params.n_ubatch)
         self._outputs = int(params.n_outputs_max)
+        self.rollback: Rollback = "restore" if model.has_state else "trim"
+        self._checkpoints = Checkpoints()
         self.on_full: Callable[[], bool] = lambda: False
         self._make()
         self._batch = native.llama_batch_init(self.max_rows, 0, 1)
@@ -120,6 +126,11 @@ class Context:
         return None if self._cells.streams else self._cells.most
 
     @property
+    def streams(self) -> bool:
+        """Whether each slot has a KV stream of its own."""
+        return self._cells.streams
+
+    @property
     def held(self) -> Sequence[int]:
         """Tokens that each slot holds."""
         return self._cells.held
@@ -162,17 +173,27 @@ class Context:
             self._cells.now = self._cells.most = before
             self._make()
         for slot, state in saved.items():
-            if not native.llama_state_seq_set_data(self._handle, state, len(state), slot):
-                raise EngineError(f"The memory of slot {slot} could not be taken over.")
+            self._load(slot, state)
         return self._cells.now == size
 
     def _saved(self, slot: int) -> Any:
-        """A copy of the slot's keys and values."""
-        size = native.llama_state_seq_get_size(self._handle, slot)
-        state = (ctypes.c_uint8 * size)()
-        if native.llama_state_seq_get_data(self._handle, state, size, slot) != size:
-            raise EngineError(f"The memory of slot {slot} could not be read.")
+        """A copy of all that the slot holds."""
+        state = (ctypes.c_uint8 * self._size(slot))()
+        self._save(slot, state)
         return state
+
+    def _size(self, slot: int, what: int = _WHOLE) -> int:
+        """Bytes of a copy."""
+        return int(native.llama_state_seq_get_size_ext(self._handle, slot, what))
+
+    def _save(self, slot: int, state: Any, what: int = _WHOLE) -> None:
+        size = len(state)
+        if native.llama_state_seq_get_data_ext(self._handle, state, size, slot, what) != size:
+            raise EngineError(f"The memory of slot {slot} could not be read.")
+
+    def _load(self, slot: int, state: Any, what: int = _WHOLE) -> None:
+        if not native.llama_state_seq_set_data_ext(self._handle, state, len(state), slot, what):
+            raise EngineError(f"The memory of slot {slot} could not be taken over.")
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """One forward over all rows (llama_decode).
@@ -228,15 +249,37 @@ class Context:
             wanted += row.wants_logits
         return wanted
 
-    def truncate(self, slot: int, length: int) -> None:
-        """Forget a slot's cells from position `length` on (llama_memory_seq_rm).
+    def truncate(self, slot: int, length: int) -> int:
+        """Forget a slot's tokens from position `length` on; how many it holds then.
 
-        Raises:
-            RollbackUnsupported: this memory cannot forget a part.
+        A memory that is a state goes back to its latest checkpoint before, or forgets all. Cells
+        that stand beside a state (hybrid models) are cut to the same length.
         """
-        if not native.llama_memory_seq_rm(self._memory, slot, length, -1):
-            raise RollbackUnsupported(f"The memory of slot {slot} cannot go back to {length}.")
-        self._cells.cut(slot, length)
+        kept = min(length, self._cells.held[slot])
+        if kept < self._cells.held[slot] and kept and self.rollback != "trim":
+            checkpoint = self._checkpoints.latest(slot, kept)
+            if checkpoint is not None:
+                self._load(slot, checkpoint.state, _STATE_ONLY)
+            kept = 0 if checkpoint is None else checkpoint.length
+        if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
+            raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
+        self._cells.cut(slot, kept)
+        self._checkpoints.cut(slot, kept)
+        return kept
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Copy the slot's state, which replaces the latest copy, or the latest lasting one.
+
+        Nothing to do where cells can be forgotten, or for an empty slot.
+        """
+        length = self._cells.held[slot]
+        if self.rollback != "restore" or not length:
+            return
+        if not self._checkpoints.has(slot, length, lasting=lasting):
+            size = self._size(slot, _STATE_ONLY)
+            checkpoint = self._checkpoints.begun(slot, size, lasting=lasting)
+            self._save(slot, checkpoint.state, _STATE_ONLY)
+            checkpoint.length = length
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Let `slot` hold the first `length` tokens that `source` holds, and nothing else.
@@ -248,9 +291,7 @@ class Context:
             native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
             self._cells.held[slot] = length
             return
-        state = self._saved(source)
-        if not native.llama_state_seq_set_data(self._handle, state, len(state), slot):
-            raise EngineError(f"The memory of slot {source} could not be taken over.")
+        self._load(slot, self._saved(source))
         self._cells.held[slot] = self._cells.held[source]
         self.truncate(slot, length)
 
@@ -258,17 +299,24 @@ class Context:
         """Number of positions that the slot's memory holds."""
         return int(native.llama_memory_seq_pos_max(self._memory, slot)) + 1
 
-    def can_roll_back(self) -> bool:
-        """Whether rejected tokens can be forgotten: decode two rows, forget one, look.
+    def find_rollback(self) -> Rollback:
+        """Whether this memory goes back as it should, "none" if not. Leaves slot 0 empty.
 
-        Recurrent and hybrid memories answer no. Leaves slot 0 empty.
+        Two tokens are read and one is forgotten. A state that came back has to give the same bits.
         """
-        self.decode([Row(0, 0, 0), Row(0, 1, 0, wants_logits=True)])
+        second = [Row(0, 1, 0, wants_logits=True)]
+        self.decode([Row(0, 0, 0)])
+        self.checkpoint(0)
+        logits = self.decode(second).copy()
         try:
-            self.truncate(0, 1)
-            able = self.length(0) == 1
-        except RollbackUnsupported:
+            able = self.truncate(0, 1) == self.length(0) == 1
+        except EngineError:
             able = False
+        if able and self.rollback == "restore":
+            able = np.array_equal(self.decode(second), logits)
+        if not able:
+            self.rollback = "none"
         native.llama_memory_clear(self._memory, True)
         self._cells.held = [0] * self.n_slots
-        return able
+        self._checkpoints = Checkpoints()
+        return self.rollback

@@ -213,6 +213,8 @@ class Drafting:
     def _view(self, session: Session, context: int, spare: int) -> View:
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
+        if session.undone:  # a draft behind that could make it even more
+            most = 0
         room = context - len(session.tokens) - 1  # the bonus needs a place too
         budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
         free = self._free(session, Draft(), budget)

@@ -17,6 +17,7 @@ import numpy as np
 
 from localspec.control import scheduler
 from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, Trial, shared, sizes, window
+from localspec.engine.rollback import Rollback, rereading
 from localspec.errors import NoRoom
 from localspec.types import Backend, Floats, Row, Token
 
@@ -48,7 +49,7 @@ class Shape:
 
     multiple: int = 1
     max_rows: int = 1 << 30
-    can_roll_back: bool = True
+    rollback: Rollback = "trim"
     bitwise: bool = False
     detail: str = "not probed"
     border: int = 0
@@ -59,7 +60,7 @@ class Shape:
     def mixes(self) -> bool:
         """Whether rows that nobody asked for may be added to a forward."""
         free = self.multiple == 1 and not self.border and not self.alone
-        return free and self.can_roll_back
+        return free and self.rollback == "trim"
 
     def room(self, start: int) -> int:
         """Rows of one session from position `start` on that one forward may hold."""
@@ -70,7 +71,7 @@ class Shape:
 def strict(
     target: Backend,
     *,
-    can_roll_back: bool,
+    rollback: Rollback = "trim",
     patience: Callable[[], bool] = lambda: True,
     cells: int = EVERYWHERE,
 ) -> Shape:
@@ -82,17 +83,17 @@ def strict(
 
     Args:
         target: With empty slots and, in strict use, a KV stream for each.
-        can_roll_back: Whether its memory can forget rejected tokens; nothing is probed where not.
+        rollback: How its memory goes back; nothing is probed where it does not.
         patience: Asked before each line that is farther than the near ones.
         cells: Where they end in any case: a slot is not read farther.
     """
-    if not can_roll_back:
+    if rollback == "none":
         return _unforgetting(target)
-    probe = Probe(target)
+    probe = Probe(rereading(target, rollback))
     best: Shape | None = None
     failed = 0
     try:
-        for tried in candidates():
+        for tried in candidates(rollback):
             found = _near(probe, tried)
             while found and (line := next_line(found, target.context)):
                 if line + REACH > cells or (line > failed and not patience()):
@@ -106,16 +107,22 @@ def strict(
                 return found
             if found and (best is None or found.cells > best.cells):
                 best = found
-        return best or _no_class(probe)
+        return best or _no_class(probe, rollback)
     finally:
         probe.close()
 
 
-def candidates() -> Iterator[Shape]:
+def candidates(rollback: Rollback = "trim") -> Iterator[Shape]:
     """Classes, the cheapest first: as free as possible, then few rows with many behind them.
 
-    Those of few rows or of one size leave no place for a second session, so they are alone.
+    Those of few rows or of one size leave no place for a second session, so they are alone. A state
+    has read padding as it reads all else, so that only classes without padding are for it.
     """
+    if rollback == "restore":
+        for each in candidates():
+            if each.multiple == 1:
+                yield replace(each, rollback=rollback)
+        return
     ways = [(0, False), (BORDER, False), (0, True), (BORDER, True)]
     for border, alone in ways:
         for most in (32, 16):
@@ -156,7 +163,7 @@ def farther(
         slots: The first is read up to the line; others, if any, share forwards. Not cleared.
     """
     found = None
-    for step in _line(Probe(target), shape, line, slots):
+    for step in _line(Probe(rereading(target, shape.rollback)), shape, line, slots):
         found = step
         yield None
     limit = f"it fails at {line}, and beyond {shape.cells} nothing is drafted"
@@ -229,7 +236,7 @@ def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Iterat
     yield _reaching(shape, EVERYWHERE if whole else line)
 
 
-def _no_class(probe: Probe) -> Shape:
+def _no_class(probe: Probe, rollback: Rollback) -> Shape:
     """No class; whether single rows that are alone in a forward agree at least."""
     plainly = _near(probe, Shape(1, 1, alone=True)) is not None
     detail = "no class of forwards agrees bit for bit on this device; nothing is drafted, " + (
@@ -237,7 +244,7 @@ def _no_class(probe: Probe) -> Shape:
         if plainly
         else "and what else is running may show, as not even single rows agree"
     )
-    return Shape(1, probe.target.max_rows, detail=detail, alone=plainly)
+    return Shape(1, probe.target.max_rows, rollback, detail=detail, alone=plainly)
 
 
 def _reaching(shape: Shape, cells: int) -> Shape:
@@ -259,17 +266,18 @@ def _detail(shape: Shape, limit: str) -> str:
 def _unforgetting(target: Backend) -> Shape:
     """For a memory that cannot go back: whatever was decoded there, stays."""
     detail = "not probed, for this model's memory cannot forget rows; nothing is drafted"
-    return Shape(1, target.max_rows, can_roll_back=False, detail=detail)
+    return Shape(1, target.max_rows, "none", detail=detail)
 
 
-def standard(target: Backend, *, can_roll_back: bool) -> Shape:
+def standard(target: Backend, *, rollback: Rollback = "trim") -> Shape:
     """Any rows in any forward, with a word on how far their logits differ. Leaves slot 0 empty."""
-    if not can_roll_back:
+    if rollback == "none":
         return _unforgetting(target)
     context, sizes = _CONTEXT, _SIZES
     span = max(sizes)
     if context + span > target.context:
-        return Shape(1, target.max_rows, detail="context too short to probe")
+        return Shape(1, target.max_rows, rollback, detail="context too short to probe")
+    target = rereading(target, rollback)
     _read(target, context)
     single = _replay(target, context, [1], span)
     differences = {
@@ -283,15 +291,17 @@ def standard(target: Backend, *, can_roll_back: bool) -> Shape:
         else f"{', '.join(map(str, same))} rows agree, others differ by up to "
         f"{max(differences.values()):.2f}"
     )
-    return Shape(1, target.max_rows, bitwise=len(same) == len(sizes), detail=detail)
+    bitwise = len(same) == len(sizes)
+    return Shape(1, target.max_rows, rollback, bitwise=bitwise, detail=detail)
 
 
-def least_multiple(target: Backend) -> int:
+def least_multiple(target: Backend, rollback: Rollback = "trim") -> int:
     """A class of forwards has no smaller multiple: so few rows have other bits. Empties slot 0."""
     sizes = [*_SIZES]
     most = sizes.pop()
     if _CONTEXT + most > target.context:
         return 1
+    target = rereading(target, rollback)
     _read(target, _CONTEXT)
     many = _replay(target, _CONTEXT, [most], most)
     agree = [size for size in sizes if (_replay(target, _CONTEXT, [size], most) == many).all()]
@@ -312,6 +322,7 @@ def _read(target: Backend, context: int) -> None:
     for start in range(0, context, READ_ROWS):
         part = tokens[start : start + READ_ROWS]
         target.decode([Row(token, start + index, 0) for index, token in enumerate(part)])
+    target.checkpoint(0)
 
 
 def _replay(target: Backend, context: int, sizes: Sequence[int], span: int) -> Floats:

@@ -14,7 +14,7 @@ from localspec.engine.rows import first_wanted
 from localspec.engine.session import TARGET, Session
 from localspec.engine.verify import VERIFIERS
 from localspec.errors import LocalSpecError, known
-from localspec.types import Backend, Draft, FinishReason, Floats, Token, Verdict
+from localspec.types import Draft, FinishReason, Floats, Token, Verdict
 
 _log = logging.getLogger("localspec.engine")
 
@@ -45,20 +45,15 @@ class Outcome(NamedTuple):
 class Judging:
     """Turns a forward's logits into tokens of its sessions. Engine lifetime.
 
-    Samplers and grammars belong to requests: whatever they raise ends their own session. What the
-    backend raises is the engine's end.
+    Samplers and grammars belong to requests: whatever they raise ends their own session.
 
     Args:
-        target: Forgets what was rejected.
         drafting: Has the drafters that learn what was committed.
         ends: The target's end-of-generation tokens.
         multiple: Each session's rows are padded to a multiple of this.
     """
 
-    def __init__(
-        self, target: Backend, drafting: Drafting, *, ends: frozenset[Token], multiple: int
-    ) -> None:
-        self._target = target
+    def __init__(self, drafting: Drafting, *, ends: frozenset[Token], multiple: int) -> None:
         self._drafting = drafting
         self.ends = ends
         self._multiple = multiple
@@ -83,7 +78,6 @@ class Judging:
         outcomes: dict[Session, Outcome] = {}
         row = 0
         for session, share in zip(sessions, shares, strict=True):
-            held = session.cached + share.rows
             if share.tail < session.tail:
                 session.cached += share.tail
             else:
@@ -93,8 +87,6 @@ class Judging:
                 mine = [Peaks(one) for one in logits[first : first + 1 + share.nodes]]
                 row += share.rows - wanted
                 outcomes[session] = Outcome(self._advance(session, draft, mine, context), draft)
-            if session.cached < held:
-                self._target.truncate(session.slot, session.cached)
         return outcomes
 
     def _advance(

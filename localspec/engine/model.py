@@ -171,6 +171,12 @@ class Model:
         return tokens[0] if len(tokens) == 1 and not self.piece(tokens[0]) else None
 
     @property
+    def has_state(self) -> bool:
+        """Whether it has read a text into a state of one size, or into that too (hybrid)."""
+        recurrent: bool = native.llama_model_is_recurrent(self.handle)
+        return recurrent or bool(native.llama_model_is_hybrid(self.handle))
+
+    @property
     def adds_bos(self) -> bool:
         """Whether a text of this model begins with BOS."""
         return bool(native.llama_vocab_get_add_bos(self._vocab))

@@ -76,9 +76,13 @@ class Priced:
         self._clock.charge(self._history.charge_ms(len(rows), behind))
         return logits
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """As the backend does, for nothing."""
-        self._backend.truncate(slot, length)
+        return self._backend.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """As the backend does, for nothing."""
+        self._backend.checkpoint(slot, lasting=lasting)
 
 
 class Hosted:

@@ -102,6 +102,7 @@ class Probe:
             while self.held[slot] < base:
                 self._decode([Part(slot, self.held[slot], READ_ROWS)], 1, wants=False)
                 yield
+            self.target.checkpoint(slot)
             self._read[slot] = base
 
     def agree(self, trial: Trial, shape: Class) -> bool:

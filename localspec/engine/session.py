@@ -111,6 +111,8 @@ class Session:
 
     `tokens` is prompt and output; `cached` counts the positions whose keys and values the target
     holds. The tail `tokens[cached:]` is still to be decoded: many tokens during prefill, one after.
+    `undone` tokens of it were decoded before, by a forward that the memory could not take back in
+    part.
     `ease` is how certain the target was of its latest tokens, as a moving average. `likelihoods`
     are those of the tokens that nobody has taken yet, where the request asks for them.
     """
@@ -127,6 +129,7 @@ class Session:
     ease: float | None = None
     likelihoods: list[Likelihood] = field(default_factory=list)
     finish: FinishReason | None = None
+    undone: int = 0
 
     @property
     def n_prompt(self) -> int:
@@ -150,8 +153,8 @@ class Session:
 
     @property
     def decoding(self) -> bool:
-        """Past prefill: the tail is the single token that the last round decided."""
-        return self.tail == 1 and self.n_output > 0
+        """Past prefill: the tail is the token that the last round decided, and what is undone."""
+        return self.tail <= 1 + self.undone and self.n_output > 0
 
     def frontier(self, ends: frozenset[Token]) -> Frontier:
         """Where the text ends now; `ends` are the model's end-of-generation tokens."""
@@ -187,7 +190,12 @@ class Session:
     def commit(self, draft: Draft, verdict: Verdict) -> list[Token]:
         """Append what the target kept; returns it. The new last token is not decoded yet."""
         kept = [draft.tokens[node] for node in verdict.accepted]
-        self.cached = len(self.tokens) + len(kept)
+        self.cached, self.undone = len(self.tokens) + len(kept), 0
         kept.append(verdict.token)
         self.tokens += kept
         return kept
+
+    def holds(self, length: int) -> None:
+        """The memory went back to `length` tokens, maybe farther than `cached`."""
+        self.undone += self.cached - length
+        self.cached = length

@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from localspec.control import scheduler
 from localspec.control.round import Judged, Policy, Round
 from localspec.control.routing import SPECULATING
-from localspec.control.scheduler import Need, Share
+from localspec.control.scheduler import Need
 from localspec.engine.agreement import agreement, predicted
 from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.judging import Advance, Judging, Outcome
+from localspec.engine.rollback import Undo
 from localspec.engine.room import Room
 from localspec.engine.rows import rows_of
 from localspec.engine.sampling import Sampler
@@ -34,6 +36,20 @@ _NONE = Draft()
 
 JUDGED_ROWS = 32
 """Rows with logits that `Engine.read` takes at once: 20 MB of them with a large vocabulary."""
+
+
+class _Took(NamedTuple):
+    """Clock readings of a step: at first, around its forward, at last. And what that was.
+
+    `read` are its rows of prompts; `regular` as `Round` has it.
+    """
+
+    began: float
+    before: float
+    after: float
+    ended: float
+    read: int
+    regular: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +110,10 @@ class Engine:
         self._most_padded = min(self.max_rows, judged)
         self._slots = [Slot() for _ in range(n_slots)]
         self._room = Room(target, self._slots, self._sessions, shape.multiple)
-        self._judging = Judging(self.target, self._drafting, ends=ends, multiple=shape.multiple)
-        able = shape.can_roll_back
-        self.twins = Twins(self.target, self._slots, self._sessions, can_roll_back=able)
+        self._judging = Judging(self._drafting, ends=ends, multiple=shape.multiple)
+        self._undo = Undo(self.target, shape.rollback, clock)
+        trims = shape.rollback == "trim"
+        self.twins = Twins(self.target, self._slots, self._sessions, trims=trims)
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -175,8 +192,6 @@ class Engine:
         length = session.cached
         if keep is not None:
             length = min(length, session.n_prompt + keep)
-        if length < session.cached and not self.shape.can_roll_back:
-            length = 0
         request = session.request
         self.leave(session.slot, request.client, session.tokens[:length], request.session)
 
@@ -192,16 +207,14 @@ class Engine:
         if chosen is None:
             raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
         index, shared = chosen
-        if shared < len(self._slots[index].tokens) and not self.shape.can_roll_back:
-            shared = 0
-        self.target.truncate(index, shared)
+        shared = self.target.truncate(index, shared)
         self._slots[index].busy = True
         self.seated += 1
         return index, shared
 
     def leave(self, slot: int, client: str, held: list[Token], session: str = "") -> None:
-        """Free a slot, which keeps the first cells of its memory: those of `held`."""
-        self.target.truncate(slot, len(held))
+        """Free a slot, which keeps of its memory what `held` begins with: all of it, if it can."""
+        held = held[: self.target.truncate(slot, len(held))]
         self._slots[slot] = Slot(client, held, used=self.steps, session=session)
 
     def remembers(self, slot: int) -> bool:
@@ -268,10 +281,11 @@ class Engine:
         going, spare = self._room.fitting()
         chunk = self._chunk_rows()
         waiting = sum(session.tail for session in going if not session.decoding)
+        again = sum(session.tail - 1 for session in going if session.decoding)
         proposals = self._drafting.propose(
             [session for session in going if session.decoding],
             min(self.context, self.shape.cells),
-            min(chunk, waiting),
+            min(chunk, waiting) + again,
             self._before,
             spare,
         )
@@ -282,6 +296,7 @@ class Engine:
                     session.tail,
                     len(drafts.get(session, _NONE)),
                     self.shape.room(session.cached),
+                    session.undone if session.decoding else 0,
                 )
                 for session in going
             ],
@@ -295,6 +310,9 @@ class Engine:
             for row in rows_of(session, share, drafts.get(session, _NONE), self.shape.multiple)
         ]
         padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
+        held = self._undo.prepare(going, shares)
+        parts = zip(going, shares, strict=True)
+        read = sum(share.tail for session, share in parts if not session.decoding)
         before = self.clock()
         try:
             logits = self._decode(rows, padding)
@@ -302,11 +320,15 @@ class Engine:
             if not self._room.shrank:
                 raise
             _log.warning("%s", error)
+            self._undo.settle(going, held)
             return []
         after = self.clock()
         outcomes = self._judging.judge(going, shares, drafts, logits, self.context)
-        ended = self.clock()
-        self._account(proposals, shares, outcomes, (began, before, after, ended))
+        self._undo.settle(going, held)
+        took = _Took(
+            began, before, after, self.clock(), read, not again and self._undo.regular(shares)
+        )
+        self._account(proposals, outcomes, took)
         return [outcome.advance for outcome in outcomes.values()]
 
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
@@ -349,13 +371,12 @@ class Engine:
     def _account(
         self,
         proposals: Proposals,
-        shares: Sequence[Share],
         outcomes: Mapping[Session, Outcome],
-        times: tuple[float, float, float, float],
+        took: _Took,
     ) -> None:
         """Charge the round to its sessions and let the controller learn from it."""
-        began, before, after, ended = times
-        host_seconds = (ended - began) - (after - before) - proposals.seconds
+        began, before, after, ended, read, regular = took
+        host_seconds = (ended - began) - (after - before) - proposals.seconds - self._undo.seconds
         free = {
             session: view.free
             for session, view in zip(proposals.sessions, proposals.views, strict=True)
@@ -373,12 +394,12 @@ class Engine:
             meter.count(draft, agreement(draft, advance.tokens))
             meter.predicted += predicted(free.get(session, ()), advance.tokens)
         rows = self._before
-        prefill = sum(share.tail for share in shares if share.tail > 1)
-        advances = [outcome.advance for outcome in outcomes.values()]
-        read = sum(share.tail for share in shares) - len(proposals.sessions)
+        seen = [outcomes[session] for session in proposals.sessions if session in outcomes]
+        whole = len(seen) == len(proposals.sessions) and all(
+            advance.tokens for advance, _ in outcomes.values()
+        )
         self._chunks.ran(rows, read, after - before, alone=not proposals.sessions)
-        if prefill == 0 and proposals.views and all(each.tokens for each in advances):
-            seen = [outcomes[session] for session in proposals.sessions]
+        if read == 0 and proposals.views and whole:
             self._drafting.policy.observe(
                 Round(
                     rows=rows,
@@ -391,5 +412,8 @@ class Engine:
                     ),
                     committed=tuple(tuple(advance.tokens) for advance, _ in seen),
                     alike=self._alike,
+                    copies=self._undo.copies,
+                    copy_seconds=self._undo.seconds,
+                    regular=regular,
                 )
             )

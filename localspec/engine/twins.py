@@ -19,7 +19,7 @@ class Twins:
         target: What holds the cells; nothing is shared on one that cannot copy.
         slots: What each slot remembers.
         sessions: Admitted ones.
-        can_roll_back: Whether a copy can be cut to the part that is shared.
+        trims: Whether a copy can be cut to the part that is shared.
     """
 
     def __init__(
@@ -28,9 +28,9 @@ class Twins:
         slots: Sequence[Slot],
         sessions: Sequence[Session],
         *,
-        can_roll_back: bool,
+        trims: bool,
     ) -> None:
-        self._target = target if isinstance(target, Copying) and can_roll_back else None
+        self._target = target if isinstance(target, Copying) and trims else None
         self._slots = slots
         self._sessions = sessions
 

@@ -248,7 +248,7 @@ def _load(
             model=model,
             engine=engine,
             intake=intake,
-            router=Router(sources, pair_fits=loader.pair_fits, can_roll_back=shape.can_roll_back),
+            router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
             _measuring=measuring,
@@ -298,7 +298,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     """Measure what is not known yet: a few short forwards or one draft for each `next`.
 
     Of a `fresh` profile nothing is known well. What an idle slot remembers stays there: where the
-    memory cannot forget a part, only an empty slot can be measured in, and nothing far.
+    memory cannot forget a part, only an empty slot can be measured in.
     """
     target, clock = engine.target, engine.clock
 
@@ -312,7 +312,7 @@ def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
     warm = STEADY if costs.change_seconds > calibrate.FREE * costs.target(1) else 0
     missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
     yield from calibrate.staircase(target, missing, where, costs.measured, clock, warm)
-    if engine.shape.can_roll_back and costs.furthest < calibrate.far_tokens(target):
+    if engine.shape.rollback != "none" and costs.furthest < calibrate.far_tokens(target):
         for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock, warm):
             costs.measured(*forward)
             yield

@@ -86,9 +86,13 @@ def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> 
 
 def at_once(engine: Engine) -> Verdict | None:
     """What some forwards of an engine in standard use say; None where strict use may be cheap."""
-    if not engine.shape.can_roll_back:
+    rollback = engine.shape.rollback
+    if rollback == "none":
         return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
-    least = exactness.least_multiple(engine.target)
+    least = exactness.least_multiple(engine.target, rollback)
+    if least > 1 and rollback == "restore":
+        why = "single rows have other bits here, and this model's state would keep padding"
+        return Verdict(False, f"strict is not to be had, as {why}")
     spans = calibrate.in_turns(engine.target, [1, least], _STEPS, engine.clock)
     return price.too_dear(min(spans[least]), min(spans[1]), sure=_quiet(spans))
 

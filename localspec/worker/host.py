@@ -139,8 +139,13 @@ class _Prepared:
         self._watch.pretend(self._seconds(len(rows)))
         return self._logits[: len(wanting)]
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """Nothing is remembered."""
+        del slot
+        return length
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Nothing to come back to."""
 
 
 @dataclass

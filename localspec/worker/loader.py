@@ -22,7 +22,7 @@ from localspec.engine.paper import Here, OnPaper, Place
 from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
-from localspec.types import Backend, Drafter, Row
+from localspec.types import Backend, Drafter
 from localspec.worker.profile import Profile
 from localspec.worker.worth import Worth
 
@@ -98,23 +98,24 @@ class Loader:
         """
         self._on_progress("probe", 0.0)
         timed = calibrate.Timed(priced, costs.measured, self.place.clock)
-        able = target.can_roll_back()
+        if target.rollback == "restore":
+            costs.measured_copy(calibrate.copying(target, self.place.clock))
         if self._config.engine.exactness == "strict":
             until = time.monotonic() + _PROBE_SECONDS
             shape = exactness.strict(
                 timed,
-                can_roll_back=able,
+                rollback=target.rollback,
                 patience=lambda: time.monotonic() < until,
                 cells=unasked(target),
             )
         else:
-            shape = exactness.standard(timed, can_roll_back=able)
+            shape = exactness.standard(timed, rollback=target.rollback)
         self._on_progress("probe", 1.0)
         return shape
 
     def drafters(self, target: Context, shape: Shape) -> tuple[dict[str, Drafter], str | None]:
         """The sources that can draft for this target, and why others cannot, if any cannot."""
-        if not shape.can_roll_back:
+        if shape.rollback == "none":
             return {}, "This model's memory cannot forget rejected tokens."
         if self._config.engine.exactness == "strict" and not shape.bitwise:
             return {}, "No class of forwards agrees bit for bit on this device."
@@ -138,6 +139,8 @@ class Loader:
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
         """The draft's context; None without one, with the reason if there is a draft to blame."""
+        if self._command.draft_path and target.rollback == "restore":
+            return None, "A draft model is for memories that forget by tokens; this one is a state."
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
             left_out = self._command.draft_path and self.plan.draft is None
             return None, "There is no memory for the draft model." if left_out else None
@@ -149,7 +152,7 @@ class Loader:
         alone = stepping.flash_attention == "off" or self._config.engine.exactness == "strict"
         rows = min(DRAFT_ROWS, self.plan.rows)
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
-        if not context.can_roll_back():
+        if context.rollback != "trim":
             return None, "The draft's memory cannot forget rejected tokens."
         return self.place.context(context, "draft"), None
 
@@ -201,8 +204,7 @@ class Loader:
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)
         self._on_progress("warmup", 0.0)
-        context.decode([Row(0, 0, 0, wants_logits=True)])  # the first forward also maps the file
-        context.truncate(0, 0)
+        context.find_rollback()  # the first forward also maps the file
         self._on_progress("warmup", 1.0)
         return context
 

@@ -53,6 +53,8 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
 
     repacked = frozenset() if command.safe_kernels else repacked_types(build_info())
     outlines = [outline(header.read(file), repacked) for file in files]
+    if any(outlines[0].state_values):  # the loader leaves the draft out, with a reason
+        del outlines[1:]
     found = placement.plans(Wish(command.config, *outlines), there)
     return found[min(command.smaller, len(found) - 1) :]
 

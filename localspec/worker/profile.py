@@ -18,7 +18,7 @@ from localspec.engine.exactness import Shape
 
 _log = logging.getLogger("localspec.worker")
 
-_VERSION = 6
+_VERSION = 7
 
 
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from localspec.control.routing import Expectation, Facts, Heat, Lengths, Reason, route
+from localspec.engine.rollback import Rollback
 from localspec.protocol import Finished
 from localspec.worker.intake import Order
 
@@ -15,13 +16,13 @@ class Router:
     Args:
         drafters: Names of the sources that are loaded and usable.
         pair_fits: False when a draft model was there but does not fit the target.
-        can_roll_back: The target's memory can forget its last tokens.
+        rollback: How the target's memory goes back.
     """
 
-    def __init__(self, drafters: Collection[str], *, pair_fits: bool, can_roll_back: bool) -> None:
+    def __init__(self, drafters: Collection[str], *, pair_fits: bool, rollback: Rollback) -> None:
         self._drafters = tuple(drafters)
         self._pair_fits = pair_fits
-        self._can_roll_back = can_roll_back
+        self._can_roll_back = rollback != "none"
         self._lengths = Lengths()
         self._heat = Heat()
 

@@ -27,6 +27,7 @@ SOUND: dict[str, Any] = {
     "furthest": 0,
     "drafters": {"neural": [[0, 1]] * 5},
     "host_seconds": 0,
+    "copy_seconds": None,
 }
 
 
@@ -239,6 +240,7 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
         costs.measured(rows, value, looks=100 * rows, alike=rows % 3)
         costs.measured_draft("neural", rows, 3, value, cells=100, changes=rows % 3)
         costs.measured_host(value)
+        costs.measured_copy(value)
     again = Costs.from_dict(json.loads(json.dumps(costs.to_dict())))
     for rows in range(1, 50):
         assert again.target(rows, 500) == pytest.approx(costs.target(rows, 500))
@@ -250,6 +252,7 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     ]
     assert again.furthest == costs.furthest
     assert again.host_seconds == costs.host_seconds
+    assert again.copy_seconds == costs.copy_seconds
     assert set(again.measured_rows()) == {rows for rows, _ in events}
 
 
@@ -267,6 +270,7 @@ def test_what_is_refused_when_damaged_is_taken_when_sound() -> None:
         {**SOUND, "staircase": {**STAIRCASE, "points": {"1": [0, -1]}}},
         {**SOUND, "staircase": {**STAIRCASE, "points": []}},
         {**SOUND, "staircase": {**STAIRCASE, "level": float("nan")}},
+        {**SOUND, "copy_seconds": float("nan")},
         {**SOUND, "drafters": {"neural": {}}},
         {**SOUND, "drafters": {"neural": [[0, 1]]}},
         {**SOUND, "drafters": {"neural": [[0, 1]] * 4}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from localspec.control.acceptance import Acceptance
@@ -14,25 +16,41 @@ from localspec.types import Draft, Signal
 CELLS, NODES, SECONDS = 2000, 7, 0.2
 
 
+DRAFT = Draft.chain([1] * NODES, [Signal("lookup", 0, 0.5)] * NODES)
+ROUND = Round(
+    rows=1 + NODES,
+    target_seconds=SECONDS,
+    host_seconds=0.001,
+    drafted=(),
+    views=(View(budget=NODES, cells=CELLS),),
+    judged=(Judged(DRAFT, 3),),
+    committed=((1, 1, 1, 2),),
+    alike=2,
+)
+
+
 def test_each_row_of_a_round_looks_back() -> None:
     """A draft of seven nodes behind a long text is eight rows that each see all of it."""
     told, expected = Costs(), Costs()
-    draft = Draft.chain([1] * NODES, [Signal("lookup", 0, 0.5)] * NODES)
-    round_ = Round(
-        rows=1 + NODES,
-        target_seconds=SECONDS,
-        host_seconds=0.001,
-        drafted=(),
-        views=(View(budget=NODES, cells=CELLS),),
-        judged=(Judged(draft, 3),),
-        committed=((1, 1, 1, 2),),
-        alike=2,
-    )
 
     for _ in range(20):
-        Ledger(told, Acceptance(), 1).observe(round_, Tariff(told, 1, multiple=1, free=True))
+        Ledger(told, Acceptance(), 1).observe(ROUND, Tariff(told, 1, multiple=1, free=True))
         expected.measured(1 + NODES, SECONDS, (1 + NODES) * CELLS, 2)
 
     assert told.target(1 + NODES) == pytest.approx(expected.target(1 + NODES))
     assert told.look_seconds == pytest.approx(expected.look_seconds)
     assert told.look_seconds != pytest.approx(Costs().look_seconds)
+
+
+def test_a_decode_that_was_several_forwards_teaches_no_stair_and_is_booked() -> None:
+    """As are the copies around it, which teach what a copy takes."""
+    told, before = Costs(), Costs()
+    told.measured_copy(0.004)
+    ledgers = []
+    for copy_seconds in (0.0, 0.02):
+        round_ = replace(ROUND, regular=False, copies=2, copy_seconds=copy_seconds)
+        ledgers.append(Ledger(told, Acceptance(), 1))
+        ledgers[-1].observe(round_, Tariff(told, 1, multiple=1, free=True))
+    assert told.target(1 + NODES) == before.target(1 + NODES)
+    assert ledgers[1].left < ledgers[0].left
+    assert 0.0036 < (told.copy_seconds or 0) < 0.01

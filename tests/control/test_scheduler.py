@@ -122,3 +122,25 @@ def test_beside_a_stream_no_chunk_lasts_long_on_any_machine(
         chunks.ran(1 + rows, rows, base + extra, alone=False)
         prompt, decodes = prompt - rows, decodes + 1
     assert prompt <= 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=1, max_size=8),
+    st.integers(0, 200),
+    st.integers(0, 64),
+)
+def test_what_streams_read_again_comes_before_prompts(
+    sessions: list[tuple[int, bool]], extra: int, chunk: int
+) -> None:
+    """As much of it as there is room for, the oldest first, and every stream gets its row."""
+    needs = [Need(1 + again, again=again) if one else Need(999) for again, one in sessions]
+    most = len(needs) + extra
+    shares = share(needs, max_rows=most, chunk=chunk)
+    free = most - sum(need.streaming for need in needs)
+    for need, part in zip(needs, shares, strict=True):
+        if need.streaming:
+            assert part.tail == 1 + min(need.again, free)
+            free -= part.tail - 1
+    assert sum(part.rows for part in shares) <= most
+    read = sum(part.tail for need, part in zip(needs, shares, strict=True) if not need.streaming)
+    assert read == (min(chunk, free) if any(not need.streaming for need in needs) else 0)

@@ -100,13 +100,17 @@ class Lawful:
                 found.append((_BASE[last, row.token] + _NOISE * noise).astype(np.float32))
         return np.array(found, dtype=np.float32).reshape(-1, VOCABULARY)
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """Forget a slot's cells from `length` on."""
         del self._cells[slot][length:]
         self._latest = [
             each for each in self._latest if each[0].slot != slot or each[0].position < length
         ]
         self._compare([slot])
+        return len(self._cells[slot])
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Cells can be forgotten one by one."""
 
     def _compare(self, slots: Sequence[int]) -> None:
         """What the latest forward left of these slots, with what was there before."""

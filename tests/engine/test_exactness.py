@@ -27,7 +27,7 @@ def probed(quirk: Quirk, *, context: int = CONTEXT, lines: int = 9999) -> Shape:
     """The class found on such a device, with patience for so many far lines."""
     patience = itertools.chain([True] * lines, itertools.repeat(False))
     target = Lawful(quirk, context=context)
-    shape = exactness.strict(target, can_roll_back=True, patience=lambda: next(patience))
+    shape = exactness.strict(target, patience=lambda: next(patience))
     for slot in range(target.n_slots):
         target.truncate(slot, 0)
     return shape
@@ -167,10 +167,10 @@ def test_a_memory_that_cannot_forget_is_not_probed() -> None:
     """The reason is said, and nothing was decoded."""
     target = Lawful(lambda _: 0)
 
-    shape = exactness.strict(target, can_roll_back=False)
+    shape = exactness.strict(target, rollback="none")
 
     assert not shape.bitwise
-    assert not shape.can_roll_back
+    assert shape.rollback == "none"
     assert target.forwards == 0
 
 
@@ -178,7 +178,7 @@ def test_the_probe_at_load_is_as_cheap_as_it_can_be() -> None:
     """Near lines in four slots: forwards and rows, for a class that is found at once."""
     target = Lawful(lambda seen: seen.total == 1, context=8192)
 
-    exactness.strict(target, can_roll_back=True, patience=lambda: False)
+    exactness.strict(target, patience=lambda: False)
 
     assert target.forwards <= 110
     assert target.decoded <= 2300

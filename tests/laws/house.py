@@ -104,15 +104,22 @@ class House:
 
 @contextmanager
 def opened(
-    target_path: Path, draft_path: Path, placement: Placement, *, slots: int, context: int
+    target_path: Path,
+    draft_path: Path,
+    placement: Placement,
+    *,
+    slots: int,
+    context: int,
+    strict: bool = True,
 ) -> Iterator[House]:
-    """Two models and their contexts, probed for strictness and closed again."""
+    """Two models and their contexts, probed for their exactness and closed again."""
     target, draft = Model.load(target_path), Model.load(draft_path)
     memory, draft_memory = (
-        Context.open(model, placement, slots=slots, context=context, rows=ROWS, streams=True)
+        Context.open(model, placement, slots=slots, context=context, rows=ROWS, streams=strict)
         for model in (target, draft)
     )
-    shape = exactness.strict(memory, can_roll_back=memory.can_roll_back())
+    probed = exactness.strict if strict else exactness.standard
+    shape = probed(memory, rollback=memory.find_rollback())
     yield House(target, draft, memory, draft_memory, shape)
     for each in (memory, draft_memory, target, draft):
         each.close()

@@ -44,9 +44,13 @@ class Watched:
         self.seen.append((len(rows), sum(row.position for row in rows) / len(rows)))
         return self.inner.decode(rows)
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """As the backend does."""
-        self.inner.truncate(slot, length)
+        return self.inner.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """As the backend does."""
+        self.inner.checkpoint(slot, lasting=lasting)
 
     def charged_ms(self, forwards: Forwards) -> float:
         """What a table takes for all of it."""

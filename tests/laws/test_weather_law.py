@@ -66,6 +66,23 @@ class Weather:
         self.engine.retire(session)
         self.answers[self.running.pop(session)] = output(session)
 
+    def live(self, requests: list[Request], days: list[Day]) -> None:
+        """Answer them, while on each day there are some steps and something happens."""
+        self.waiting = dict(enumerate(requests))
+        for steps, event, choice in days:
+            for _ in range(steps):
+                self.step()
+            event(self, choice)
+        while self.waiting or self.running:
+            self.step()
+
+    def assert_answered(self, expected: list[list[Token]]) -> None:
+        """Who came to an end has all of these tokens, who left the first of them."""
+        assert sorted(self.answers) == list(range(len(expected)))
+        for number, answer in self.answers.items():
+            whole = len(answer) if number in self.cancelled else TOKENS
+            assert answer == expected[number][:whole]
+
     def calm(self, _choice: int) -> None:
         """Nothing."""
 
@@ -93,7 +110,12 @@ class Weather:
         """New memory as well, of the target and of the draft."""
         target, draft = (
             Context.open(
-                model, Placement(threads=1), slots=SLOTS, context=CONTEXT, rows=ROWS, streams=True
+                model,
+                Placement(threads=1),
+                slots=SLOTS,
+                context=CONTEXT,
+                rows=ROWS,
+                streams=self.house.memory.streams,
             )
             for model in (self.house.target, self.house.draft)
         )
@@ -142,15 +164,5 @@ def test_no_weather_changes_a_token(
     """Who comes to an end has the tokens of plain decoding, who left has the first of them."""
     with ExitStack() as lives:
         weather = Weather(house, lives, *drafts)
-        weather.waiting = dict(enumerate(asked(house, chain)))
-        for steps, event, choice in days:
-            for _ in range(steps):
-                weather.step()
-            event(weather, choice)
-        while weather.waiting or weather.running:
-            weather.step()
-        expected = plain(chain)
-        assert sorted(weather.answers) == list(range(len(PROMPTS)))
-        for number, answer in weather.answers.items():
-            whole = len(answer) if number in weather.cancelled else TOKENS
-            assert answer == expected[number][:whole]
+        weather.live(asked(house, chain), days)
+        weather.assert_answered(plain(chain))

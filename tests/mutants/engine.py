@@ -6,16 +6,39 @@ from mutants.mutant import Mutant
 
 STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/judging.py"
 DRAFTING, SLOTS = "localspec/engine/drafting.py", "localspec/engine/slots.py"
+ROLLBACK, CONTEXT = "localspec/engine/rollback.py", "localspec/engine/context.py"
+STATES = "laws/test_states_law.py::"
 GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
 ENGINE = [
     Mutant(
-        "judging: rejected cells stay",
-        JUDGING,
-        "            if session.cached < held:",
-        "            if session.cached > held:",
+        "rollback: rejected cells stay",
+        ROLLBACK,
+        "            if session.cached < there:",
+        "            if session.cached > there:",
         ("laws/test_lossless.py::test_a_request_may_choose_its_drafters_and_its_depth",),
+    ),
+    Mutant(
+        "rollback: drafts are verified without a copy of the state",
+        ROLLBACK,
+        "            if share.nodes or lasting:",
+        "            if lasting:",
+        (STATES + "test_a_rejection_reads_no_more_again_than_was_accepted",),
+    ),
+    Mutant(
+        "rollback: a copy outlives the text that it was made of",
+        ROLLBACK,
+        "            if kept is not None and kept.length > length:",
+        "            if kept is None:",
+        (STATES + "test_a_prompt_that_leaves_an_earlier_one_goes_on_from_its_copy",),
+    ),
+    Mutant(
+        "rollback: a state is not brought back",
+        CONTEXT,
+        "            if checkpoint is not None:",
+        "            if checkpoint is None:",
+        (STATES + "test_drafts_change_no_token",),
     ),
     Mutant(
         "judging: a failing grammar is the engine's end",
@@ -34,7 +57,7 @@ ENGINE = [
     Mutant(
         "step: rounds that read a prompt teach the stairs",
         STEP,
-        "        if prefill == 0 and proposals.views",
+        "        if read == 0 and proposals.views",
         "        if proposals.views",
         ("laws/test_learning_law.py::test_a_round_that_read_a_prompt_teaches_nothing",),
     ),

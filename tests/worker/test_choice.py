@@ -67,16 +67,19 @@ def test_the_first_load_decides_and_the_next_ones_obey(
     assert "it was" not in kept.read_text()
 
 
-def test_a_memory_that_cannot_forget_is_standard(
+def test_a_memory_that_cannot_be_padded_is_standard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says why, and is not asked again."""
+    """Where a class of single rows would do it is priced; it says why not, and is asked once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    load = command(recurrent.mamba(tmp_path / "mamba.gguf"))
-    for _ in range(2):
-        kind, detail = told(load)
-        assert kind == "standard"
-        assert "strict is not to be had, as this model's memory cannot forget rows" in detail
+    padded = "single rows have other bits here, and this model's state would keep padding"
+    for name, packed, why in (("plain", False, padded), ("packed", True, "strict")):
+        load = command(recurrent.mamba(tmp_path / f"{name}.gguf", packed=packed))
+        for _ in range(2):
+            kind, detail = told(load)
+            assert kind == "standard" or packed
+            assert why in detail
+            assert (padded in detail) is not packed
 
 
 class Charged(Lawful):
@@ -114,7 +117,7 @@ def test_the_verdict_is_what_forwards_cost(
 ) -> None:
     """Two rows in place of one: free where the weights take the time, dear where rows do."""
     target = Charged(seconds, row_seconds)
-    shape = exactness.strict(target, can_roll_back=True, patience=lambda: False)
+    shape = exactness.strict(target, patience=lambda: False)
     assert shape.multiple == 2
     verdict = choice.by_forwards(engine(target, shape), prefill_rows=32)
     assert verdict.strict is strict

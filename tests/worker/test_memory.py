@@ -6,13 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import recurrent
 import tiny
 
+from localspec.catalog import header
+from localspec.catalog.memory import outline
+from localspec.catalog.plan import Layout, Rung, Wish
 from localspec.config import Config, Engine, Placement
+from localspec.engine.context import Context
+from localspec.engine.model import Model
 from localspec.protocol import Load
 from localspec.worker import assemble
 from localspec_daemon.worker import Exit
@@ -153,3 +161,47 @@ def test_a_context_of_zero_is_what_the_model_was_trained_for(
         assert "4 sessions of at most 4096 tokens" in loaded.ready.placement
     with assemble.load(load(model, context=512), lambda _stage, _done: None) as loaded:
         assert (loaded.ready.context, loaded.ready.cells) == (512, 2048)
+
+
+@pytest.mark.parametrize("kind", [recurrent.mamba, recurrent.lfm2])
+def test_states_are_planned_as_llama_reserves_them(
+    kind: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """And no keys where there are none; each session has a state of its own, however long."""
+    path, slots, cells = kind(tmp_path / "model.gguf"), 256, 65536
+    found = outline(header.read(path))
+    model = Model.load(path, Placement(threads=1))
+    context = Context.open(
+        model, Placement(threads=1), slots=slots, context=cells // slots, rows=64
+    )
+    taken = {buffer.what: buffer.bytes for buffer in context.buffers}
+    for each in (context, model):
+        each.close()
+    assert found.state_bytes(slots) == pytest.approx(taken["RS"], rel=0.02)
+    assert found.kv_bytes(cells, "f16") == pytest.approx(taken.get("KV", 0), rel=0.02)
+    parts = [
+        Wish(Config(engine=Engine(slots=count, exactness="standard")), found).target_parts(
+            Rung(count, cells, repack=True, draft=False), Layout(), cells
+        )[0]
+        for count in (1, 3)
+    ]
+    assert parts[1].kv_bytes - parts[0].kv_bytes == found.state_bytes(2)
+    assert parts[1].compute_bytes - parts[0].compute_bytes >= 2 * found.state_bytes(2)
+
+
+def test_layers_with_a_state_keep_no_keys_though_they_are_given_heads(tmp_path: Path) -> None:
+    """As where every fourth layer attends, and the file names one number for all of them."""
+    writer, _ = tiny.begun(tmp_path / "model.gguf", "qwen3next")
+    for key, value in (
+        ("embedding_length", 64), ("block_count", 4), ("attention.head_count", 4),
+        ("attention.head_count_kv", 2), ("ssm.conv_kernel", 4), ("ssm.inner_size", 128),
+        ("ssm.state_size", 16), ("ssm.group_count", 2),
+    ):  # fmt: skip
+        writer.add_uint32(f"qwen3next.{key}", value)
+    for name in ("blk.0.ssm_a", "blk.1.ssm_a", "blk.2.ssm_a", "blk.3.attn_k.weight"):
+        writer.add_tensor(name, np.zeros((32, 32), dtype=np.float32))
+    parsed = header.parse(tiny.ended(writer, tmp_path / "model.gguf"))
+    found = outline(header.Header("model", 3, parsed.metadata, parsed.tensors, 0))
+    state = 3 * (128 + 2 * 2 * 16) + 16 * 128
+    assert found.state_values == (state, state, state, 0)
+    assert found.kv_values == (0, 0, 0, 64)

@@ -23,7 +23,7 @@ from localspec.worker.reach import Reach
 def opened(quirk: Quirk, tmp_path: Path) -> tuple[Lawful, Engine, Profile, Reach]:
     """An engine on such a device, probed near and no farther."""
     target = Lawful(quirk, n_slots=3, context=2048)
-    shape = exactness.strict(target, can_roll_back=True, patience=lambda: False)
+    shape = exactness.strict(target, patience=lambda: False)
     assert shape.cells == 512
     target.other_bits.clear()  # what the probe found
     engine = Engine(

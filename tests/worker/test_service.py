@@ -180,9 +180,13 @@ class Failing:
             raise EngineError("llama_decode gave -3 for 1 rows: out of memory.")
         return self._real.decode(rows)
 
-    def truncate(self, slot: int, length: int) -> None:
+    def truncate(self, slot: int, length: int) -> int:
         """The real thing."""
-        self._real.truncate(slot, length)
+        return self._real.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """The real thing."""
+        self._real.checkpoint(slot, lasting=lasting)
 
 
 def test_an_engine_that_fails_is_not_used_again_and_ends_no_request(loaded: Loaded) -> None:

@@ -1,0 +1,60 @@
+"""What drafts cost where only a copy of the state takes them back."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from control.simulator import Q4_K
+from control.test_controller import LONG, chain, controller, decide
+from control.test_tariff import few, machines, tariff
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.controller import View
+from localspec.control.costs import Costs
+
+survivals = st.lists(st.floats(0, 1), max_size=16).map(lambda each: sorted(each, reverse=True))
+
+
+@given(machines, few, survivals)
+def test_where_cells_can_be_forgotten_a_rejection_costs_nothing_more(
+    known: Costs, home: int, survival: list[float]
+) -> None:
+    """For every number of nodes."""
+    assert tariff(known, home).undoing(survival) == [(0.0, 0.0)] * (1 + len(survival))
+
+
+@given(machines, few, survivals, st.floats(0, 1))
+def test_going_back_to_a_copy_is_priced(
+    known: Costs, home: int, survival: list[float], copy: float
+) -> None:
+    """A copy at least, two and all rows again at most; no draft costs none, a sure one a copy."""
+    states = Costs.from_dict(known.to_dict() | {"copy_seconds": copy})
+    prices = tariff(states, home)
+    nothing, *found = prices.undoing(survival)
+    assert nothing == (0.0, 0.0)
+    for nodes, each in enumerate(found, start=1):
+        assert copy - 1e-9 <= each.seconds
+        assert each.most >= 2 * copy - 1e-9
+        assert each.seconds <= 2 * copy + 2 * max(map(states.target, range(1, nodes + 1))) + 1e-9
+    sure = prices.undoing([1.0] * len(survival))
+    for nodes, each in enumerate(sure[1:], start=1):
+        apart = max(0.0, states.target(nodes) - states.target(home + nodes) + states.target(home))
+        assert each.seconds == pytest.approx(copy + (apart if home > 1 else 0.0))
+
+
+@pytest.mark.parametrize("elapsed", [0.0, LONG])
+@pytest.mark.parametrize("prior", [0.5, 0.8, 0.99])
+def test_the_dearer_a_copy_the_less_is_drafted(prior: float, elapsed: float) -> None:
+    """What memory that is a state costs counts against a draft, and against what may be lost."""
+    view = View(free=(chain([prior] * 15),), budget=24, elapsed_seconds=elapsed)
+    counts = []
+    for copies in (None, 0.0, 0.2, 1.0, 8.0, 100.0):
+        control = controller(Q4_K)
+        if copies is not None:
+            control.costs.measured_copy(copies * 0.03)
+        counts.append(decide(control, view)[1])
+    assert counts[-1] == 0
+    assert all((after == 0) >= (before == 0) for before, after in itertools.pairwise(counts))
+    assert (counts[2] > 0) == (prior == 0.99 and elapsed > 0)
