@@ -16,13 +16,21 @@ WIDTH = 88
 
 def page() -> str:
     """The page, with commands in the order of the table in `main.py`."""
-    sections = [f"## {path}\n\n```\n{text}\n```\n" for path, text in _helps(cli, None, "localspec")]
+    sections = [
+        f"## {context.command_path}\n\n```\n{context.get_help().rstrip()}\n```\n"
+        for context in commands()
+    ]
     return "# Commands\n\nWritten by `python -m localspec.cli.help`.\n\n" + "\n".join(sections)
 
 
-def _helps(
+def commands() -> Iterator[click.Context]:
+    """Every command that is not hidden, each in the context of its group, groups first."""
+    yield from _below(cli, None, "localspec")
+
+
+def _below(
     command: click.Command, parent: click.Context | None, name: str
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[click.Context]:
     context = click.Context(
         command,
         info_name=name,
@@ -31,12 +39,12 @@ def _helps(
         max_content_width=WIDTH,
         **command.context_settings,
     )
-    yield context.command_path, command.get_help(context).rstrip()
+    yield context
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
             found = command.get_command(context, child)
             if found and not found.hidden:
-                yield from _helps(found, context, child)
+                yield from _below(found, context, child)
 
 
 if __name__ == "__main__":
