@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from localspec.control.round import Drafted, Glance, Neural, Plan, Policy, View
+from localspec.engine.masks import Masks
 from localspec.engine.session import Session
 from localspec.errors import EngineError
 from localspec.types import (
@@ -216,6 +217,9 @@ class Drafting:
         if session.undone:  # a draft behind that could make it even more
             most = 0
         room = context - len(session.tokens) - 1  # the bonus needs a place too
+        masks = session.sampler.constraint
+        if isinstance(masks, Masks):
+            most = min(most, masks.nodes)
         budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
         free = self._free(session, Draft(), budget)
         neural = []

@@ -20,6 +20,7 @@ from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.judging import Advance, Judging, Outcome
+from localspec.engine.masks import Masks
 from localspec.engine.rollback import Undo
 from localspec.engine.room import Room
 from localspec.engine.rows import rows_of
@@ -164,7 +165,8 @@ class Engine:
         return session
 
     def _session(self, request: Request, index: int, shared: int) -> Session:
-        sampler = Sampler(request.sampling, request.constraint, request.speculation.verify)
+        masks = Masks(request.constraint, self.clock) if request.constraint else None
+        sampler = Sampler(request.sampling, masks, request.speculation.verify)
         session = Session(
             request=request,
             slot=index,

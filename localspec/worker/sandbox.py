@@ -29,6 +29,9 @@ from localspec.text.grammar import Compiled, Source
 from localspec.text.template import Conversation, Rendered
 from localspec.worker import process
 
+NICE = 5
+"""The child gives way to the engine: nobody's next token waits for somebody's template."""
+
 WALL_SECONDS = 20.0
 """A child that is silent for so long does not even run out of processor time."""
 
@@ -159,6 +162,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="an open socket to the parent")
     connection = socket.socket(fileno=parser.parse_args().fd)
     process.expendable()
+    os.nice(NICE)
     with contextlib.suppress(OSError, EOFError):
         while True:
             _send(connection, msgspec.msgpack.encode(_outcome(_receive(connection))))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from laws.house import PROMPTS, House, finish, output
 from laws.policies import FixedDepth
 from llguidance import LLMatcher
+from numpy.typing import NDArray
 
+from localspec.engine.masks import STEP_SECONDS
+from localspec.engine.paper import Here
 from localspec.engine.session import Request
 from localspec.text.constraint import Vocabulary
-from localspec.types import Drafter, SamplingParams
+from localspec.types import Constraint, Drafter, SamplingParams, Token
 
 SCHEMA = {
     "type": "object",
@@ -21,6 +26,36 @@ SCHEMA = {
     "additionalProperties": False,
     "x-guidance": {"whitespace_flexible": False},
 }
+
+
+class Slow(Here):
+    """A machine on which nothing takes time but what says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.clock = lambda: self.seconds
+
+
+@dataclass
+class Dear:
+    """A grammar whose masks take long."""
+
+    inner: Constraint
+    machine: Slow
+    seconds: float
+
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+        """The grammar's, after a while."""
+        self.machine.seconds += self.seconds
+        return self.inner.mask(path)
+
+    def forced(self, path: Sequence[Token]) -> Sequence[Token]:
+        """The grammar's."""
+        return self.inner.forced(path)
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """The grammar's."""
+        self.inner.commit(tokens)
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +92,26 @@ def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
             assert output(session) == output(plain)
             assert session.meter.rounds < plain.meter.rounds
             assert session.meter.sources["grammar"].accepted > 0
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.012, 0.2])
+def test_a_grammar_whose_masks_take_long_is_asked_for_few_in_a_step(
+    house: House, words: Vocabulary, seconds: float
+) -> None:
+    """Of a draft, as many as others can wait for; the answer is the same."""
+    greedy, machine = SamplingParams(temperature=0), Slow()
+    request = asked(house, words, PROMPTS[0], greedy)
+    (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
+    again = asked(house, words, PROMPTS[0], greedy)
+    assert again.constraint is not None
+    dear = replace(again, constraint=Dear(again.constraint, machine, seconds))
+    engine = house.engine(house.drafters("grammar"), FixedDepth(15), place=machine)
+    session, longest = engine.admit(dear), 0.0
+    while session.finish is None:
+        began = machine.seconds
+        engine.step()
+        longest = max(longest, machine.seconds - began)
+    engine.retire(session)
+    assert output(session) == output(plain)
+    assert longest <= STEP_SECONDS + seconds + 1e-9
+    assert (session.meter.drafted > 0) == (seconds < STEP_SECONDS)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 import tiny
+from storm import gaps
 from storm.bombs import Holds, structures, texts
+from storm.town import Town
 
 from localspec import frames
 from localspec.config import Config, Placement
@@ -93,3 +99,49 @@ def test_no_request_of_many_parts_holds_other_threads_up(name: str, intake: Inta
         request = step(partial(frames.command, packed[frames.HEADER_BYTES :]), PARTS_SECONDS)
         assert isinstance(request, Generate)
         step(partial(intake.order, request), PARTS_SECONDS)
+
+
+MOST_SECONDS = 0.25
+"""No request delays a bystander's next text by more."""
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("real", [False, True], ids=["tiny", "real"])
+def test_a_bystander_waits_for_nobody(
+    tmp_path: Path, request: pytest.FixtureRequest, *, real: bool
+) -> None:
+    """Each kind of bomb, some at once, against a daemon that answers somebody meanwhile.
+
+    LOCALSPEC_STORM_ONLY is a word in the names of those that are thrown.
+    """
+    only = os.environ.get("LOCALSPEC_STORM_ONLY", "")
+    pair = request.getfixturevalue("real_pair") if real else None
+    said = [
+        "| bomb | longest wait, ms | of it not for a processor, ms | texts |",
+        "|---|---|---|---|",
+    ]
+
+    async def all_of_them() -> list[str]:
+        late = []
+        async with Town(tmp_path, "standard", pair, context=4096, patience_seconds=600) as town:
+            await town.stream({"prompt": "hi", "max_tokens": 40})
+            calm = await gaps.beside(town, [])
+            said.append(row("none", calm))
+            for name, bomb in gaps.bombs(4096).items():
+                if only in name:
+                    found = await gaps.beside(town, [bomb])
+                    said.append(row(name, found))
+                    if found.own_seconds > calm.own_seconds + MOST_SECONDS:
+                        late.append(name)
+        return late
+
+    try:
+        assert asyncio.run(all_of_them()) == []
+    finally:
+        sys.stdout.write("\n" + "\n".join(said) + "\n")
+
+
+def row(name: str, found: gaps.Gaps) -> str:
+    """A line of the table."""
+    return f"| {name} | {found.seconds * 1e3:.0f} | {found.own_seconds * 1e3:.0f} | {found.texts} |"

@@ -114,7 +114,7 @@ def test_a_long_storm_passes(tmp_path: Path) -> None:
     [
         (cancels, "cancels", 100, 2_000),
         (json_fuzz, "mutated requests", 1_000, 20_000),
-        (spoilt_model, "spoilt files", 200, 4_000),
+        (spoilt_model, "spoilt files", 500, 4_000),
     ],
 )
 def test_many_of_one_kind(tmp_path: Path, event: Event, what: str, each: int, wanted: int) -> None:

@@ -9,13 +9,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
 import tiny
+
+from localspec.catalog.registry import Resolved
 
 Body = dict[str, Any]
 
@@ -25,14 +27,15 @@ PRINTABLE = {str(token): 40.0 for token in range(32, 127)}
 CONFIG = """
 [models]
 directory = "{models}"
-default = "alpha"
+default = "{name}"
 
 [server]
 max_loaded = 2
 drain_seconds = 5
-
+"""
+TINY = """
 [engine]
-context = 512
+context = {context}
 slots = 3
 prefill_rows = 32
 exactness = "{exactness}"
@@ -84,28 +87,39 @@ class Town:
 
     root: Path
     exactness: str = "strict"
-    models: Mapping[str, Path] = field(default_factory=dict)
+    pair: Resolved | None = None
+    """Models that are there already, instead of tiny ones."""
+    context: int = 512
+    patience_seconds: float = PATIENCE_SECONDS
     daemon: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
         self.socket = self.root / "s"
         self.config = self.root / "config.toml"
         self.log = self.root / "log"
-        self.folder = self.root / "models"
+        self.folder = self.pair.target_path.parent if self.pair else self.root / "models"
+        if self.pair is None:
+            self.build()
+        self.configure()
+
+    def build(self) -> None:
+        """A tiny model, and one that drafts for it."""
         self.folder.mkdir()
         tiny.build(self.folder / "alpha.gguf")
         tiny.build(self.folder / "little.gguf", like=0, noise=0.02)
         (self.folder / "drafts.json").write_text('{"alpha":"little"}')
-        self.configure()
 
     def configure(self, more: str = "") -> None:
         """Write the configuration, with more at its end."""
-        text = CONFIG.format(models=self.folder, exactness=self.exactness)
+        name = self.pair.name if self.pair else "alpha"
+        text = CONFIG.format(models=self.folder, name=name)
+        if not self.pair:
+            text += TINY.format(context=self.context, exactness=self.exactness)
         self.config.write_text(text + more)
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.UnixConnector(path=str(self.socket), force_close=True, limit=0)
-        timeout = aiohttp.ClientTimeout(total=PATIENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self.patience_seconds)
         self.http = aiohttp.ClientSession(
             "http://localspec", connector=connector, timeout=timeout, read_bufsize=1 << 20
         )

@@ -16,7 +16,7 @@ import pytest
 from localspec.errors import RequestError, TemplateError
 from localspec.text.grammar import Source
 from localspec.text.template import CHATML, Conversation
-from localspec.worker.sandbox import Died, Sandbox
+from localspec.worker.sandbox import NICE, Died, Sandbox
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,14 @@ def test_a_child_that_was_killed_is_replaced(sandbox: Sandbox) -> None:
     os.kill(first, signal.SIGKILL)
     assert sandbox.render(conversation(CHATML))
     assert sandbox.pid != first
+
+
+def test_the_child_gives_way(sandbox: Sandbox) -> None:
+    """It runs when the engine does not need the processor."""
+    sandbox.render(conversation("hello"))
+    assert sandbox.pid is not None
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, sandbox.pid) == min(19, mine + NICE)
 
 
 def test_the_child_ends_with_its_parent() -> None:
