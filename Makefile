@@ -29,7 +29,7 @@ endif
 help:
 	@echo 'make chat [PROMPT="..."]  install, pull the models, start the daemon and chat'
 	@echo 'make test                 every check, the tests on the real pair of models included'
-	@echo 'make storm                kills, rude clients and broken files for ten minutes, with a report'
+	@echo 'make storm                kills, rude clients and broken files for two hours, with a report'
 	@echo 'make mutants [ONLY=WORD]  mistakes are planted one by one, and the tests must notice each'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
 	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit, and of ARM'
