@@ -60,7 +60,7 @@ def test_each_frame_of_a_stream_is_what_the_document_says(served: Any, path: str
 
 
 @pytest.mark.parametrize("mode", GenerationMode)
-@pytest.mark.parametrize("examples", [40, pytest.param(3000, marks=pytest.mark.storm)])
+@pytest.mark.parametrize("examples", [40, pytest.param(1000, marks=pytest.mark.storm)])
 def test_what_is_answered_is_what_the_document_says(
     served: Any, mode: GenerationMode, examples: int
 ) -> None:
