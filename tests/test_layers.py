@@ -224,7 +224,10 @@ def test_files_stay_small_and_named_after_something() -> None:
     [
         ("localspec.cli.main", {"llama_cpp", "numpy", "localspec.engine", "localspec_daemon"}),
         ("localspec.client", {"llama_cpp", "numpy", "localspec.engine"}),
-        ("localspec_daemon.__main__", {"llama_cpp", "localspec.engine", "localspec.worker"}),
+        (
+            "localspec_daemon.__main__",
+            {"llama_cpp", "numpy", "localspec.engine", "localspec.worker"},
+        ),
     ],
 )
 def test_an_entry_does_not_load_what_it_must_not(entry: str, absent: set[str]) -> None:

@@ -6,12 +6,11 @@ import contextlib
 import ipaddress
 import os
 import socket
-import stat
 from collections.abc import MutableMapping
 from pathlib import Path
 
 from localspec.errors import ConfigError, Forbidden
-from localspec_daemon.listen import Door
+from localspec_daemon.listen import WRITABLE_BY_OTHERS, Door
 
 FIRST_DESCRIPTOR = 3
 
@@ -67,7 +66,7 @@ def _check(door: Door, name: str) -> None:
 def _check_path(name: str, address: str | bytes) -> None:
     if not address or not isinstance(address, str):
         raise _refused(name, "has no path, so everybody can connect to it")
-    if stat.S_IMODE(Path(address).stat().st_mode) & 0o077:
+    if Path(address).stat().st_mode & WRITABLE_BY_OTHERS:  # who may write may connect
         raise Forbidden(
             f"The socket {address} that systemd handed over is open to others.",
             fix="Set SocketMode=0600 in its unit.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -178,3 +179,27 @@ def test_a_door_elsewhere_does_not_replace_the_one_of_the_configuration(
         assert Client(house.socket).status()["pid"] == daemon.pid
     assert not house.socket.exists()
     assert (tmp_path / "other").exists()
+
+
+@pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="systemd is not here")
+def test_systemd_starts_the_daemon_for_the_first_who_connects(house: Any) -> None:
+    """Its own program of activation: a path and a port, and the daemon knows which is which."""
+    house.socket.parent.mkdir(mode=0o700)
+    with listen.tcp(("127.0.0.1", 0)) as free:
+        port = listen.address(free)
+    keep = [f"-E{name}" for name in os.environ if name.startswith(("PYTHON", "XDG", "LOCALSPEC"))]
+    doors = ["-l", house.socket, "-l", port, "--fdname=unix:tcp"]
+    with subprocess.Popen(
+        ["systemd-socket-activate", *keep, *doors,
+         sys.executable, SERVE, house.config_path, house.socket],
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        heard = [process.stderr.readline() for _ in (house.socket, port)]
+        assert all(line.startswith("Listening on ") for line in heard)
+        status = Client(house.socket).status()
+        assert (status["pid"], status["tcp"]) == (process.pid, port)
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert house.socket.exists()
