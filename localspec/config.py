@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import hashlib
 import ipaddress
+import logging
 import math
 import os
 import re
@@ -21,6 +23,8 @@ from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
 
+_log = logging.getLogger("localspec.config")
+
 EDITORS = ("vscode-webview://*", "app://obsidian.md", "tauri://localhost")
 """Origins that no page of the web can have."""
 
@@ -28,6 +32,7 @@ EDITORS = ("vscode-webview://*", "app://obsidian.md", "tauri://localhost")
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The daemon: where it listens and how much it takes on.
 
+    `memory_bytes` is what models may take together of this computer's memory, 0 what is free.
     `origins` are the web pages that may speak over TCP, given the token: editors' webviews.
     """
 
@@ -35,7 +40,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tcp: str = ""
     origins: tuple[str, ...] = EDITORS
     keep_alive: str = "10m"
-    max_loaded: int = 1
+    memory_bytes: int = 0
     max_queue: int = 64
     max_body_bytes: int = 8 * 1024 * 1024
     drain_seconds: float = 10.0
@@ -253,6 +258,7 @@ def parse(text: str, origin: str = "config.toml") -> Config:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
+    _drop_outdated(table, origin)
     _refuse_unknown(table, Config, origin, "")
     try:
         config = msgspec.convert(table, Config, str_keys=True)
@@ -260,6 +266,23 @@ def parse(text: str, origin: str = "config.toml") -> Config:
         raise ConfigError(f"{origin}: {error}.", fix="`config.toml` shows every key.") from error
     _check(config, origin)
     return config
+
+
+_OUTDATED = (("server", "max_loaded", "memory decides; server.memory_bytes bounds it"),)
+"""Keys that there were once, and what there is instead."""
+
+
+def _drop_outdated(table: dict[str, Any], origin: str) -> None:
+    for section, key, instead in _OUTDATED:
+        values = table.get(section)
+        if isinstance(values, dict) and values.pop(key, None) is not None:
+            _tell_once(f"{origin}: {section}.{key} has no effect any more: {instead}.")
+
+
+@functools.cache
+def _tell_once(sentence: str) -> None:
+    """On standard error, or in the daemon's log: a file is read many times."""
+    _log.warning("%s", sentence)
 
 
 def _refuse_unknown(table: dict[str, Any], kind: Any, origin: str, prefix: str) -> None:
@@ -286,7 +309,7 @@ def _is_table(kind: Any) -> bool:
 
 
 _RANGES = {
-    "server.max_loaded": Range(1, 16),
+    "server.memory_bytes": Range(0, 1 << 50),
     "server.max_queue": Range(1, 100_000),
     "server.max_body_bytes": Range(1024, 1 << 30),
     "server.drain_seconds": Range(0, 3600),

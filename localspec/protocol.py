@@ -79,7 +79,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     """The first frame: what to load. `safe_kernels` is set after a load that crashed.
 
     `smaller` counts workers that died for want of memory: as many plans are left out. With a
-    `machine` all times are those of its table (`engine/paper.py`).
+    `machine` all times are those of its table (`engine/paper.py`). Plans keep to `host_bytes`.
     """
 
     model: str
@@ -89,6 +89,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     safe_kernels: bool = False
     machine: Machine | None = None
     smaller: int = 0
+    host_bytes: int | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -215,10 +216,11 @@ Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Loading: `stage` is "target", "draft", "warmup" or "probe"; `fraction` runs from 0 to 1."""
+    """Loading: "room", "target", "draft", "warmup", "probe", "ready", each from 0 to 1; or `why`."""
 
     stage: str
     fraction: float
+    why: str = ""
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
@@ -234,7 +236,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
     Each session's rows of a forward are padded to a multiple of `row_multiple`. `layers` are the
     target's first and last on each device; the output counts as the layer after the last. `context`
-    is the most of one session, `cells` of all `slots` together; `placement` says what is where.
+    is the most of one session, `cells` of all `slots` together; `placement` says what is where,
+    and `takes` how many bytes that is by device, at first.
     """
 
     model: str
@@ -258,6 +261,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     slots: int = 0
     cells: int = 0
     placement: str = ""
+    takes: dict[str, int] = {}
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -416,7 +420,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     `routing` counts finished requests by the router's reason. `draft_ms` is what one drafted token
     costs of each source that is not free, `host_ms` the rest of a round. The `far` ones are those
     behind `far_tokens` tokens of text. `measuring`: costs are still to be measured, in pauses.
-    `exactness_detail` is what is known by now. `kernels` tells of ours and what they are worth.
+    `exactness_detail` is what is known by now, `kernels` what ours are worth, `gpus` what is free.
     """
 
     steps: int
@@ -439,6 +443,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     kernels: str = ""
     kv_held: int = 0
     kv_cells: int = 0
+    gpus: dict[str, int] = {}
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

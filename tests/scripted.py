@@ -96,11 +96,12 @@ class Peer:
     """The server. `streams` are answered to POSTs in order; use in `with`.
 
     A stream that does not end in [DONE] is held open until the client leaves, unless `drop` is
-    set; `held` is set meanwhile, and `left` then.
+    set; `held` is set meanwhile, and `left` then. `statuses` come one by one, then `status`.
     """
 
     streams: list[list[bytes] | tuple[int, object]] = field(default_factory=list)
     status: dict[str, Any] = field(default_factory=lambda: {"pid": os.getpid(), "models": []})
+    statuses: list[dict[str, Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
     drop: bool = False
     tcp: bool = False
@@ -152,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.peer.asked.append(Asked(self.path, dict(self.headers), {}))
         known: dict[str, object] = {
-            "/v1/status": self.peer.status,
+            "/v1/status": self.peer.statuses.pop(0) if self.peer.statuses else self.peer.status,
             "/v1/models": {"object": "list", "data": self.peer.models},
         }
         self._json(200, known[self.path])

@@ -131,7 +131,7 @@ def test_a_value_of_the_wrong_type_is_named(text: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("server.max_loaded", "0"),
+        ("server.memory_bytes", "-1"),
         ("server.max_queue", "-1"),
         ("server.drain_seconds", "inf"),
         ("engine.slots", "65"),
@@ -159,6 +159,20 @@ def test_a_number_out_of_range_is_named_with_its_range(name: str, value: str) ->
     assert error.param == name
     assert "out of range" in error.message
     assert error.fix
+
+
+def test_a_key_that_is_gone_is_told_and_breaks_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one line, however often the file is read."""
+    file = tmp_path / "config.toml"
+    file.write_text("[server]\nmax_loaded = 2\nmax_queue = 7\n")
+    file.chmod(0o600)
+    for _ in range(2):
+        assert load(file).server.max_queue == 7
+    (said,) = caplog.messages
+    assert "server.max_loaded has no effect any more" in said
+    assert "server.memory_bytes" in said
 
 
 @pytest.mark.parametrize("text", ["[engine", "a = ", "\x00", "a = " + "[" * 100_000])

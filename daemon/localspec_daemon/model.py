@@ -7,14 +7,13 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from localspec.catalog import header
 from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
 from localspec.protocol import Delta, Event, Generate, Load, Progress, Question, Replay, Told
+from localspec_daemon import demand
 from localspec_daemon.bell import Bell
 from localspec_daemon.blame import Poisons, Trials
 from localspec_daemon.policy import CrashHistory
@@ -37,12 +36,14 @@ State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
 class Surroundings:
     """What all models of a pool share.
 
-    `make_room` returns when the model may take memory; `changed` rings whenever a state, a number
-    of requests or a loading progress changes; `command` starts a worker; `poisons` are refused;
+    `make_room` returns when the model may take memory, with how much of the host's; `unload_one`
+    unloads an idle other one if there is one; `changed` rings whenever a state, a number of
+    requests or a loading progress changes; `command` starts a worker; `poisons` are refused;
     `workers` are all processes there are.
     """
 
-    make_room: Callable[[Model], Awaitable[None]]
+    make_room: Callable[[Model], Awaitable[int]]
+    unload_one: Callable[[Model], Awaitable[bool]]
     changed: Bell
     command: Sequence[str]
     poisons: Poisons
@@ -74,6 +75,10 @@ class Model:
         self.resident = False
         self.safe_kernels = False
         self.smaller = 0
+        self.host_bytes: int | None = None
+        self.displaced: list[str] = []
+        self._helped = False
+        self.load_seconds = 0.0
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
         self._turns = asyncio.Semaphore(load.config.engine.slots)
@@ -81,7 +86,7 @@ class Model:
         self._trials = Trials()
         self._loading: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._make_room = surroundings.make_room
+        self._make_room, self._unload_one = surroundings.make_room, surroundings.unload_one
         self._changed = surroundings.changed
         self._command = surroundings.command
         self._poisons = surroundings.poisons
@@ -91,6 +96,13 @@ class Model:
     def name(self) -> str:
         """The model's name in the API."""
         return self.load.model
+
+    @property
+    def loaded_words(self) -> str:
+        """How the last load went, for people."""
+        others = " and ".join(self.displaced)
+        room = f", made room by unloading {others}" if others else ""
+        return f"{self.name} loaded in {self.load_seconds:.1f} s{room}"
 
     @property
     def queued(self) -> int:
@@ -174,6 +186,7 @@ class Model:
         if task.cancelled():
             raise self._unloaded()
         task.result()
+        yield Progress("ready", 1.0, self.loaded_words)
 
     def start_loading(self) -> asyncio.Task[None]:
         """The loading that is under way, begun if there is none. No request owns it."""
@@ -317,13 +330,16 @@ class Model:
                 fix="It is tried again a minute after the last crash; `localspec logs` says more.",
             )
         await asyncio.sleep(max(0, self.crashes.restart_at() - now))
-        await asyncio.to_thread(self._check_files)
-        await self._make_room(self)
+        await asyncio.to_thread(demand.check, self.load)
+        self.displaced, self._helped = [], False
+        self.host_bytes = await self._make_room(self)
+        began = self._now()
         worker, exit_ = await self._start()
-        while exit_ and exit_.by_signal and self._gives_in(exit_):
+        while exit_ and await self._gives_in(worker, exit_):
             worker, exit_ = await self._start()
-        ready = worker.loaded.result()
-        _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, ready.load_seconds)
+        worker.loaded.result()
+        self.load_seconds = self._now() - began
+        _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, self.load_seconds)
         return worker
 
     async def _leave(
@@ -344,8 +360,13 @@ class Model:
         self._leaving = None
         self._changed.ring()
 
-    def _gives_in(self, exit_: Exit) -> bool:
-        """Change what may have killed a load; False when there is nothing left to change."""
+    async def _gives_in(self, worker: Worker, exit_: Exit) -> bool:
+        """Change what may have ended a load; False when there is nothing left to change."""
+        if worker.short_of_memory and not self._helped and await self._unload_one(self):
+            self._helped = True
+            return True
+        if not exit_.by_signal:
+            return False
         if exit_.out_of_memory and self.smaller < MAX_SMALLER:
             self.smaller += 1
             _log.warning("smaller model=%s plans=%d", self.name, self.smaller)
@@ -359,21 +380,18 @@ class Model:
         _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
         return True
 
-    def _check_files(self) -> None:
-        """A look at the headers in Python before native code sees a file. Raises BadGGUF."""
-        header.read(Path(self.load.target_path))
-        if self.load.draft_path:
-            header.read(Path(self.load.draft_path))
-
     async def _start(self) -> tuple[Worker, Exit | None]:
         """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
         load = msgspec.structs.replace(
-            self.load, safe_kernels=self.safe_kernels, smaller=self.smaller
+            self.load,
+            safe_kernels=self.safe_kernels,
+            smaller=self.smaller,
+            host_bytes=self.host_bytes,
         )
         worker = await Worker.spawn(load, self._command)
         self._workers.add(worker)
         worker.exited.add_done_callback(lambda _: self._workers.discard(worker))
-        worker.on_progress = self._progressed
+        worker.on_progress = self.progressed
         self._starting = worker
         try:
             await asyncio.wait({worker.loaded})
@@ -401,6 +419,8 @@ class Model:
         if exit_.lost_remote:  # the next request looks whether it is back
             self.error, self.last_crash = worker.crash(exit_), "a remote that went away"
             _log.error("remote_lost model=%s %s", self.name, self.error.message)
+        elif exit_.out_of_memory and not self.requests:  # the kernel has unloaded an idle model
+            _log.warning("unloaded model=%s for=memory", self.name)
         elif not exit_.goodbye:
             if exit_.out_of_memory and self.smaller < MAX_SMALLER:
                 self.smaller += 1
@@ -418,7 +438,8 @@ class Model:
         for line in exit_.last_words:
             _log.error("last_words model=%s %s", self.name, line)
 
-    def _progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: Progress) -> None:
+        """Its loading has come further."""
         self.progress = progress
         self._changed.ring()
 

@@ -15,6 +15,7 @@ from localspec.catalog import header
 from localspec.catalog.registry import Model as Entry
 from localspec.config import seconds
 from localspec.errors import ConfigError, NotServed, UnknownModel
+from localspec_daemon import holdings
 from localspec_daemon.dialects.bodies import decode
 from localspec_daemon.dialects.dialect import Dialect, Json
 from localspec_daemon.dialects.framing import LINES
@@ -202,6 +203,10 @@ def _expiry(supervisor: Supervisor, name: str) -> dict[str, Any]:
     left = 10.0 * 365 * 86_400 if keep is None else keep
     now = asyncio.get_running_loop().time()
     used = model.used_at if model and not model.requests else now
-    devices = model.worker.ready.devices if model and model.worker and model.worker.ready else []
-    vram = sum(one.bytes for one in devices if one.device != "CPU")
-    return {"expires_at": stamp(time.time() + used - now + left), "size_vram": vram}
+    held = holdings.taken(model) if model else {}
+    vram = sum(size for device, size in held.items() if device != "CPU")
+    return {
+        "expires_at": stamp(time.time() + used - now + left),
+        "size": sum(held.values()),
+        "size_vram": vram,
+    }

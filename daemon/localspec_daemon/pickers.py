@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from aiohttp import web
 
 from localspec.catalog import header
 from localspec.catalog.registry import Model as Entry
+from localspec_daemon import holdings
 from localspec_daemon.dialects.bodies import decode
 from localspec_daemon.dialects.dialect import Json
 from localspec_daemon.dialects.framing import UNENDING_EVENTS
@@ -158,6 +160,8 @@ def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
             "n_ctx_train": ready.context_train,
             "n_params": ready.parameters,
             "n_vocab": ready.n_vocab,
+            "memory": holdings.taken(known),
+            "used_at": stamp(time.time() - holdings.idle_seconds(known)),
         }
     return {
         "id": entry.name,

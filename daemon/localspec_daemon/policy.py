@@ -1,8 +1,7 @@
-"""Decisions of the supervisor: when to restart, whom to kill, who leaves. Pure: time comes in."""
+"""What follows from crashes and hangs: when to restart, whom to kill. Pure: time comes in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.protocol import Heartbeat
@@ -132,17 +131,3 @@ class Watchdog:
         if self.stuck_seconds > self.patience_seconds:
             return f"no decoding step for {self.stuck_seconds:.0f} s"
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """A model that holds memory, as the choice of who leaves sees it."""
-
-    name: str
-    busy: bool
-    used_at: float
-
-
-def first_to_leave(residents: Sequence[Resident]) -> Resident:
-    """Who makes room for a newcomer: the least recently used of the idle, else of the busy."""
-    return min(residents, key=lambda resident: (resident.busy, resident.used_at))

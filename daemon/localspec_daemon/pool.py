@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from localspec import config as settings
 from localspec.config import Config
-from localspec.protocol import Load
+from localspec.errors import Busy, OutOfMemory
+from localspec.protocol import Load, Progress
+from localspec_daemon import holdings
+from localspec_daemon.admission import (
+    Enter,
+    Memory,
+    Newcomer,
+    Refuse,
+    Verdict,
+    Wait,
+    Worth,
+    decide,
+    overdrawn,
+)
 from localspec_daemon.bell import Bell
 from localspec_daemon.blame import Poisons
+from localspec_daemon.demand import Demand
 from localspec_daemon.model import FileIdentity, Model, Surroundings
-from localspec_daemon.policy import Resident, first_to_leave
 from localspec_daemon.worker import COMMAND
 
 _log = logging.getLogger("localspec.pool")
 
 MOURNING_SECONDS = 30.0
 """From SIGKILL to the end of a process: the kernel gives back tens of gigabytes in seconds."""
+LOOK_SECONDS = 1.0
+"""So often somebody who waits looks what is free: other programs give back memory, too."""
 
 
 class Pool:
-    """At most `server.max_loaded` models in memory. Lives on the event loop's thread.
-
-    A newcomer displaces the least recently used idle model; where all are busy, the least recently
-    used one takes no new requests, finishes those it has, and leaves.
-    """
+    """As many models as memory bears (`admission.py`). Lives on the event loop's thread."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         self.config = config
@@ -35,7 +47,9 @@ class Pool:
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
-        self._surroundings = Surroundings(self._make_room, self.changed, command, Poisons())
+        self._surroundings = Surroundings(
+            self._make_room, self._unload_one, self.changed, command, Poisons()
+        )
 
     def model(self, load: Load, files: tuple[FileIdentity, ...]) -> Model:
         """The model that was loaded, or will be, just as `load` says and from these very files."""
@@ -72,6 +86,7 @@ class Pool:
             ):
                 _log.info("idle model=%s", model.name)
                 model.unload()
+        self._relieve()
 
     def sound(self, now: float) -> bool:
         """False while a worker outlives its SIGKILL: its model waits for that, maybe for ever."""
@@ -93,30 +108,90 @@ class Pool:
         await asyncio.shield(model.unload())
         self._retired.discard(model)
 
-    async def _make_room(self, newcomer: Model) -> None:
+    async def _make_room(self, newcomer: Model) -> int:
+        """How much of the host's memory it may take, once it may. Raises OutOfMemory, Busy."""
         async with self._room:  # newcomers in the order in which they came
+            clock = asyncio.get_running_loop().time
+            came: float = clock()
+            demand: Demand | None = None
             while True:
-                present = {
-                    str(id(model)): model
-                    for model in [*self.models.values(), *self._retired]
-                    if model.resident and model is not newcomer
-                }
-                if len(present) < self.config.server.max_loaded:
-                    newcomer.resident = True
-                    return
-                leaver = present[
-                    first_to_leave(
-                        [
-                            Resident(key, model.requests > 0, model.used_at)
-                            for key, model in present.items()
-                        ]
-                    ).name
-                ]
-                if leaver.requests:
-                    self.retire(leaver)
-                    await self.changed.wait()
-                else:
-                    await asyncio.shield(leaver.unload())
+                build = self._build(newcomer)
+                if not demand and (build or self.config.server.memory_bytes):
+                    demand = await asyncio.to_thread(Demand.read, newcomer.load, build)
+                others = self._residents(newcomer)
+                match self._verdict(newcomer, demand, others, clock() - came):
+                    case Enter(leave, room):
+                        if await self._displace([others[each.key] for each in leave], newcomer):
+                            newcomer.resident = True
+                            return room["CPU"]
+                    case Wait(why, retire):
+                        newcomer.progressed(Progress("room", 0, f"waiting for memory: {why}"))
+                        for each in retire:
+                            self.retire(others[each.key])
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(LOOK_SECONDS):
+                                await self.changed.wait()
+                    case Refuse(why, forever=True):
+                        raise OutOfMemory(why, fix="Take a smaller model or quantization.")
+                    case Refuse(why):
+                        raise Busy(why, fix="Send it again in a moment, or unload one of them.")
+
+    def _verdict(
+        self,
+        newcomer: Model,
+        demand: Demand | None,
+        others: Mapping[str, Model],
+        waited_seconds: float,
+    ) -> Verdict:
+        """Without a `demand` nobody is ready, who would tell of the build and its devices."""
+        residents = [holdings.resident(key, model) for key, model in others.items()]
+        total = holdings.total(others.values(), self.config.server.memory_bytes)
+        if not demand:
+            return decide(Newcomer(newcomer.name, {}, _any), residents, total, waited_seconds)
+        remote = any(each.load.config.engine.remote for each in (newcomer, *others.values()))
+        asking = Newcomer(newcomer.name, holdings.mapped(newcomer), demand.worth, alone=remote)
+        bounded = self.config.server.memory_bytes > 0
+        return decide(asking, residents, total, waited_seconds, bounded=bounded)
+
+    async def _displace(self, leavers: Sequence[Model], newcomer: Model) -> bool:
+        """Unload them for a newcomer; False when one has got a request meanwhile."""
+        for leaver in leavers:
+            if leaver.requests:
+                return False
+            _log.info("displaced model=%s for=%s", leaver.name, newcomer.name)
+            newcomer.displaced.append(leaver.name)
+            await asyncio.shield(leaver.unload())
+        return True
+
+    async def _unload_one(self, newcomer: Model) -> bool:
+        """Unload the idle model that was used longest ago; False if there is none."""
+        idle = [model for model in self._residents(newcomer).values() if not model.requests]
+        oldest = sorted(idle, key=lambda model: model.used_at)[:1]
+        return bool(oldest) and await self._displace(oldest, newcomer)
+
+    def _relieve(self) -> None:
+        """Memory has become short: an idle model leaves before the kernel chooses who does."""
+        models = self._residents()
+        residents = [holdings.resident(key, model) for key, model in models.items()]
+        total = holdings.total(models.values(), self.config.server.memory_bytes)
+        if len(residents) > 1 and (leaver := overdrawn(residents, total)):
+            _log.info("overdrawn model=%s", leaver.name)
+            models[leaver.key].unload()
+
+    def _residents(self, newcomer: Model | None = None) -> dict[str, Model]:
+        """Who has memory, without the newcomer, each by a name of its own."""
+        known = [*self.models.values(), *self._retired]
+        return {str(id(each)): each for each in known if each.resident and each is not newcomer}
+
+    def _build(self, newcomer: Model) -> str:
+        """What a worker that is ready says of its llama.cpp; "" when none is."""
+        workers = [model.worker for model in self._residents(newcomer).values()]
+        return next((each.ready.llama_build for each in workers if each and each.ready), "")
+
+
+def _any(_: Memory) -> Worth:
+    """For a model that is alone: the worker makes the most of the room that there is."""
+    return Worth(fits=True, draft=True, context=0, gpu_blocks=0, repack=True, slots=0)
 
 
 def _same(one: Load, other: Load) -> bool:

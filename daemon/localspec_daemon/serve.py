@@ -130,7 +130,7 @@ async def _pump(
             match event:
                 case Progress() if clock() >= quiet_until:
                     quiet_until = clock() + (0 if asked.progress else COMMENT_SECONDS)
-                    await stream.comment(f"loading {event.stage} {event.fraction:.0%}")
+                    await stream.comment(event.why or f"loading {event.stage} {event.fraction:.0%}")
                 case Resumed():
                     await stream.comment(f"going on with another worker after {event.cause}")
                 case Started() if not begun:

@@ -10,15 +10,17 @@ import msgspec
 from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.protocol import DeviceMemory
+from localspec_daemon import holdings
 from localspec_daemon.model import Model
 
 
-class Stage(msgspec.Struct, frozen=True):
+class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far loading is: protocol.Progress and whose it is."""
 
     model: str
     stage: str
     fraction: float
+    why: str = ""
 
 
 class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,6 +57,8 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     kernels: str | None = None
     llama_build: str | None = None
     devices: list[DeviceMemory] | None = None
+    memory: dict[str, int] | None = None
+    displaced: list[str] | None = None
     load_seconds: float | None = None
     tokens_per_second: float | None = None
     cost_ms_by_rows: dict[int, float] | None = None
@@ -87,6 +91,7 @@ class Status(msgspec.Struct, frozen=True):
     """The daemon and its models; `loading` is that of the model which is loading now, if one is.
 
     `activated` says that systemd holds the socket: it starts the daemon whenever somebody connects.
+    `memory_bytes` is what models may take together, 0 what there is; now so much is free.
     """
 
     version: str
@@ -101,7 +106,8 @@ class Status(msgspec.Struct, frozen=True):
     restart_needed: list[str]
     models_directory: str
     default_model: str
-    max_loaded: int
+    memory_bytes: int
+    memory_free_bytes: int
     loading: Stage | None
     models: list[ModelStatus]
     upstreams: list[UpstreamStatus]
@@ -159,7 +165,7 @@ def stage(model: Model) -> Stage | None:
     if model.state != "loading":
         return None
     if progress := model.progress:
-        return Stage(model.name, progress.stage, progress.fraction)
+        return Stage(model.name, progress.stage, progress.fraction, progress.why)
     return Stage(model.name, "start", 0.0)
 
 
@@ -173,7 +179,13 @@ def _of_worker(model: Model) -> dict[str, object]:
         for name in worker.ready.__struct_fields__
         if name in names
     }
-    fields |= {"pid": worker.pid, "stalled": worker.watchdog.doubtful}
+    fields |= {
+        "pid": worker.pid,
+        "stalled": worker.watchdog.doubtful,
+        "memory": holdings.taken(model),
+        "displaced": model.displaced or None,
+        "load_seconds": model.load_seconds,
+    }
     if beat := worker.heartbeat:
         fields |= {
             "tokens_per_second": beat.decode_tokens_per_second,

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from localspec import config as settings
 from localspec import machine, paths
+from localspec.catalog import devices
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
 from localspec.errors import (
@@ -198,7 +199,8 @@ class Supervisor:
             restart_needed=self.restart_needed(),
             models_directory=str(self.models_directory),
             default_model=config.models.default,
-            max_loaded=config.server.max_loaded,
+            memory_bytes=config.server.memory_bytes,
+            memory_free_bytes=devices.host().free_bytes,
             loading=next(filter(None, map(stage, self.pool.models.values())), None),
             models=of_models(self.pool.models, entries, config.models.default),
             upstreams=of_upstreams(config),

@@ -20,6 +20,7 @@ from localspec.errors import (
     DaemonError,
     EngineError,
     LocalSpecError,
+    OutOfMemory,
     RemoteUnavailable,
     WorkerCrashed,
     by_code,
@@ -225,6 +226,13 @@ class Worker:
         return WorkerCrashed(
             f"The worker of {self.load.model} died while {doing}: {exit_.cause}.",
             fix="It is restarted when needed; `localspec logs` shows its last words.",
+        )
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether a load that is over ended for want of memory: died of it, or said so."""
+        return self.exited.result().out_of_memory or isinstance(
+            self.loaded.exception(), OutOfMemory
         )
 
     async def _live(self) -> None:

@@ -70,8 +70,8 @@ def _cgroup_room() -> int | None:
             return None
         used = int((_CGROUPS / "memory.current").read_text(encoding="ascii"))
         stat = (_CGROUPS / "memory.stat").read_text(encoding="ascii")
-        cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)
-        return int(limit) - used + (int(cached[1]) if cached else 0)
+        cached = re.findall(r"^(?:in)?active_file (\d+)$", stat, re.MULTILINE)
+        return int(limit) - used + sum(map(int, cached))
     except (OSError, ValueError):
         return None
 

@@ -49,6 +49,13 @@ def plans(wish: Wish, devices: Sequence[Device]) -> list[Plan]:
     return found if found and found[-1].taken() == least.taken() else [*found, least]
 
 
+def best(wish: Wish, devices: Sequence[Device]) -> Plan:
+    """The first of `plans`: the best that these devices bear. Raises as `plans`."""
+    check(wish.config, devices)
+    limits = {device.name: usable(device) for device in devices}
+    return _best(wish, devices, limits) or _least(wish, limits)
+
+
 def usable(device: Device) -> int:
     """What may be planned with of a device: some is left for what nobody counts."""
     kept = PROCESS_BYTES if device.kind == "cpu" else _DRIVER_BYTES

@@ -134,6 +134,11 @@ class Wish:
     target: Outline
     draft: Outline | None = None
 
+    @classmethod
+    def of(cls, config: Config, outlines: Sequence[Outline]) -> Wish:
+        """For a target and perhaps its draft, which is of no use where the memory is a state."""
+        return cls(config, *(outlines[:1] if any(outlines[0].state_values) else outlines))
+
     @property
     def strict(self) -> bool:
         """Whether every slot has a KV stream of its own."""

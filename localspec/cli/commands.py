@@ -75,7 +75,7 @@ def _model(talk: Talk, name: str) -> None:
         )
     talk.conversation.model = name
     talk.say(f"model: {name}")
-    talk.open()
+    talk.switch()
 
 
 def _system(talk: Talk, text: str) -> None:

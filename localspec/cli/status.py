@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from localspec.cli import chosen
+from localspec.cli.waiting import stage
 from localspec.client import Json
 from localspec.errors import NotRunning, escaped
 
@@ -73,8 +74,17 @@ def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
         yield "config error", f"{report['config_error']} (the last good one is in force)"
     if report.get("restart_needed"):
         yield "after a restart", ", ".join(report["restart_needed"])
+    if any(model.get("memory") for model in report.get("models", [])):
+        yield "memory", _memory(report)
     if not report.get("models"):
         yield "models", f"none in {report.get('models_directory', 'the models directory')}"
+
+
+def _memory(report: Json) -> str:
+    held = sum(model["memory"].get("CPU", 0) for model in report["models"] if model.get("memory"))
+    bound = f" of {size(limit)}" if (limit := report.get("memory_bytes")) else ""
+    free = report.get("memory_free_bytes", 0)
+    return f"models hold {size(held)}{bound}, {size(free)} are free on this computer"
 
 
 def _upstream_rows(report: Json) -> Iterator[tuple[str, str]]:
@@ -85,7 +95,7 @@ def _upstream_rows(report: Json) -> Iterator[tuple[str, str]]:
 def _title(model: Json) -> str:
     words = [" (default)" if model.get("default") else "", f": {model['state']}"]
     if loading := model.get("loading"):
-        words.append(f" {loading['stage']} {loading['fraction']:.0%}")
+        words.append(f", {stage(loading)}")
     for key, what in (("active", "answering"), ("queued", "waiting")):
         if model.get(key):
             words.append(f", {model[key]} {what}")
@@ -106,8 +116,7 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "target", Path(model["target_path"]).name + of_bytes
     if model.get("draft_path"):
         yield "draft", Path(model["draft_path"]).name
-    for held in model.get("devices", []):
-        yield "memory", f"{held['device']}: {held['what']} {size(held['bytes'])}"
+    yield from _memory_rows(model)
     for device, (first, last) in (model.get("layers") or {}).items():
         yield "layers", f"{device}: {first} to {last}"
     if model.get("context"):
@@ -118,6 +127,13 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
         held, cells = model.get("kv_held", 0), model["kv_cells"]
         yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
     yield from _speculation_rows(model)
+
+
+def _memory_rows(model: Json) -> Iterator[tuple[str, str]]:
+    for device, held in (model.get("memory") or {}).items():
+        yield "holds", f"{size(held)} of {device}"
+    for buffer in model.get("devices", []):
+        yield "memory", f"{buffer['device']}: {buffer['what']} {size(buffer['bytes'])}"
 
 
 def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:

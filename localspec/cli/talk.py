@@ -15,8 +15,9 @@ from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
 from localspec.cli.theme import Theme, theme
 from localspec.cli.transcript import Conversation
+from localspec.cli.waiting import followed
 from localspec.client import Client, End, Piece
-from localspec.errors import ContextOverflow, LocalSpecError, RequestError, of_system
+from localspec.errors import ContextOverflow, LocalSpecError, NotRunning, RequestError, of_system
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,6 +75,21 @@ class Talk:
         """Begin to start the daemon and to load the model, while the person still types."""
         self._opening = threading.Thread(target=self._prepare, daemon=True)
         self._opening.start()
+
+    def switch(self) -> None:
+        """Load another model and say what that took; Ctrl-C goes on typing meanwhile."""
+        self.open()
+        notice = render.Notice()
+        try:
+            self._opened(notice)
+            if took := followed(chosen.client(), self.conversation.model or "", notice):
+                self.say(took)
+        except KeyboardInterrupt:
+            self.say("It goes on loading.")
+        except NotRunning:
+            pass
+        finally:
+            notice.clear()
 
     def ask(self, question: str) -> None:
         """One question with what was attached, and its answer."""
@@ -164,14 +180,18 @@ class Talk:
             client.load(self.conversation.model)
         from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
 
-    def _asked(self) -> Answer:
-        notice = render.Notice()
+    def _opened(self, notice: render.Notice) -> None:
+        """Wait for what `open` began."""
         if self._opening and self._opening.is_alive():
             notice.show("starting the daemon")
             try:
                 self._opening.join()
             finally:
                 notice.clear()
+
+    def _asked(self) -> Answer:
+        notice = render.Notice()
+        self._opened(notice)
         while True:
             answer = ask(self.conversation, self._sink(), notice, spawn=self._spawn)
             if answer.text or not isinstance(answer.error, ContextOverflow):

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import re
+import time
+from typing import TYPE_CHECKING
+
+from localspec.errors import LocalSpecError
+
+if TYPE_CHECKING:
+    from localspec.cli.render import Notice
+    from localspec.client import Client, Json
+
+_LOOK_SECONDS = 0.1
 
 _LOADING = re.compile(r"loading (?P<stage>\w+) (?P<percent>\d+%)")
 _STAGES = {
     "start": "starting the model",
+    "room": "waiting for memory",
     "target": "reading the model",
     "draft": "reading the draft model",
     "probe": "checking that drafts change nothing",
@@ -21,3 +32,30 @@ def words(said: str) -> str:
     if not found:
         return said
     return f"{_STAGES.get(found['stage'], found['stage'])} {found['percent']}"
+
+
+def stage(loading: Json) -> str:
+    """What goes on with a model that is loading, by its entry in the status."""
+    said = f"loading {loading['stage']} {loading['fraction']:.0%}"
+    return str(loading.get("why") or words(said))
+
+
+def followed(client: Client, name: str, notice: Notice) -> str:
+    """Wait until a model is loaded; what that took, "" if it was there. Raises what it raises."""
+    waited = False
+    while True:
+        models = {model["name"]: model for model in client.status()["models"]}
+        model: Json = models.get(name, {})
+        if not (loading := model.get("loading")):
+            break
+        waited = True
+        notice.show(stage(loading))
+        time.sleep(_LOOK_SECONDS)
+    notice.clear()
+    if waited and model.get("error"):
+        raise LocalSpecError(model["error"])
+    if not waited or model.get("load_seconds") is None:
+        return ""
+    others = " and ".join(model.get("displaced") or ())
+    room = f", made room by unloading {others}" if others else ""
+    return f"{name} loaded in {model['load_seconds']:.1f} s{room}"

@@ -40,7 +40,7 @@ class Forwards:
 class Verdict:
     """What "auto" is: strict or not, and why, for people.
 
-    Not `sure` is what a busy machine told: it holds for one load.
+    Not `sure` is what a busy machine told: it holds for a day.
     """
 
     strict: bool

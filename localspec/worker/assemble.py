@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -68,6 +69,7 @@ class Loaded:
     reach: Reach
     worth: Worth
     _unmeasured: bool = True
+    _has_gpus: bool = True
     _saved_steps: int = -1
     _saved_at: float = 0.0
 
@@ -106,6 +108,14 @@ class Loaded:
             return {}
         return {"kv_held": sum(target.held), "kv_cells": target.kv_cells}
 
+    def gpus(self) -> dict[str, int]:
+        """Bytes that are free on each GPU; none are asked where there were none."""
+        if self._has_gpus:
+            found = planning.free_on_gpus()
+            self._has_gpus = bool(found)
+            return found
+        return {}
+
     @property
     def measuring(self) -> bool:
         """Whether an idle engine has costs to measure."""
@@ -121,6 +131,7 @@ class Loaded:
             self._unmeasured = next(self._measuring, self) is None
             if self._unmeasured:
                 return True
+            self.profile.save()  # a worker killed from now on need not measure that again
         if self._prefill.advance(self.engine.clock()) or self.reach.advance():
             return True
         if self.worth.advance():
@@ -154,7 +165,7 @@ def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> 
     from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
 
     files = model_files(command)
-    choice = Choice.open(command, files, build_info())
+    choice = Choice.open(command, files, build_info(), time.time())
     verdict = by_memory(command, files, planning.present(lent)) or choice.verdict
     if command.machine:
         verdict = Verdict(False, "a machine on paper has no kernels that could agree")

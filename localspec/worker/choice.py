@@ -29,6 +29,8 @@ _log = logging.getLogger("localspec.worker")
 
 _STEPS, _CHUNKS = 16, 3
 """Repeats; the fastest counts. A prompt's forwards last up to a second each."""
+UNSURE_SECONDS = 86_400.0
+"""So long a verdict holds that was found on a busy machine: finding it again is several loads."""
 _QUIET = 1.25
 """On a machine with nothing else to do, half of the forwards take less than this much longer."""
 
@@ -41,12 +43,17 @@ class Choice:
     verdict: Verdict | None
 
     @classmethod
-    def open(cls, command: Load, files: Sequence[Path], build: str) -> Self:
-        """What was found out before. A file that is damaged counts as none."""
+    def open(cls, command: Load, files: Sequence[Path], build: str, now: float) -> Self:
+        """What was found out before; `now` is in seconds since 1970.
+
+        A file that is damaged counts as none, and so does an unsure one after a day.
+        """
         key = fingerprint(files, command.config.engine, build, command.safe_kernels)
         path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
         try:
-            return cls(path, msgspec.json.decode(path.read_bytes(), type=Verdict))
+            verdict = msgspec.json.decode(path.read_bytes(), type=Verdict)
+            if verdict.sure or now - path.stat().st_mtime < UNSURE_SECONDS:
+                return cls(path, verdict)
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
@@ -54,10 +61,8 @@ class Choice:
         return cls(path, None)
 
     def keep(self, verdict: Verdict) -> Verdict:
-        """Write it if it is sure; a disk that refuses is worth a warning and nothing more."""
+        """Write it; a disk that refuses is worth a warning and nothing more."""
         self.verdict = verdict
-        if not verdict.sure:
-            return verdict
         try:
             paths.write_atomically(self.path, msgspec.json.encode(verdict))
         except OSError as error:

@@ -23,6 +23,7 @@ from localspec.engine.step import Engine
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter
+from localspec.worker import planning
 from localspec.worker.profile import Profile
 from localspec.worker.worth import Worth
 
@@ -252,6 +253,7 @@ class Loader:
             slots=self.plan.slots,
             cells=self.plan.cells,
             placement=self.plan.sentence() + why,
+            takes=planning.takes(command, self.files, self.plan),
         )
 
 

@@ -6,6 +6,7 @@ who must not load native code.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 
 from localspec.catalog import devices, header, placement
 from localspec.catalog.devices import Device
-from localspec.catalog.memory import outline, repacked_types
+from localspec.catalog.memory import Outline, outline, repacked_types
 from localspec.catalog.plan import Plan, Wish
 from localspec.protocol import Load
 
@@ -40,6 +41,13 @@ def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
     return [*remotes, *gpus, devices.host()]
 
 
+def free_on_gpus() -> dict[str, int]:
+    """Bytes that are free now on each GPU of this machine."""
+    from localspec.engine.devices import usable  # noqa: PLC0415 - see `assemble.load`
+
+    return {found.name: found.free_bytes for found in usable()}
+
+
 def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list[Plan]:
     """Plans for what `command` asks for, each smaller than the one before.
 
@@ -49,14 +57,37 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
         BadGGUF: a file cannot be used.
         ConfigError: a device that is not there.
     """
+    there = _bounded(there, command.host_bytes)
+    found = placement.plans(_wish(command, files), there)
+    return found[min(command.smaller, len(found) - 1) :]
+
+
+def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
+    """Bytes by device of such a plan, before anything is said. Raises BadGGUF."""
+    return _wish(command, files).at_first(plan)
+
+
+def _wish(command: Load, files: Sequence[Path]) -> Wish:
     from localspec.engine.llama import build_info  # noqa: PLC0415 - see `assemble.load`
 
     repacked = frozenset() if command.safe_kernels else repacked_types(build_info())
-    outlines = [outline(header.read(file), repacked) for file in files]
-    if any(outlines[0].state_values):  # the loader leaves the draft out, with a reason
-        del outlines[1:]
-    found = placement.plans(Wish(command.config, *outlines), there)
-    return found[min(command.smaller, len(found) - 1) :]
+    return Wish.of(command.config, [_outline(file, repacked) for file in files])
+
+
+@functools.cache
+def _outline(file: Path, repacked: frozenset[str]) -> Outline:
+    """Read once: a load plans for several settings, and a large vocabulary takes a while."""
+    return outline(header.read(file), repacked)
+
+
+def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
+    """The devices, with no more of the host's memory than the supervisor allows."""
+    return [
+        msgspec.structs.replace(device, free_bytes=min(device.free_bytes, host_bytes))
+        if device.kind == "cpu" and host_bytes is not None
+        else device
+        for device in there
+    ]
 
 
 def main() -> int:

@@ -339,6 +339,7 @@ class Service:
                 measuring=self._loaded.measuring,
                 exactness_detail=self._loaded.reach.detail,
                 kernels=self._loaded.worth.sentence,
+                gpus=self._loaded.gpus(),
                 **self._loaded.kv(),
             )
         )

@@ -114,13 +114,13 @@ def test_reload_refuses_a_mistake_and_tells_the_daemon_otherwise(daemon: Client)
     """The running daemon takes a good file and never sees a bad one through this command."""
     localspec("start")
     config = Path(os.environ["XDG_CONFIG_HOME"]) / "localspec" / "config.toml"
-    config.write_text("[server]\nmax_loaded = 2\n")
+    config.write_text("[server]\nmemory_bytes = 2\n")
     assert localspec("reload").exit_code == 0
-    until(lambda: daemon.status()["max_loaded"] == 2)
-    config.write_text("[server]\nmax_loaded = 0\n")
+    until(lambda: daemon.status()["memory_bytes"] == 2)
+    config.write_text("[server]\nmemory_bytes = -1\n")
     result = localspec("reload")
     assert result.exit_code == 78
-    assert "server.max_loaded" in result.stderr
+    assert "server.memory_bytes" in result.stderr
 
 
 def test_reload_without_a_daemon_is_exit_code_69() -> None:

@@ -29,6 +29,7 @@ MODEL: dict[str, Any] = {
     "exactness_detail": "1 to 4 rows agree",
     "devices": [{"device": "CPU", "what": "weights", "bytes": 1_100_000_000}],
     "kernels": "AVX2, LocalSpec's own; 4 rows 1.50 times as fast as by llama.cpp's own",
+    "memory": {"CPU": 1_400_000_000},
     "tokens_per_second": 48.13,
     "cost_ms_by_rows": {"1": 20.4, "16": 110.0, "2": 34.0},
     "routing": {"short-request": 3, "speculating": 12},
@@ -46,6 +47,8 @@ REPORT: dict[str, Any] = {
     "restart_needed": [],
     "models_directory": "/models",
     "loading": None,
+    "memory_bytes": 2_000_000_000,
+    "memory_free_bytes": 9_500_000_000,
     "models": [MODEL],
 }
 
@@ -67,6 +70,8 @@ def shown(peer: Peer, **changes: Any) -> str:
         "target qwen.gguf, 1.12 GB",
         "draft small.gguf",
         "memory CPU: weights 1.10 GB",
+        "holds 1.40 GB of CPU",
+        "memory: models hold 1.40 GB of 2.00 GB, 9.50 GB are free on this computer",
         "context 8192 tokens of 32768 trained",
         "drafters lookup, model",
         "exactness standard: 1 to 4 rows agree",
@@ -91,7 +96,9 @@ def test_loading_and_trouble_are_told(peer: Peer) -> None:
     text = shown(
         peer, models=[loading], config_error="unknown key engin", restart_needed=["server.tcp"]
     )
-    assert "qwen: loading target 42%" in text
+    assert "qwen: loading, reading the model 42%" in text
+    loading["loading"] = {"stage": "room", "fraction": 0, "why": "waiting for memory: b is loading"}
+    assert "qwen: loading, waiting for memory: b is loading" in shown(peer, models=[loading])
     assert "speculation off: vocabularies differ" in text
     assert "error no room" in text
     assert "config error: unknown key engin (the last good one is in force)" in text

@@ -17,6 +17,7 @@ import openai
 import pytest
 import tiny
 
+from localspec.catalog.placement import PROCESS_BYTES
 from localspec_daemon.worker import COMMAND
 
 TEXT = "def add(a, b):\n    return a + b\n" * 4
@@ -304,7 +305,6 @@ def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
     house: Any, real: Any
 ) -> None:
     """422 with a sentence, and the model that was there answers as before."""
-    house.configure(server={"max_loaded": 2})
 
     async def scene() -> None:
         async with real() as it:
@@ -315,5 +315,54 @@ def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
                 assert (status, answer["error"]["code"]) == (422, "bad_gguf"), (name, answer)
             assert (await it.ask("hello", max_tokens=1))[0] == 200
             assert it.model().worker.pid == pid
+
+    asyncio.run(scene())
+
+
+def test_models_stay_while_there_is_memory_and_the_oldest_leaves(house: Any, real: Any) -> None:
+    """Two of three by the bound; who takes turns stays, and status tells memory and last use."""
+    for seed, name in enumerate(("beta", "gamma"), 1):
+        tiny.build(house.models / f"{name}.gguf", seed=seed)
+
+    async def scene() -> None:
+        async with real() as it:
+
+            async def pid(name: str) -> int:
+                assert (await it.ask("hello", model=name, max_tokens=2))[0] == 200
+                return int(it.model(name).worker.pid)
+
+            alpha = await pid("alpha")
+            status = await it.get("/v1/status")
+            (held,) = [one["memory"]["CPU"] for one in status["models"] if one.get("memory")]
+            assert PROCESS_BYTES < held < 4 * PROCESS_BYTES
+            house.configure(server={"memory_bytes": 5 * held // 2})
+            await it.until(lambda: it.server.supervisor.config.server.memory_bytes > 0)
+            beta = await pid("beta")
+            assert [await pid("alpha"), await pid("beta"), await pid("alpha")] == [
+                alpha,
+                beta,
+                alpha,
+            ]
+            await pid("gamma")
+            assert it.model("gamma").displaced == ["beta"]
+            assert await pid("alpha") == alpha
+            cards = {card["id"]: card["meta"] for card in (await it.get("/v1/models"))["data"]}
+            assert {name for name, meta in cards.items() if "memory" in meta} == {"alpha", "gamma"}
+            assert cards["gamma"]["used_at"] < cards["alpha"]["used_at"]
+            sizes = {one["name"]: one["size"] for one in (await it.get("/api/ps"))["models"]}
+            assert sizes["alpha"] >= PROCESS_BYTES
+
+    asyncio.run(scene())
+
+
+def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(house: Any, real: Any) -> None:
+    """At once, and before a worker is started."""
+    house.configure(server={"memory_bytes": PROCESS_BYTES})
+
+    async def scene() -> None:
+        async with real() as it:
+            status, answer = await it.ask("hello")
+            assert (status, answer["error"]["code"]) == (507, "out_of_memory")
+            assert "alpha does not fit into 167.8 MB of CPU" in answer["error"]["message"]
 
     asyncio.run(scene())

@@ -20,9 +20,7 @@ from localspec_daemon.policy import (
     STILL_PATIENCE_SECONDS,
     UNMEASURED_PATIENCE_SECONDS,
     CrashHistory,
-    Resident,
     Watchdog,
-    first_to_leave,
 )
 from localspec_daemon.pulse import pulse
 
@@ -201,15 +199,3 @@ def test_a_suspended_machine_condemns_nobody_at_wake_up() -> None:
     watchdog.tick(3600.0)
     assert watchdog.verdict() is None
     assert not watchdog.doubtful
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 1e6)), min_size=1, max_size=8))
-def test_idle_models_leave_before_busy_ones_and_older_before_newer(
-    models: list[tuple[bool, float]],
-) -> None:
-    """No busy model is chosen while an idle one is there."""
-    residents = [Resident(str(i), busy, used_at) for i, (busy, used_at) in enumerate(models)]
-    chosen = first_to_leave(residents)
-    assert not chosen.busy or all(resident.busy for resident in residents)
-    rivals = [resident for resident in residents if resident.busy == chosen.busy]
-    assert chosen.used_at == min(rival.used_at for rival in rivals)

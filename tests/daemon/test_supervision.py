@@ -12,6 +12,9 @@ from typing import Any
 from localspec_daemon.policy import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
 from localspec_daemon.pool import MOURNING_SECONDS
 
+ROOM_FOR_ONE = 200 << 20
+"""Bytes: a process with a tiny model is counted as 176 MB."""
+
 
 def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
     """The text is the same, and the first request loads the model."""
@@ -118,7 +121,6 @@ def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
 ) -> None:
     """After more than three crashes within a minute the model fails at once, with the reason."""
     house.add("doomed")
-    house.configure(server={"max_loaded": 2})
 
     async def scene() -> None:
         async with daemon(house) as it:
@@ -388,20 +390,24 @@ def test_a_daemon_may_end_at_any_moment_of_a_load(house: Any, daemon: Any) -> No
 
 
 def test_the_least_recently_used_model_makes_room(house: Any, daemon: Any) -> None:
-    """With one place, an idle model leaves at once and a busy one after its last request."""
+    """Memory for one: an idle model leaves at once and a busy one after its last request."""
     house.add("beta")
+    house.configure(server={"memory_bytes": ROOM_FOR_ONE})
 
     async def scene() -> None:
         async with daemon(house) as it:
             await it.ask("say hello")
-            assert (await it.ask("say hello", model="beta"))[0] == 200
+            async with it.streaming("say hello", model="beta", return_progress=True) as stream:
+                told = await stream.next(": beta loaded in")
+                assert told.endswith("made room by unloading alpha")
             assert it.model("alpha").state == "unloaded"
             async with it.streaming("wait", model="beta") as stream:
                 await stream.next("data: ")
-                waiting = asyncio.create_task(it.ask("say hello", model="alpha"))
-                await it.until(lambda: "beta" not in it.server.supervisor.pool.models)
-                assert not waiting.done()
-            assert (await waiting)[0] == 200
+                async with it.streaming("say hi", model="alpha", return_progress=True) as waiting:
+                    assert await waiting.next(": w") == ": waiting for memory: beta is answering"
+                    assert "beta" not in it.server.supervisor.pool.models
+                    await stream.response.release()
+                    assert (await waiting.rest())[-1] == "data: [DONE]"
 
     asyncio.run(scene())
 

@@ -30,7 +30,6 @@ directory = "{models}"
 default = "{name}"
 
 [server]
-max_loaded = 2
 drain_seconds = 5
 """
 TINY = """

@@ -121,7 +121,7 @@ async def rewrite_config(storm: Storm) -> None:
                 "\0\0",
                 "",
                 good.replace("prefill_rows = 32", "prefill_rows = 48"),
-                good.replace("max_loaded = 2", "max_loaded = 1"),
+                good.replace("drain_seconds = 5", "drain_seconds = 6"),
                 good.replace("slots = 3", "slots = -3"),
             )
         )

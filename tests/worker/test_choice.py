@@ -55,9 +55,7 @@ def test_the_first_load_decides_and_the_next_ones_obey(
     load = command(tiny.build(tmp_path / "tiny.gguf", quantization=kind))
     first, detail = told(load)
     assert f"auto: strict {'costs' if first == 'strict' else 'would cost'}" in detail
-    kept = Choice.open(load, [Path(load.target_path)], build_info()).path
-    assert kept.exists() == ("busy" not in detail)
-    kept.parent.mkdir(exist_ok=True)
+    kept = Choice.open(load, [Path(load.target_path)], build_info(), 0.0).path
     for found in ("strict", "standard"):
         kept.write_text(f'{{"strict":{str(found == "strict").lower()},"why":"it was {found}"}}')
         assert told(load)[0] == found
@@ -133,8 +131,15 @@ def test_what_is_dear_is_known_without_a_probe() -> None:
         assert target.decoded <= 128
 
 
-def test_what_a_busy_machine_tells_holds_for_one_load(tmp_path: Path) -> None:
-    """Forwards of one kind that take now as long and now thrice as long are no ground for ever."""
+def test_what_a_busy_machine_tells_holds_for_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forwards of one kind that take now as long and now thrice as long are no ground for ever.
+
+    But a worker that was killed must not load three times to find out again.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = tiny.build(tmp_path / "tiny.gguf")
     target = Charged(1.0, 0.1)
     stolen = itertools.cycle((0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0))
     busy = engine(target, Shape())
@@ -147,11 +152,14 @@ def test_what_a_busy_machine_tells_holds_for_one_load(tmp_path: Path) -> None:
     verdict = choice.at_once(busy)
     assert verdict is not None
     assert "as far as a busy machine tells" in verdict.sentence
-    kept = Choice(tmp_path / "kept", None)
-    assert kept.keep(verdict) is kept.verdict
-    assert not kept.path.exists()
-    kept.keep(replace(verdict, sure=True))
-    assert kept.path.exists()
+    kept = Choice.open(command(model), [model], "b1", 0.0)
+    assert kept.verdict is None
+    for sure in (False, True):
+        assert kept.keep(replace(verdict, sure=sure)) is kept.verdict
+        written = kept.path.stat().st_mtime
+        for later in (1.0, choice.UNSURE_SECONDS - 1, choice.UNSURE_SECONDS + 1):
+            found = Choice.open(command(model), [model], "b1", written + later).verdict
+            assert found == (kept.verdict if sure or later < choice.UNSURE_SECONDS else None)
 
 
 def test_where_nothing_can_be_shared_it_is_standard() -> None:
@@ -177,11 +185,12 @@ def test_memory_for_every_slot_comes_first(tmp_path: Path) -> None:
 def test_a_choice_goes_by_files_build_and_settings(tmp_path: Path) -> None:
     """Any of them changed: it is found out anew."""
     model = tiny.build(tmp_path / "tiny.gguf")
-    one = Choice.open(command(model), [model], "b1")
-    assert one.path == Choice.open(command(model), [model], "b1").path
+    one = Choice.open(command(model), [model], "b1", 0.0)
+    assert one.path == Choice.open(command(model), [model], "b1", 0.0).path
+    safe = msgspec.structs.replace(command(model), safe_kernels=True)
     others = [
-        Choice.open(command(model), [model], "b2"),
-        Choice.open(command(model, prefill_rows=64), [model], "b1"),
-        Choice.open(msgspec.structs.replace(command(model), safe_kernels=True), [model], "b1"),
+        Choice.open(command(model), [model], "b2", 0.0),
+        Choice.open(command(model, prefill_rows=64), [model], "b1", 0.0),
+        Choice.open(safe, [model], "b1", 0.0),
     ]
     assert one.path not in {other.path for other in others}

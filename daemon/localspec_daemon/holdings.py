@@ -1,0 +1,93 @@
+"""What loaded models hold of memory: the larger of what was planned and what the system counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection
+from typing import Literal
+
+from localspec.catalog import devices
+from localspec.catalog.placement import PROCESS_BYTES
+from localspec_daemon.admission import Memory, Resident
+from localspec_daemon.demand import used
+from localspec_daemon.model import Model
+
+
+def resident(key: str, model: Model) -> Resident:
+    """A model as the decision about memory sees it."""
+    return Resident(key, model.name, _state(model), model.used_at, taken(model), mapped(model))
+
+
+def total(models: Collection[Model], memory_bytes: int) -> Memory:
+    """What all models may take together: what is free, and what these have.
+
+    `memory_bytes` bounds the host's part; 0 does not.
+    """
+    there: Counter[str] = Counter()
+    for model in models:
+        worker = model.worker
+        if worker and worker.heartbeat:
+            for name, free in worker.heartbeat.gpus.items():
+                there[name] = min(free, there.get(name, free))
+    for model in models:
+        worker = model.worker
+        if worker and worker.ready:
+            for held in worker.ready.devices:
+                if held.device in there:
+                    there[held.device] += held.bytes
+            own = used(worker.pid)
+            there["CPU"] += own.own if own else 0
+    host = there["CPU"] + devices.host().free_bytes
+    return {**there, "CPU": min(host, memory_bytes) if memory_bytes else host}
+
+
+def taken(model: Model) -> dict[str, int]:
+    """Bytes by device that a model holds or may touch; {} while it is not ready."""
+    worker = model.worker
+    if not worker or not worker.ready:
+        return {}
+    planned = Counter(worker.ready.takes)
+    planned["CPU"] += PROCESS_BYTES
+    buffers: Counter[str] = Counter()
+    for held in worker.ready.devices:
+        buffers[held.device] += held.bytes
+    real = used(worker.pid)
+    measured = {name: buffers[name] for name in planned} | {"CPU": sum(real) if real else 0}
+    return {name: max(size, measured[name]) for name, size in planned.items()}
+
+
+def mapped(model: Model) -> Memory:
+    """The files that its worker maps on the host, by their identity, and their bytes.
+
+    Those of which a part is elsewhere are not counted as shared.
+    """
+    ready = model.worker.ready if model.worker else None
+    if ready and set(ready.takes) - {"CPU"}:
+        return {}
+    config = model.load.config
+    maps = (config.engine.target.mmap, config.engine.draft.mmap and _drafts(model))
+    return {
+        f"{device}:{inode}": size
+        for (device, inode, size, _), maps in zip(model.files, maps, strict=False)
+        if maps
+    }
+
+
+def _drafts(model: Model) -> bool:
+    """Whether its draft model is loaded, or will be."""
+    ready = model.worker.ready if model.worker else None
+    return "model" in (ready.drafters if ready else model.load.config.speculation.drafters)
+
+
+def _state(model: Model) -> Literal["idle", "busy", "loading", "leaving"]:
+    if not model.worker:
+        return "loading" if model.state == "loading" else "leaving"
+    if not model.worker.heartbeat:  # which comes at once, and tells of the GPUs
+        return "loading"
+    return "busy" if model.requests else "idle"
+
+
+def idle_seconds(model: Model) -> float:
+    """Since its last request ended; 0 while there is one."""
+    return 0.0 if model.requests else asyncio.get_running_loop().time() - model.used_at

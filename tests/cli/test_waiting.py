@@ -1,0 +1,56 @@
+"""What a switch of models says, from what the status tells of it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from scripted import Peer, answer
+from typist import ENTER, Typist
+
+from localspec.cli.render import Notice
+from localspec.cli.waiting import followed
+from localspec.client import Client
+from localspec.errors import LocalSpecError
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *states: dict[str, Any]) -> tuple[str, str]:
+    """What `followed` returns and what it showed, over statuses that come one after the other."""
+    screen = io.StringIO()
+    with Peer() as peer:
+        monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
+        peer.statuses = [{"models": [{"name": "big", **state}]} for state in states]
+        return followed(Client.from_environment(), "big", Notice(screen)), screen.getvalue()
+
+
+LOADING = {"state": "loading", "loading": {"stage": "target", "fraction": 0.5}}
+WAITING = {"stage": "room", "fraction": 0, "why": "waiting for memory: small is answering"}
+
+
+def test_a_switch_says_how_long_it_took_and_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And before that, what is waited for."""
+    ready = {"state": "ready", "load_seconds": 3.21, "displaced": ["small", "old"]}
+    waiting = {"state": "loading", "loading": WAITING}
+    said, shown = told(monkeypatch, waiting, LOADING, ready)
+    assert said == "big loaded in 3.2 s, made room by unloading small and old"
+    assert shown.split("\n")[:2] == [WAITING["why"], "reading the model 50%"]
+
+
+def test_a_model_that_was_there_is_no_news_and_one_that_fails_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is said of a load of yesterday."""
+    ready = {"state": "ready", "load_seconds": 3.21}
+    assert told(monkeypatch, ready) == ("", "")
+    assert told(monkeypatch, LOADING, ready)[0] == "big loaded in 3.2 s"
+    with pytest.raises(LocalSpecError, match="too large"):
+        told(monkeypatch, LOADING, {"state": "failed", "error": "too large"})
+
+
+def test_a_chat_tells_of_its_switch(peer: Peer, talk: Typist) -> None:
+    """After /model, before the next prompt."""
+    peer.models, peer.streams = [{"id": "big"}], [answer("ok")]
+    peer.status["models"] = [{"name": "big", "state": "ready", "load_seconds": 1.0}]
+    peer.statuses = [{"models": [{"name": "big", **LOADING}]}] * 3  # one for who looks if it runs
+    assert "model: big\nbig loaded in 1.0 s\n" in talk.type(f"/model big{ENTER}")
