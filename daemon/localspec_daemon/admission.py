@@ -164,6 +164,12 @@ def overdrawn(residents: Sequence[Resident], total: Memory) -> Resident | None:
     return min(idle, key=lambda each: each.used_at)
 
 
+def loaded(name: str, seconds: float, displaced: Sequence[str]) -> str:
+    """How a load went, for people."""
+    room = f", made room by unloading {' and '.join(displaced)}" if displaced else ""
+    return f"{name} loaded in {seconds:.1f} s{room}"
+
+
 def _fewest(
     candidates: Sequence[Resident],
     others: Sequence[Resident],

@@ -14,6 +14,7 @@ import msgspec
 from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
 from localspec.protocol import Delta, Event, Generate, Load, Progress, Question, Replay, Told
 from localspec_daemon import demand
+from localspec_daemon.admission import loaded
 from localspec_daemon.bell import Bell
 from localspec_daemon.blame import Poisons, Trials
 from localspec_daemon.policy import CrashHistory
@@ -98,13 +99,6 @@ class Model:
         return self.load.model
 
     @property
-    def loaded_words(self) -> str:
-        """How the last load went, for people."""
-        others = " and ".join(self.displaced)
-        room = f", made room by unloading {others}" if others else ""
-        return f"{self.name} loaded in {self.load_seconds:.1f} s{room}"
-
-    @property
     def queued(self) -> int:
         """Requests beyond the slots."""
         return max(0, self.requests - self.load.config.engine.slots)
@@ -186,7 +180,7 @@ class Model:
         if task.cancelled():
             raise self._unloaded()
         task.result()
-        yield Progress("ready", 1.0, self.loaded_words)
+        yield Progress("ready", 1.0, loaded(self.name, self.load_seconds, self.displaced))
 
     def start_loading(self) -> asyncio.Task[None]:
         """The loading that is under way, begun if there is none. No request owns it."""

@@ -11,6 +11,7 @@ from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.protocol import DeviceMemory
 from localspec_daemon import holdings
+from localspec_daemon.admission import loaded
 from localspec_daemon.model import Model
 
 
@@ -58,7 +59,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     llama_build: str | None = None
     devices: list[DeviceMemory] | None = None
     memory: dict[str, int] | None = None
-    displaced: list[str] | None = None
+    loaded: str | None = None
     load_seconds: float | None = None
     tokens_per_second: float | None = None
     cost_ms_by_rows: dict[int, float] | None = None
@@ -183,7 +184,7 @@ def _of_worker(model: Model) -> dict[str, object]:
         "pid": worker.pid,
         "stalled": worker.watchdog.doubtful,
         "memory": holdings.taken(model),
-        "displaced": model.displaced or None,
+        "loaded": loaded(model.name, model.load_seconds, model.displaced),
         "load_seconds": model.load_seconds,
     }
     if beat := worker.heartbeat:

@@ -54,8 +54,4 @@ def followed(client: Client, name: str, notice: Notice) -> str:
     notice.clear()
     if waited and model.get("error"):
         raise LocalSpecError(model["error"])
-    if not waited or model.get("load_seconds") is None:
-        return ""
-    others = " and ".join(model.get("displaced") or ())
-    room = f", made room by unloading {others}" if others else ""
-    return f"{name} loaded in {model['load_seconds']:.1f} s{room}"
+    return model.get("loaded") or "" if waited else ""
