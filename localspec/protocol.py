@@ -216,7 +216,7 @@ Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Loading: "room", "target", "draft", "warmup", "probe", "ready", each from 0 to 1; or `why`."""
+    """Loading: "room", "target", "draft", "warmup", "probe", "ready", from 0 to 1; or `why`."""
 
     stage: str
     fraction: float
