@@ -1,7 +1,8 @@
 """What crosses the socketpair between supervisor and worker, and the shapes both sides publish.
 
 Frames are a 4-byte big-endian length followed by one msgpack message, at most `MAX_FRAME_BYTES`.
-Both sides decode with a closed schema: a frame that does not fit ends the connection.
+Both sides decode with a closed schema: a frame that does not fit ends the connection. `Command` is
+what a supervisor sends, `Event` what a worker does.
 """
 
 from __future__ import annotations
@@ -70,9 +71,6 @@ class SoFar(msgspec.Struct, frozen=True):
     sources: list[str]
     held: list[TokenLogprob]
     spent: Spent
-
-
-# --- supervisor -> worker -------------------------------------------------------------------------
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
@@ -211,8 +209,6 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
 
 
 Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
-
-# --- worker -> supervisor -------------------------------------------------------------------------
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
