@@ -34,8 +34,8 @@ def test_company_leaves_no_trace(libraries: Path) -> None:
     if (libraries / "runner").exists():
         pytest.skip("on ARM attention is llama.cpp's own")
     ours = attended(libraries)
-    if not ours["kernels"]:
-        pytest.skip(f"there are no kernels of ours in {libraries}")
+    if not ours["kernels"] or ours["kernels"].startswith("NEON"):
+        pytest.skip(f"there is no attention of ours in {libraries}")
     for case, found in ours["found"].items():
         assert found["wrong"] < FLOATS, case
         alone, *others = found["rows"].items()
