@@ -81,7 +81,9 @@ def test_a_recipe_names_the_model_and_the_door(tool: str) -> None:
     if recipe.form == "json":
         assert isinstance(json.loads(text), dict)
     if tool == "codex":
-        assert set(tomllib.loads(text)) == {"model_providers", "profiles"}
+        profile = tomllib.loads(text)
+        assert profile["model_provider"] in profile["model_providers"]
+        assert recipe.file == ".codex/localspec.config.toml"  # where `--profile localspec` looks
 
 
 @pytest.mark.parametrize("tool", [name for name, one in RECIPES.items() if one.form != "shell"])

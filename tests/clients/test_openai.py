@@ -120,6 +120,27 @@ def test_responses_stream_in_the_order_of_the_clients_types(client: openai.OpenA
         client.responses.create(**asked, previous_response_id="resp-1")
 
 
+def test_what_is_relaxed_of_a_schema_is_told(client: openai.OpenAI) -> None:
+    """In a header, whole and streamed; nothing of a strict one may be left out."""
+    schema: Any = {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}
+
+    def asked(*, stream: bool, strict: bool = False) -> Any:
+        shape: Any = {"name": "x", "schema": schema, "strict": strict}
+        return client.chat.completions.with_raw_response.create(
+            model="beta",
+            messages=USER,
+            stream=stream,
+            response_format={"type": "json_schema", "json_schema": shape},
+        )
+
+    for stream in (False, True):
+        assert asked(stream=stream).headers["X-LocalSpec-Relaxed"] == "uniqueItems"
+    with pytest.raises(openai.BadRequestError, match="uniqueItems"):
+        asked(stream=False, strict=True)
+    del schema["uniqueItems"]
+    assert "X-LocalSpec-Relaxed" not in asked(stream=False).headers
+
+
 def test_what_goes_wrong_is_an_exception_of_the_clients_own(
     client: openai.OpenAI, door: str
 ) -> None:

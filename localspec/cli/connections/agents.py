@@ -6,6 +6,9 @@ import shlex
 
 from localspec.cli.connections.recipe import Daemon, Json, Recipe, as_json
 
+PATIENCE_MS = 3_600_000
+"""Agents begin with ten thousand tokens, and give up after five minutes unless they are told."""
+
 
 def _aider(daemon: Daemon) -> str:
     return f"""model: openai/{daemon.model}
@@ -18,22 +21,22 @@ def _opencode(daemon: Daemon) -> Json:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "LocalSpec",
-        "options": {"baseURL": f"{daemon.url}/v1", "apiKey": daemon.token},
+        "options": {"baseURL": f"{daemon.url}/v1", "apiKey": daemon.token, "timeout": False},
         "models": {daemon.model: {"name": daemon.model}},
     }
     return {"provider": {"localspec": provider}}
 
 
 def _codex(daemon: Daemon) -> str:
-    return f"""[model_providers.localspec]
+    return f"""model = "{daemon.model}"
+model_provider = "localspec"
+
+[model_providers.localspec]
 name = "LocalSpec"
 base_url = "{daemon.url}/v1"
 wire_api = "responses"
 experimental_bearer_token = "{daemon.token}"
-
-[profiles.localspec]
-model = "{daemon.model}"
-model_provider = "localspec"
+stream_idle_timeout_ms = {PATIENCE_MS}
 """
 
 
@@ -44,6 +47,7 @@ def _claude_code(daemon: Daemon) -> Json:
             "ANTHROPIC_AUTH_TOKEN": daemon.token,
             "ANTHROPIC_MODEL": daemon.model,
             "ANTHROPIC_SMALL_FAST_MODEL": daemon.model,
+            "API_TIMEOUT_MS": str(PATIENCE_MS),
             # A line that changes with every request would keep every prefix from being found again.
             "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         }
@@ -75,7 +79,7 @@ RECIPES = {
         then="opencode -m localspec/{model}",
     ),
     "codex": Recipe(
-        "Codex", "block", _codex, ".codex/config.toml", then="codex --profile localspec"
+        "Codex", "block", _codex, ".codex/localspec.config.toml", then="codex --profile localspec"
     ),
     "claude-code": Recipe(
         "Claude Code", "json", as_json(_claude_code), ".claude/settings.json", then="claude"
