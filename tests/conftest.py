@@ -20,6 +20,11 @@ os.environ["GGML_CPU_TILED_MM"] = "0"  # read once by llama.cpp; strict exactnes
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("unhurried", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "impatient",
+    parent=hypothesis.settings.get_profile("unhurried"),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
 hypothesis.settings.load_profile("unhurried")
 
 USERS_MODELS = paths.models_dir()

@@ -65,12 +65,15 @@ def test_the_first_difference_is_a_sentence(
         verdict.demand()
 
 
-def test_the_first_token_that_differs_is_shown(target: Header) -> None:
-    """One id with another text in the middle of an equal vocabulary is found."""
-    ours = having(target, vocabulary(b"a", b"b", b"c", b"d"))
-    theirs = having(target, vocabulary(b"a", b"b", b"x", b"y"))
-    verdict = pairing.check(ours, theirs)
-    assert verdict.difference == "Token 2 differs: 'c' in the target, 'x' in the draft."
+@pytest.mark.parametrize("place", [0, 2, 40, 62])
+def test_the_first_token_that_differs_is_shown(target: Header, place: int) -> None:
+    """However much is equal before it, one id with another text is found, the last as well."""
+    words = [b"word %d" % index for index in range(64)]
+    other = [*words[:place], b"x", *words[place + 1 : -1], b"y"]
+    verdict = pairing.check(having(target, vocabulary(*words)), having(target, vocabulary(*other)))
+    assert verdict.difference == (
+        f"Token {place} differs: 'word {place}' in the target, 'x' in the draft."
+    )
 
 
 def test_a_real_token_that_only_one_knows_forbids_the_pair(tmp_path: Path, target: Header) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from control.simulator import GPU, Q4_0, Q4_K, Machine
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from localspec.control.acceptance import Acceptance
@@ -377,7 +377,21 @@ def test_rows_of_prefill_are_part_of_the_decode() -> None:
     assert control.cut([view], list(view.free), other_rows=16) == [2]
 
 
-drafts = st.lists(st.lists(st.floats(0.05, 0.99), max_size=4).map(chain), min_size=1, max_size=3)
+def test_nobody_drafts_for_rows_that_others_will_take() -> None:
+    """Eight rows are cheap and the ninth is not: behind a sure copy of another session's, no draft.
+
+    By itself it would: what it drafted beside that copy would be cut again.
+    """
+    control = controller({1: 1, 8: 1.1, 9: 20, 32: 40}, step=0.1)
+    copying = View(free=(chain([0.99] * 6),), budget=8, elapsed_seconds=LONG)
+    drafting = View(neural=(Neural("neural", 1),), budget=8, ease=0.95, elapsed_seconds=LONG)
+    assert [plan.extend for plan in control.plan([View(budget=8), drafting])] == [None, "neural"]
+    plans = control.plan([copying, drafting])
+    assert [(len(plan.base), plan.extend) for plan in plans] == [(6, None), (0, None)]
+
+
+drafted = st.lists(st.floats(0.05, 0.99), max_size=4).map(chain)
+drafts = st.lists(drafted, min_size=1, max_size=3)
 
 
 @given(drafts, st.sampled_from([Q4_K, Q4_0, GPU]), st.sampled_from([1, 4]))
@@ -404,6 +418,27 @@ def test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force(
     assert chosen >= worth([0] * len(mine)) - 1e-9
     if multiple == 1:
         assert chosen >= best - (ADVANTAGE - 1) * len(mine) - 1e-9
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(drafted, st.integers(0, 30_000)), min_size=2, max_size=3),
+    st.sampled_from([Q4_0, GPU, FLAT]),
+)
+def test_whose_rows_are_whose_does_not_depend_on_their_order(
+    asked: list[tuple[Draft, int]], curve: dict[int, float]
+) -> None:
+    """Each session has its own draft and its own length, wherever it stands among the others."""
+    control = _known(curve, 1)
+    chances = [alive for draft, _ in asked for alive in control.acceptance.survival(draft.signals)]
+    assume(len(set(chances)) == len(chances))
+
+    def counts(asked: Sequence[tuple[Draft, int]]) -> list[int]:
+        views = [View(budget=8, cells=cells) for _, cells in asked]
+        control.plan(views)
+        return control.cut(views, [draft for draft, _ in asked])
+
+    assert counts(asked[::-1]) == counts(asked)[::-1]
 
 
 _KNOWN: dict[tuple[int, int], Controller] = {}

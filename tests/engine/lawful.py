@@ -7,7 +7,6 @@ keys and values would make it.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from localspec.types import Floats, Row
 VOCABULARY = 24
 _BASE = np.random.default_rng(3).normal(0, 2, (VOCABULARY, VOCABULARY, VOCABULARY))
 _NOISE = 1e-4
+_MIX = np.random.default_rng(4).integers(0, 1 << 63, VOCABULARY, dtype=np.uint64) | np.uint64(1)
 
 
 class Seen(NamedTuple):
@@ -27,6 +27,7 @@ class Seen(NamedTuple):
 
     place: Index among the rows of its slot; rows: how many these are, and `total` all together.
     end: Cells of its slot after the forward; longest: of any slot that takes part.
+    wanted: Rows of the forward that want logits, for these; 0 for its keys and values.
     """
 
     slot: int
@@ -36,6 +37,7 @@ class Seen(NamedTuple):
     total: int
     end: int
     longest: int
+    wanted: int = 0
 
 
 Quirk = Callable[[Seen], object]
@@ -60,11 +62,11 @@ class Lawful:
     compared: int = 0
     other_bits: list[Seen] = field(default_factory=list)
     sizes: set[int] = field(default_factory=set)
-    _known: dict[bytes, bytes] = field(default_factory=dict)
+    _known: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._cells: list[list[tuple[bytes, bytes, int]]] = [[] for _ in range(self.n_slots)]
-        self._latest: list[tuple[Seen, bytes, bytes]] = []
+        self._cells: list[list[tuple[int, int, int]]] = [[] for _ in range(self.n_slots)]
+        self._latest: list[tuple[Seen, int, int]] = []
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """Logits of the rows that want them; every row must follow what its slot holds."""
@@ -75,6 +77,7 @@ class Lawful:
         self.sizes |= set(counts.values())
         ends = {slot: len(self._cells[slot]) + count for slot, count in counts.items()}
         longest = max(ends.values())
+        wanted = sum(row.wants_logits for row in rows)
         places: Counter[int] = Counter()
         found = []
         for row in rows:
@@ -90,13 +93,14 @@ class Lawful:
                 longest,
             )
             places[row.slot] += 1
-            text, bits, last = cells[-1] if cells else (b"", b"", 0)
-            text = _hash(text, row.token)
-            bits = _hash(bits, (row.token, self.quirk(seen)))
+            text, bits, last = cells[-1] if cells else (0, 0, 0)
+            text = hash((text, row.token))
+            bits = hash((bits, row.token, self.quirk(seen)))
             cells.append((text, bits, row.token))
             if row.wants_logits:
+                bits = hash((bits, self.quirk(seen._replace(wanted=wanted))))
                 self._latest.append((seen, text, bits))
-                noise = np.frombuffer(bits * 2, dtype=np.uint8)[:VOCABULARY]
+                noise = (_MIX * np.uint64(abs(bits))) >> np.uint64(56)
                 found.append((_BASE[last, row.token] + _NOISE * noise).astype(np.float32))
         return np.array(found, dtype=np.float32).reshape(-1, VOCABULARY)
 
@@ -120,10 +124,6 @@ class Lawful:
                 if self._known.setdefault(text, bits) != bits:
                     self.other_bits.append(seen)
         self._latest = [each for each in self._latest if each[0].slot not in slots]
-
-
-def _hash(before: bytes, what: object) -> bytes:
-    return hashlib.blake2b(before + repr(what).encode(), digest_size=16).digest()
 
 
 def block(cells: int) -> int:

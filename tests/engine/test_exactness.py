@@ -42,7 +42,10 @@ FREE = (1, 32, 0, False)
 SEEN: dict[str, tuple[Quirk, tuple[int, int, int, bool]]] = {
     "nothing": (lambda _: 0, FREE),
     "single rows differ": (lambda seen: seen.total == 1, (2, 32, 0, False)),
-    "few rows differ": (lambda seen: seen.total <= 8, (16, 32, 0, False)),
+    "few rows differ": (
+        lambda seen: (seen.total <= 8, 0 < seen.wanted < 16),
+        (16, 32, 0, False),
+    ),
     "blocks of 256 cells": (lambda seen: block(seen.end), (1, 32, 256, False)),
     "a longer session": (lambda seen: block(seen.longest) - block(seen.end), (1, 32, 0, True)),
     "company": (lambda seen: seen.total != seen.rows, (1, 32, 0, True)),
@@ -285,6 +288,16 @@ def test_a_replay_has_the_logits_of_the_answer(name: str) -> None:
     list(replay(engine, script, lambda _: 0.5))
 
     assert target.compared > 2 * len(answer)
+    assert target.other_bits == []
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_an_answer_ends_where_its_padding_would_find_no_place(name: str) -> None:
+    """A class needs room for its last forward; up to there every position is used."""
+    target, shape = Lawful(SEEN[name][0], context=1024), SHAPES[name]
+    (answer,) = _run(_engine(target, shape, 8, 512), [(1000, 1, 50, 0)])
+
+    assert 1000 + len(answer) == 1024 - shape.multiple + 1
     assert target.other_bits == []
 
 

@@ -221,11 +221,20 @@ def test_what_fails_teaches_nothing(house: House) -> None:
     policy = FixedDepth(4, "model")
     engine = house.engine(house.drafters("lookup", "model"), policy)
     torn = Torn(house.target.n_vocab, "commit", 7)
-    first = replace(house.request(PROMPTS[0], SEEDED, speculation=OTHERS), constraint=torn)
+    first, *others = [  # so short that all are read in one forward, before anybody fails
+        house.request(prompt[:5], SEEDED, speculation=OTHERS) for prompt in PROMPTS
+    ]
+    rounds: list[int] = []
 
-    finish(engine, [first, *bystanders(house)])
+    def told(advance: Advance) -> None:
+        if advance.failure is not None:
+            rounds.append(len(policy.rounds))
 
-    assert policy.rounds
+    finish(engine, [replace(first, constraint=torn), *others], told)
+
+    (failed,) = rounds
+    together, alone = policy.rounds[failed - 1 : failed + 1]
+    assert (len(together.views), len(alone.views)) == (SLOTS, SLOTS - 1)
     assert all(tokens for round_ in policy.rounds for tokens in round_.committed)
 
 

@@ -135,7 +135,10 @@ def test_rows_that_only_fill_a_forward_change_no_token(
 def test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context(
     house: House, chain: str
 ) -> None:
-    """To the last place, with as many tokens as without them, whoever is the last in the batch."""
+    """To the last place, with as many tokens as without them, whoever is the last in the batch.
+
+    Nobody's text is forgotten for them.
+    """
     room = house.engine({}, FixedDepth(0)).context
     prompt = (house.request(PROMPTS[0], CHAINS[chain]).prompt * 100)[: room - 30]
     requests = [
@@ -145,8 +148,11 @@ def test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context(
     for asked in (requests[:1], requests, requests[::-1]):
         plain = finish(house.engine({}, FixedDepth(0)), asked)
         policy = Padding(4, "model", step=house.shape.multiple, most=2 * CONTEXT)
-        padded = finish(house.engine(house.drafters("lookup", "model"), policy), asked)
+        engine = house.engine(house.drafters("lookup", "model"), policy)
+        (earlier,) = finish(engine, [house.request(PROMPTS[2], CHAINS[chain], client="other")])
+        padded = finish(engine, asked)
         assert [output(session) for session in padded] == [output(session) for session in plain]
         assert "length" in {session.finish for session in padded}
         assert max(len(session.tokens) for session in padded) == room
         assert all(round_.rows <= house.memory.max_rows for round_ in policy.rounds)
+        assert earlier.tokens[: earlier.cached] in [tokens for _, tokens in engine.held()]

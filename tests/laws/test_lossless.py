@@ -214,6 +214,15 @@ def test_sessions_that_come_and_go_do_not_disturb_each_other(house: House) -> No
     assert [output(session) for session in sessions] == plain
 
 
+def test_prompts_that_are_read_in_one_forward_have_answers_of_their_own(house: House) -> None:
+    """Each is continued from its own last row, however many rows stand before it."""
+    sampling = CHAINS["seeded"]
+    requests = [house.request(prompt[:5], sampling, tokens=8) for prompt in PROMPTS]
+    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+    together = finish(house.engine({}, FixedDepth(0), prefill_rows=64), requests)
+    assert [output(session) for session in together] == plain
+
+
 def test_the_context_ends_an_answer_the_same_way(house: House) -> None:
     """At the edge of the context, with any depth, the answer has plain decoding's tokens."""
     sampling = CHAINS["seeded"]

@@ -88,7 +88,7 @@ def passes(root: Path, tests: Sequence[str], *, first_failure: bool = True) -> b
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     pytest = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"]
-    stop = ["-x"] if first_failure else []
+    stop = ["-x", "--hypothesis-profile=impatient"] if first_failure else []
     try:
         done = subprocess.run(
             [*pytest, *stop, *(f"tests/{test}" for test in tests)],

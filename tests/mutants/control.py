@@ -6,6 +6,8 @@ from mutants.mutant import Mutant
 
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
+CUTTING = "localspec/control/cutting.py"
+ORDER = "control/test_controller.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
 
 CONTROL = [
     Mutant(
@@ -91,6 +93,34 @@ CONTROL = [
         "for tokens in self.answers if tokens > n_output]",
         "for tokens in self.answers]",
         ("control/test_routing.py::test_an_answer_is_expected_to_go_on_as_those_before_it_did",),
+    ),
+    Mutant(
+        "controller: rows that others will take are free",
+        CONTROLLER,
+        "            rows += tariff.extra_rows(option.nodes)",
+        "            pass",
+        ("control/test_controller.py::test_nobody_drafts_for_rows_that_others_will_take",),
+    ),
+    Mutant(
+        "cutting: the rows of a draft cost nothing",
+        CUTTING,
+        "        rows += more",
+        "        pass",
+        (("control/test_controller.py::test_drafts_are_cut_at_the_edges_of_the_staircase"),),
+    ),
+    Mutant(
+        "cutting: another session's text is looked back on",
+        CUTTING,
+        "more * candidates[index].cells",
+        "more * candidates[0].cells",
+        (ORDER,),
+    ),
+    Mutant(
+        "cutting: another session's nodes are taken for one's own",
+        CUTTING,
+        "(-chances[index][count], index)",
+        "(-chances[0][count], index)",
+        (ORDER,),
     ),
     Mutant(
         "controller: a prompt is read for an answer that ends soon",

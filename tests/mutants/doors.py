@@ -126,6 +126,13 @@ DOORS = [
         ("catalog/test_header.py::test_every_malformed_file_is_refused_with_a_sentence",),
     ),
     Mutant(
+        "pairing: the first tokens speak for all",
+        "localspec/catalog/pairing.py",
+        "if ours[:shared] == theirs[:shared]:",
+        "if ours[:8] == theirs[:8]:",
+        ("catalog/test_pairing.py::test_the_first_token_that_differs_is_shown",),
+    ),
+    Mutant(
         "paths: a private directory is everybody's",
         "localspec/paths.py",
         "    directory.chmod(0o700)",

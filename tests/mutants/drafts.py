@@ -9,6 +9,9 @@ OCCURRENCES = "localspec/drafters/_occurrences.py"
 READ_ANEW = (
     "laws/test_drafts_law.py::test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text"
 )
+GUESSES = (
+    "laws/test_guesses_law.py::test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing"
+)
 SEARCH = "drafters/test_lookup_occurrences.py::test_search_finds_what_brute_force_finds"
 
 DRAFTS = [
@@ -20,6 +23,20 @@ DRAFTS = [
         (READ_ANEW,),
     ),
     Mutant(
+        "model: another source's nodes count as read",
+        MODEL,
+        "keep += common_prefix(held[keep:], chain.ask.prefix.tokens)",
+        "keep += len(chain.ask.prefix.tokens)",
+        (READ_ANEW,),
+    ),
+    Mutant(
+        "model: drafts do not see their own path",
+        MODEL,
+        "path = [*ask.prefix.tokens, *chain.tokens]",
+        "path = [*chain.tokens]",
+        (READ_ANEW,),
+    ),
+    Mutant(
         "model: cells of an old draft stay",
         MODEL,
         "        if keep < len(held):",
@@ -27,16 +44,18 @@ DRAFTS = [
         (READ_ANEW,),
     ),
     Mutant(
+        "model: false guesses stay in the cache",
+        MODEL,
+        "        if before < len(session.held):",
+        "        if before < 0:",
+        (GUESSES,),
+    ),
+    Mutant(
         "model: a wrong guess is drafted on",
         MODEL,
         "            if ended or token != guess:",
         "            if ended:",
-        (
-            (
-                "laws/test_guesses_law.py::"
-                "test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing"
-            ),
-        ),
+        (GUESSES,),
     ),
     Mutant(
         "model: a failed forward leaves a memory of what was not read",

@@ -9,6 +9,8 @@ DRAFTING, SLOTS = "localspec/engine/drafting.py", "localspec/engine/slots.py"
 ROLLBACK, CONTEXT = "localspec/engine/rollback.py", "localspec/engine/context.py"
 STATES = "laws/test_states_law.py::"
 GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
+LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-7]"
+ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_that_is_the_target_is_always_right"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
 ENGINE = [
@@ -48,11 +50,49 @@ ENGINE = [
         (GRAMMAR_FAILS,),
     ),
     Mutant(
+        "judging: another session's rows are taken for one's own",
+        JUDGING,
+        "row += share.rows - wanted",
+        "row += share.rows",
+        (
+            (
+                "laws/test_lossless.py::"
+                "test_prompts_that_are_read_in_one_forward_have_answers_of_their_own"
+            ),
+        ),
+    ),
+    Mutant(
+        "judging: drafters do not hear what was said",
+        JUDGING,
+        "            self._drafting.commit(session, tokens)",
+        "            pass",
+        (ALWAYS_RIGHT,),
+    ),
+    Mutant(
+        "rows: logits of a class have any number of rows",
+        "localspec/engine/rows.py",
+        "return (share.tail - 1) // multiple * multiple",
+        "return share.tail - 1",
+        (
+            (
+                "engine/test_exactness.py::"
+                "test_a_replay_has_the_logits_of_the_answer[few rows differ]"
+            ),
+        ),
+    ),
+    Mutant(
         "step: a request that cannot begin keeps its slot",
         STEP,
         "            self.leave(index, request.client, [])\n            raise",
         "            raise",
         ("laws/test_blast_radius.py::test_a_request_that_cannot_begin_gives_its_slot_back",),
+    ),
+    Mutant(
+        "step: a round that failed teaches",
+        STEP,
+        "proposals.views and all(each.tokens for each in advances):",
+        "proposals.views:",
+        ("laws/test_blast_radius.py::test_what_fails_teaches_nothing",),
     ),
     Mutant(
         "step: rounds that read a prompt teach the stairs",
@@ -79,6 +119,45 @@ ENGINE = [
         "            self.target.truncate(padding[0].slot, padding[0].position)",
         "            pass",
         ("laws/test_forwards_law.py::test_rows_that_only_fill_a_forward_change_no_token",),
+    ),
+    Mutant(
+        "step: padding runs over the end of the context",
+        STEP,
+        "        if more > room:",
+        "        if more > room + 64:",
+        (
+            (
+                "laws/test_forwards_law.py::"
+                "test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context"
+            ),
+        ),
+    ),
+    Mutant(
+        "step: the context has no place for the padding of a class",
+        STEP,
+        "return self.target.context - self.shape.multiple + 1",
+        "return self.target.context",
+        ("engine/test_exactness.py::test_an_answer_ends_where_its_padding_would_find_no_place",),
+    ),
+    Mutant(
+        "drafting: one request's grammar costs all their draft model",
+        DRAFTING,
+        """        if len(asks) == 1:
+            with self._optional(name, sessions):
+                return self._checked(name, asks)
+            return [Draft()]""",
+        """        if asks:
+            with self._optional(name, sessions):
+                return self._checked(name, asks)
+            return [Draft() for _ in asks]""",
+        (LAST_ONE_FAILS,),
+    ),
+    Mutant(
+        "drafting: what was said on another worker is not told",
+        DRAFTING,
+        "            self.commit(session, request.so_far)",
+        "            pass",
+        (ALWAYS_RIGHT,),
     ),
     Mutant(
         "drafting: what a drafter says is not looked at",

@@ -55,4 +55,11 @@ TEXT = [
         "            pass",
         ("text/test_constraint.py::test_a_mask_depends_on_the_path_alone",),
     ),
+    Mutant(
+        "answer: the end of generation is written",
+        "localspec/worker/answer.py",
+        'if finish == "stop" and index == len(tokens) - 1:',
+        'if finish == "stop" and index == len(tokens):',
+        ("worker/test_answers.py::test_the_end_token_ends_the_answer_and_writes_nothing",),
+    ),
 ]

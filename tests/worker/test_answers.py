@@ -169,7 +169,7 @@ def test_the_end_token_ends_the_answer_and_writes_nothing(worker: Worker) -> Non
     heard = worker.one(PROMPT, sampling=certain, ignore_eos=False)
     assert heard.finished.reason == "stop"
     assert heard.finished.usage.completion_tokens == 1
-    assert heard.text == ""
+    assert (heard.text, heard.tokens) == ("", [])
     ignored = worker.one(PROMPT, sampling=certain, ignore_eos=True, max_tokens=5)
     assert ignored.finished.reason == "length"
     assert ignored.finished.usage.completion_tokens == 5
