@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
 CUTTING = "localspec/control/cutting.py"
-ORDER = "control/test_controller.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
+ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
 
 CONTROL = [
     Mutant(
@@ -99,7 +99,7 @@ CONTROL = [
         CONTROLLER,
         "            rows += tariff.extra_rows(option.nodes)",
         "            pass",
-        ("control/test_controller.py::test_nobody_drafts_for_rows_that_others_will_take",),
+        ("control/test_sharing.py::test_nobody_drafts_for_rows_that_others_will_take",),
     ),
     Mutant(
         "cutting: the rows of a draft cost nothing",
