@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from control.known import LONG, chain, controller, decide
 from control.simulator import Q4_K
-from control.test_controller import LONG, chain, controller, decide
 from control.test_tariff import few, machines, tariff
 from hypothesis import given
 from hypothesis import strategies as st

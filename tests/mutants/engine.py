@@ -90,8 +90,8 @@ ENGINE = [
     Mutant(
         "step: a round that failed teaches",
         STEP,
-        "proposals.views and all(each.tokens for each in advances):",
-        "proposals.views:",
+        "        if read == 0 and proposals.views and whole:",
+        "        if read == 0 and proposals.views:",
         ("laws/test_blast_radius.py::test_what_fails_teaches_nothing",),
     ),
     Mutant(
