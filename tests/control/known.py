@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from control.simulator import Machine
 
 from localspec.control.acceptance import Acceptance
-from localspec.control.controller import Controller
+from localspec.control.controller import Controller, Plan, View
 from localspec.control.costs import POINTS, Costs
 from localspec.types import Draft, Signal
 
@@ -34,3 +34,10 @@ def chain(priors: Sequence[float], source: str = "lookup") -> Draft:
     """A chain whose nodes have these priors, each in a bucket of its own."""
     signals = [Signal(source, int(1000 * prior), prior) for prior in priors]
     return Draft.chain([1] * len(priors), signals)
+
+
+def decide(control: Controller, view: View) -> tuple[Plan, int]:
+    """Plan and cut one session that nobody drafts for beyond the plan's base."""
+    (plan,) = control.plan([view])
+    (count,) = control.cut([view], [plan.base])
+    return plan, count

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from control.known import FLAT, LONG, chain, controller
+from control.known import FLAT, LONG, chain, controller, decide
 from control.simulator import GPU, Q4_0, Q4_K, Machine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,20 +18,12 @@ from localspec.control.controller import (
     Drafted,
     Judged,
     Neural,
-    Plan,
     Round,
     View,
 )
 from localspec.control.costs import Costs
 from localspec.control.guard import Account, Pace
 from localspec.types import Draft, Law, Signal
-
-
-def decide(control: Controller, view: View) -> tuple[Plan, int]:
-    """Plan and cut one session that nobody drafts for beyond the plan's base."""
-    (plan,) = control.plan([view])
-    (count,) = control.cut([view], [plan.base])
-    return plan, count
 
 
 def lived(
