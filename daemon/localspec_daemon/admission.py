@@ -1,13 +1,12 @@
 """Who may take memory, and who makes room for that. Pure: memory, last use and waiting come in.
 
 A model fits beside others when it gives up nothing there that it would have on an empty machine:
-no slot, no repacked copy, no block on a GPU, no draft. Then nobody leaves, so that models that fit
+no slot, no block on a GPU, no draft. Then nobody leaves, so that models that fit
 together are never unloaded for each other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -28,7 +27,6 @@ class Worth(NamedTuple):
     draft: bool
     context: int
     gpu_blocks: int
-    repack: bool
     slots: int
 
     def serves(self, best: Worth) -> bool:
@@ -38,7 +36,7 @@ class Worth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A model that holds memory. `mapped` are the files that it maps on the host, and their bytes.
+    """A model that holds memory.
 
     A busy one has requests, open or waiting; `used_at` is when the last one ended, in seconds. Two
     may have one `name` while an old one finishes, and never one `key`.
@@ -49,18 +47,16 @@ class Resident:
     state: Literal["idle", "busy", "loading", "leaving"]
     used_at: float
     taken: Memory
-    mapped: Memory
 
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A model that wants memory: what room is worth to it, and the files that it would map.
+    """A model that wants memory, and what room is worth to it.
 
     `alone`: it can share with nobody.
     """
 
     name: str
-    mapped: Memory
     worth: Callable[[Memory], Worth]
     alone: bool = False
 
@@ -118,10 +114,10 @@ def decide(
     def worth(staying: Sequence[Resident]) -> Worth:
         if newcomer.alone and staying:
             return best._replace(fits=False)
-        return newcomer.worth(room(total, staying, newcomer.mapped))
+        return newcomer.worth(room(total, staying))
 
     if worth(residents) >= best:
-        return Enter((), room(total, residents, newcomer.mapped))
+        return Enter((), room(total, residents))
     oldest = sorted(residents, key=lambda each: each.used_at)
     busy = [each for each in oldest if each.state == "busy"]
     reachable = worth(busy)
@@ -129,7 +125,7 @@ def decide(
         idle = [each for each in oldest if each.state == "idle"]
         leaving = _fewest(idle, busy, lambda staying: worth(staying) >= reachable)
         staying = [each for each in residents if each not in leaving]
-        return Enter(tuple(leaving), room(total, staying, newcomer.mapped))
+        return Enter(tuple(leaving), room(total, staying))
     leaving = _fewest(busy, [], lambda staying: worth(staying).serves(best))
     names = " and ".join(each.name for each in leaving)
     why = f"{names} {'are' if len(leaving) > 1 else 'is'} answering"
@@ -138,27 +134,19 @@ def decide(
     return Wait(why, tuple(leaving))
 
 
-def room(total: Memory, staying: Sequence[Resident], mapped: Memory) -> Memory:
-    """What is left for a newcomer that maps these files.
-
-    A file that several processes map is in memory once.
-    """
+def room(total: Memory, staying: Sequence[Resident]) -> Memory:
+    """What is left for a newcomer."""
     left = dict(total)
     for resident in staying:
         for device, held in resident.taken.items():
             left[device] = left.get(device, 0) - held
-    files = Counter(path for each in (mapped, *(one.mapped for one in staying)) for path in each)
-    sizes = {path: size for one in staying for path, size in one.mapped.items()}
-    left["CPU"] += sum((files[path] - 1) * size for path, size in sizes.items())
     return {device: max(0, size) for device, size in left.items()}
 
 
 def overdrawn(residents: Sequence[Resident], total: Memory) -> Resident | None:
     """The idle model to unload where they hold more together than they may; None if they do not."""
     idle = [each for each in residents if each.state == "idle"]
-    names = {path: size for each in residents for path, size in each.mapped.items()}
-    twice = sum(size for each in residents for size in each.mapped.values()) - sum(names.values())
-    held = sum(each.taken.get("CPU", 0) for each in residents) - twice
+    held = sum(each.taken.get("CPU", 0) for each in residents)
     if held <= total["CPU"] or not idle:
         return None
     return min(idle, key=lambda each: each.used_at)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from localspec.catalog import header, placement
 from localspec.catalog.devices import Device
 from localspec.catalog.header import Header
-from localspec.catalog.memory import outline, repacked_types
+from localspec.catalog.memory import outline
 from localspec.catalog.plan import FLOOR_CELLS, Plan, Wish
 from localspec.protocol import Load
 from localspec_daemon.admission import Memory, Worth
@@ -23,11 +23,9 @@ class Demand:
     wish: Wish
 
     @classmethod
-    def read(cls, load: Load, build: str) -> Demand:
-        """From the headers, for a build with these features. Blocks. Raises BadGGUF."""
-        repacked = frozenset() if load.safe_kernels else repacked_types(build)
-        outlines = [outline(found, repacked) for found in _headers(load)]
-        return cls(Wish.of(load.config, outlines))
+    def read(cls, load: Load) -> Demand:
+        """From the headers. Blocks. Raises BadGGUF."""
+        return cls(Wish.of(load.config, [outline(found) for found in _headers(load)]))
 
     def worth(self, room: Memory) -> Worth:
         """What the best plan in that room gives. Raises ConfigError for a device not in it."""
@@ -53,7 +51,6 @@ def worth(plan: Plan) -> Worth:
         plan.draft is not None,
         min(plan.context, FLOOR_CELLS),
         on_gpus,
-        plan.repack,
         plan.slots,
     )
 

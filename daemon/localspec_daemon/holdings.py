@@ -16,7 +16,7 @@ from localspec_daemon.model import Model
 
 def resident(key: str, model: Model) -> Resident:
     """A model as the decision about memory sees it."""
-    return Resident(key, model.name, _state(model), model.used_at, taken(model), mapped(model))
+    return Resident(key, model.name, _state(model), model.used_at, taken(model))
 
 
 def total(models: Collection[Model], memory_bytes: int) -> Memory:
@@ -55,29 +55,6 @@ def taken(model: Model) -> dict[str, int]:
     real = used(worker.pid)
     measured = {name: buffers[name] for name in planned} | {"CPU": sum(real) if real else 0}
     return {name: max(size, measured[name]) for name, size in planned.items()}
-
-
-def mapped(model: Model) -> Memory:
-    """The files that its worker maps on the host, by their identity, and their bytes.
-
-    Those of which a part is elsewhere are not counted as shared.
-    """
-    ready = model.worker.ready if model.worker else None
-    if ready and set(ready.takes) - {"CPU"}:
-        return {}
-    config = model.load.config
-    maps = (config.engine.target.mmap, config.engine.draft.mmap and _drafts(model))
-    return {
-        f"{device}:{inode}": size
-        for (device, inode, size, _), maps in zip(model.files, maps, strict=False)
-        if maps
-    }
-
-
-def _drafts(model: Model) -> bool:
-    """Whether its draft model is loaded, or will be."""
-    ready = model.worker.ready if model.worker else None
-    return "model" in (ready.drafters if ready else model.load.config.speculation.drafters)
 
 
 def _state(model: Model) -> Literal["idle", "busy", "loading", "leaving"]:

@@ -115,9 +115,8 @@ class Pool:
             came: float = clock()
             demand: Demand | None = None
             while True:
-                build = self._build(newcomer)
-                if not demand and (build or self.config.server.memory_bytes):
-                    demand = await asyncio.to_thread(Demand.read, newcomer.load, build)
+                if not demand and (self._knows(newcomer) or self.config.server.memory_bytes):
+                    demand = await asyncio.to_thread(Demand.read, newcomer.load)
                 others = self._residents(newcomer)
                 match self._verdict(newcomer, demand, others, clock() - came):
                     case Enter(leave, room):
@@ -143,13 +142,13 @@ class Pool:
         others: Mapping[str, Model],
         waited_seconds: float,
     ) -> Verdict:
-        """Without a `demand` nobody is ready, who would tell of the build and its devices."""
+        """Without a `demand` nobody is ready, who would tell of the devices."""
         residents = [holdings.resident(key, model) for key, model in others.items()]
         total = holdings.total(others.values(), self.config.server.memory_bytes)
         if not demand:
-            return decide(Newcomer(newcomer.name, {}, _any), residents, total, waited_seconds)
+            return decide(Newcomer(newcomer.name, _any), residents, total, waited_seconds)
         remote = any(each.load.config.engine.remote for each in (newcomer, *others.values()))
-        asking = Newcomer(newcomer.name, holdings.mapped(newcomer), demand.worth, alone=remote)
+        asking = Newcomer(newcomer.name, demand.worth, alone=remote)
         bounded = self.config.server.memory_bytes > 0
         return decide(asking, residents, total, waited_seconds, bounded=bounded)
 
@@ -183,15 +182,15 @@ class Pool:
         known = [*self.models.values(), *self._retired]
         return {str(id(each)): each for each in known if each.resident and each is not newcomer}
 
-    def _build(self, newcomer: Model) -> str:
-        """What a worker that is ready says of its llama.cpp; "" when none is."""
+    def _knows(self, newcomer: Model) -> bool:
+        """Whether a worker is ready, which tells of the devices."""
         workers = [model.worker for model in self._residents(newcomer).values()]
-        return next((each.ready.llama_build for each in workers if each and each.ready), "")
+        return any(each and each.ready for each in workers)
 
 
 def _any(_: Memory) -> Worth:
     """For a model that is alone: the worker makes the most of the room that there is."""
-    return Worth(fits=True, draft=True, context=0, gpu_blocks=0, repack=True, slots=0)
+    return Worth(fits=True, draft=True, context=0, gpu_blocks=0, slots=0)
 
 
 def _same(one: Load, other: Load) -> bool:

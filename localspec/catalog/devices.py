@@ -38,13 +38,6 @@ class Device(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-class Machine(msgspec.Struct, frozen=True):
-    """A computer's devices, the host last, and what its build of llama.cpp says of itself."""
-
-    devices: list[Device]
-    build: str
-
-
 def host() -> Device:
     """This computer's own memory: what could be taken now without pushing anything out."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

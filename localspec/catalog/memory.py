@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from localspec.catalog.header import Header
-from localspec.catalog.reader import Tensor
 
 CELL_STEP = 256
 """llama.cpp rounds the cells of a cache up to a multiple of this."""
@@ -18,15 +16,6 @@ _BLOCK = re.compile(r"blk\.(\d+)\.")
 _STATE = re.compile(r"blk\.(\d+)\.(?:ssm_|shortconv\.|time_mix_)")
 _KEYS = re.compile(r"blk\.(\d+)\.attn_(?:k|kv_\w+)\.")
 """Tensors of recurrent layers, and of those that keep keys."""
-_REPACKED_ROWS = 8
-"""Matrices are repacked that divide into so many rows."""
-_REPACKED = {
-    "AVX2": {"Q4_0", "Q4_K", "IQ4_NL"},
-    "AVX512": {"Q2_K"},
-    "DOTPROD": {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q8_0"},
-    "AMX_INT8": {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"},
-}
-"""By feature of the CPU: types whose matrices llama.cpp copies into another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +23,8 @@ class Outline:
     """What decides how much memory a model takes, and where.
 
     Blocks are what llama.cpp places: its layers in order, then the output. `device_bytes` is what
-    a block takes on a GPU and `host_bytes` what it takes on the CPU, repacked copies included;
-    `plain_bytes` is that without copies. `input_bytes` are always on the CPU. `kv_values` are the
+    a block takes on a GPU and `host_bytes` what it takes on the CPU, where what llama.cpp repacks
+    is given back (`engine/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are the
     keys and values of one token, by layer, and `state_values` what a recurrent layer keeps of a
     session, however long; none where no layer is recurrent.
     """
@@ -44,7 +33,6 @@ class Outline:
     input_bytes: int
     device_bytes: tuple[int, ...]
     host_bytes: tuple[int, ...]
-    plain_bytes: tuple[int, ...]
     kv_values: tuple[int, ...]
     heads: int
     width: int
@@ -78,17 +66,10 @@ class Outline:
         return rows * 4 * (self.vocabulary + 2 * self.width)
 
 
-def repacked_types(features: str) -> frozenset[str]:
-    """The types that a build repacks, by its own account ("AVX2 = 1 | REPACK = 1 | ...")."""
-    has = set(re.findall(r"(\w+) = 1", features))
-    kinds = [types for feature, types in _REPACKED.items() if feature in has]
-    return frozenset().union(*kinds) if has & {"REPACK", "AMX_INT8"} else frozenset()
-
-
-def outline(header: Header, repacked: Collection[str] = ()) -> Outline:
-    """What a header says about memory, where matrices of the types `repacked` are copied."""
+def outline(header: Header) -> Outline:
+    """What a header says about memory."""
     layers = header.layers
-    blocks = [[0, 0] for _ in range(layers + 1)]
+    blocks = [0] * (layers + 1)
     input_bytes, tied = 0, True
     for tensor in header.tensors:
         place = _block(tensor.name, layers)
@@ -96,19 +77,15 @@ def outline(header: Header, repacked: Collection[str] = ()) -> Outline:
             input_bytes += tensor.num_bytes
             continue
         tied = tied and tensor.name != "output.weight"
-        blocks[place][0] += tensor.num_bytes
-        blocks[place][1] += tensor.num_bytes if _is_copied(tensor, repacked) else 0
+        blocks[place] += tensor.num_bytes
     shared = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
-    plain = tuple(size for size, _ in blocks)
-    if tied and shared is not None:  # its input is its output, too
-        blocks[-1][1] += shared.num_bytes if _is_copied(shared, repacked) else 0
+    # On a GPU the output has a copy of an input that it shares.
     on_device = shared.num_bytes if tied and shared is not None else 0
     return Outline(
         name=header.file,
         input_bytes=input_bytes,
-        device_bytes=(*plain[:-1], plain[-1] + on_device),
-        host_bytes=tuple(size + copied for size, copied in blocks),
-        plain_bytes=plain,
+        device_bytes=(*blocks[:-1], blocks[-1] + on_device),
+        host_bytes=tuple(blocks),
         kv_values=_kv_values(header),
         heads=max(header.per_layer("attention.head_count"), default=0),
         width=header.number("embedding_length"),
@@ -124,11 +101,6 @@ def _block(name: str, layers: int) -> int | None:
     if found := _BLOCK.match(name):
         return min(int(found[1]), layers)
     return layers if name.startswith("output") else None
-
-
-def _is_copied(tensor: Tensor, repacked: Collection[str]) -> bool:
-    rows = tensor.shape[1] if len(tensor.shape) > 1 else 1
-    return tensor.type.name in repacked and rows > 1 and rows % _REPACKED_ROWS == 0
 
 
 def _kv_values(header: Header) -> tuple[int, ...]:

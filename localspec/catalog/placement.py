@@ -2,7 +2,7 @@
 
 The draft comes first on a GPU. Of the target as many blocks as fit follow, from the output down as
 llama.cpp places them; the rest stays on the CPU. Where even that is too much there are fewer slots,
-then no repacked copies on the CPU, then a smaller context, then no draft. What remains becomes KV.
+then a smaller context, then no draft. What remains becomes KV.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ def _rungs(wish: Wish) -> Iterator[Rung]:
     while shorter[-1] > LEAST_CELLS:
         shorter.append(max(LEAST_CELLS, rounded(shorter[-1] // 2)))
     for draft in (True, False) if wish.draft else (False,):
-        for repack, slots in itertools.product((True, False), fewer):
-            yield Rung(slots, full * slots if wish.strict else full, repack, draft)
+        for slots in fewer:
+            yield Rung(slots, full * slots if wish.strict else full, draft)
         for cells in shorter[1:]:
-            yield Rung(1, cells, repack=False, draft=draft)
+            yield Rung(1, cells, draft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class _Search:
         seats = seats_bytes(outline, seen, flash=flash, last=False)
         output += seats_bytes(outline, seen, flash=flash, last=True) - seats
         at, shares = outline.blocks - count, []
-        scratch += seats + max(outline.plain_bytes[:at], default=0)
+        scratch += seats + max(outline.host_bytes[:at], default=0)
         for free in room.values():
             left, first = free - scratch, at
             while at < outline.blocks:
@@ -307,6 +307,6 @@ def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int
 def _least(wish: Wish, limits: Mapping[str, int]) -> Plan:
     """One slot, a short context, no draft, everything on the CPU."""
     cells = min(LEAST_CELLS, rounded(wish.context))
-    plan = wish.plan(Rung(1, cells, repack=False, draft=False), Layout(), None, cells)
+    plan = wish.plan(Rung(1, cells, draft=False), Layout(), None, cells)
     fits = all(size <= limits[name] for name, size in plan.taken().items())
     return msgspec.structs.replace(plan, fits=fits)

@@ -81,8 +81,8 @@ class Plan(msgspec.Struct, frozen=True):
     `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
     `cells` are the tokens that all sessions together may come to hold, `start_cells` those that
     there is KV for at first, `context` the most of one session. `parts` count what is taken when
-    all `cells` are. `repack` allows llama.cpp its second copy of weights on the CPU. `fits` is
-    False for a last attempt that free memory does not promise to bear.
+    all `cells` are. `fits` is False for a last attempt that free memory does
+    not promise to bear.
     """
 
     slots: int
@@ -91,7 +91,6 @@ class Plan(msgspec.Struct, frozen=True):
     outputs: int
     cells: int
     start_cells: int
-    repack: bool
     target: Layout
     draft: Layout | None
     parts: list[Part]
@@ -108,8 +107,7 @@ class Plan(msgspec.Struct, frozen=True):
         draft = f"draft {self.draft.sentence('all')}" if self.draft else "no draft"
         sessions = "1 session" if self.slots == 1 else f"{self.slots} sessions"
         held = f"{sessions} of at most {self.context} tokens, together {self.cells}"
-        copies = "" if self.repack else "; weights without a repacked copy"
-        return f"target {target}; {draft}; {held}{copies}"
+        return f"target {target}; {draft}; {held}"
 
 
 class Rung(NamedTuple):
@@ -117,7 +115,6 @@ class Rung(NamedTuple):
 
     slots: int
     floor: int
-    repack: bool
     draft: bool
 
     @property
@@ -170,7 +167,6 @@ class Wish:
             outputs=self.outputs(rung.slots),
             cells=cells,
             start_cells=min(cells, rung.start_cells),
-            repack=rung.repack,
             target=target.without_idle(),
             draft=None if draft is None else draft.without_idle(),
             parts=[
@@ -181,7 +177,7 @@ class Wish:
 
     def at_first(self, plan: Plan) -> dict[str, int]:
         """Bytes by device before anything was said, when a context has its first cells."""
-        rung = Rung(plan.slots, plan.start_cells, plan.repack, plan.draft is not None)
+        rung = Rung(plan.slots, plan.start_cells, plan.draft is not None)
         return self.plan(rung, plan.target, plan.draft, plan.start_cells).taken()
 
     def target_parts(self, rung: Rung, layout: Layout, cells: int) -> list[Part]:
@@ -189,7 +185,8 @@ class Wish:
         placement = self.config.engine.target
         seen = rounded(cells // rung.slots) if self.strict else cells
         flash = placement.flash_attention != "off"
-        how = _How(placement.kv_type, flash, seen, self.outputs(rung.slots))
+        outputs = self.outputs(rung.slots)
+        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock)
         return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
 
     def draft_parts(self, rung: Rung, layout: Layout | None, cells: int) -> list[Part]:
@@ -201,7 +198,8 @@ class Wish:
         alone = self.strict or not flash
         seen = rounded(cells // rung.slots) if alone else cells
         rows = min(DRAFT_ROWS, self.rows(rung.slots))
-        how = _How(placement.kv_type, flash, seen, min(rows, self.outputs(rung.slots)))
+        outputs = min(rows, self.outputs(rung.slots))
+        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock)
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
 
     def steps(self, layout: Layout) -> bool:
@@ -212,12 +210,16 @@ class Wish:
 
 
 class _How(NamedTuple):
-    """How a model attends; `seen` are the cells that a row looks at, `outputs` rows with logits."""
+    """How a model attends; `seen` are the cells that a row looks at, `outputs` rows with logits.
+
+    The file of a `locked` one stays in memory beside what llama.cpp repacks.
+    """
 
     kv_type: str
     flash: bool
     seen: int
     outputs: int
+    locked: bool
 
 
 def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
@@ -237,7 +239,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
     logits = max(scratch, outline.logits_bytes(how.outputs))
-    visiting = max(outline.plain_bytes[:first], default=0)
+    visiting = max(outline.host_bytes[:first], default=0)
     parts = []
     for name, count in zip(layout.devices, layout.shares, strict=True):
         if count:
@@ -249,8 +251,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
             compute += seats_bytes(outline, how.seen, flash=how.flash, last=last)
             parts.append(Part(name, model, count, sum(outline.device_bytes[at:end]), kv, compute))
             at = end
-    blocks = outline.host_bytes if rung.repack else outline.plain_bytes
-    weights = outline.input_bytes + sum(blocks[:first])
+    weights = (outline.input_bytes + sum(outline.host_bytes[:first])) * (2 if how.locked else 1)
     kv = outline.kv_bytes(cells, how.kv_type, 0, first) + outline.state_bytes(rung.slots, 0, first)
     compute = 0 if first == 0 else scratch if first < outline.blocks else logits
     states = outline.state_bytes(rung.slots)

@@ -20,9 +20,9 @@ import msgspec
 from localspec import config as configuration
 from localspec import paths
 from localspec.catalog import entries, header, pairing, placement, verified
-from localspec.catalog.devices import Machine
+from localspec.catalog.devices import Device
 from localspec.catalog.header import Header
-from localspec.catalog.memory import outline, repacked_types, show_bytes
+from localspec.catalog.memory import outline, show_bytes
 from localspec.catalog.plan import Wish
 from localspec.catalog.registry import Registry, Resolved
 from localspec.client import Client, Json
@@ -284,14 +284,12 @@ def _others(registry: Registry, mine: set[Path | None]) -> Iterator[Finding]:
         yield fine("models", f"{sound} more, their headers are sound")
 
 
-def memory(chosen: Config, pair: list[Header], there: Machine) -> Iterator[Finding]:
+def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[Finding]:
     """What a load of the pair would be given if nothing else used these devices."""
     if not pair or chosen.engine.remote:  # what remotes have is known when they are reached
         return
-    empty = [
-        msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there.devices
-    ]
-    wish = Wish(chosen, *(outline(one, repacked_types(there.build)) for one in pair))
+    empty = [msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there]
+    wish = Wish(chosen, *map(outline, pair))
     try:
         best = placement.plans(wish, empty)[0]
     except LocalSpecError as error:

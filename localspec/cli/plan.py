@@ -11,16 +11,15 @@ import msgspec
 from localspec import paths
 from localspec.bench import native, tables
 from localspec.catalog import devices, entries, header, placement
-from localspec.catalog.devices import Device, Machine
+from localspec.catalog.devices import Device
 from localspec.catalog.entries import Sizes
-from localspec.catalog.memory import Outline, outline, repacked_types, show_bytes
+from localspec.catalog.memory import Outline, outline, show_bytes
 from localspec.catalog.plan import Plan, Wish
 from localspec.catalog.registry import Registry
 from localspec.cli import chosen as configured
 from localspec.config import Config
 from localspec.errors import ConfigError, UnknownModel, escaped
 
-_ANY_BUILD = "AVX2 = 1 | REPACK = 1"
 """What a machine that is only described is taken to have."""
 
 
@@ -56,40 +55,39 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
         settings, engine=msgspec.structs.replace(settings.engine, **chosen)
     )
     there = _machine(machine, memory)
-    wish = wished(model or settings.models.default, settings, there.build)
-    best = placement.plans(wish, there.devices)[0]
+    wish = wished(model or settings.models.default, settings)
+    best = placement.plans(wish, there)[0]
     if as_json:
-        report = {"devices": there.devices, "plan": best, "placement": best.sentence()}
+        report = {"devices": there, "plan": best, "placement": best.sentence()}
         click.echo(msgspec.json.encode(report).decode())
     else:
-        for line in table(best, there.devices):
+        for line in table(best, there):
             click.echo(escaped(line))
 
 
-def _machine(described: str | None, memory: str | None) -> Machine:
+def _machine(described: str | None, memory: str | None) -> list[Device]:
     """The machine that is meant; this one where none is described."""
     if described:
-        return Machine(devices.described(tables.file(described)), _ANY_BUILD)
+        return devices.described(tables.file(described))
     if memory:
-        return Machine(devices.of_size(memory), _ANY_BUILD)
-    return native.ask(Machine, "planning")
+        return devices.of_size(memory)
+    return native.ask(list[Device], "planning")
 
 
-def wished(name: str, settings: Config, build: str) -> Wish:
+def wished(name: str, settings: Config) -> Wish:
     """A model and its draft, from their headers, or from the catalog where they are not pulled.
 
     `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
     """
-    repacked = repacked_types(build)
     path = Path(name).expanduser()
     if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
-        return Wish(settings, outline(header.read(path), repacked))
+        return Wish(settings, outline(header.read(path)))
     chosen = settings.models.directory
     registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
     found = registry.find(name)
     draft = registry.find(found.draft) if found.draft else None
     outlines = [
-        outline(header.read(each.path), repacked) if each.path else _expected(each.name)
+        outline(header.read(each.path)) if each.path else _expected(each.name)
         for each in (found, draft)
         if each is not None
     ]
@@ -98,11 +96,11 @@ def wished(name: str, settings: Config, build: str) -> Wish:
 
 def together(target: Path, draft: Path | None, settings: Config) -> str:
     """What a load of these files takes here at first, and when it has grown, for people."""
-    there = native.ask(Machine, "planning")
+    there = native.ask(list[Device], "planning")
     files = [target, draft] if draft else [target]
-    outlines = [outline(header.read(file), repacked_types(there.build)) for file in files]
+    outlines = [outline(header.read(file)) for file in files]
     wish = Wish(settings, *outlines)
-    best = placement.plans(wish, there.devices)[0]
+    best = placement.plans(wish, there)[0]
     first = ", ".join(f"{show_bytes(size)} on {name}" for name, size in wish.at_first(best).items())
     grown = ", ".join(f"{show_bytes(size)} on {name}" for name, size in best.taken().items())
     return f"{first}; with all {best.cells:,} tokens {grown}"
@@ -120,14 +118,13 @@ def _expected(name: str) -> Outline:
 
 
 def from_sizes(name: str, sizes: Sizes) -> Outline:
-    """An outline of even layers; on the CPU their copies count, as for a build that repacks."""
+    """An outline of even layers."""
     plain = (*(sizes.layers_bytes // sizes.layers,) * sizes.layers, sizes.output_bytes)
     return Outline(
         name=name,
         input_bytes=sizes.input_bytes,
         device_bytes=plain,
-        host_bytes=tuple(2 * size for size in plain),
-        plain_bytes=plain,
+        host_bytes=plain,
         kv_values=(sizes.kv_values,) * sizes.layers,
         heads=sizes.heads,
         width=sizes.width,

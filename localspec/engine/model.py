@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from localspec.config import Placement
+from localspec.engine import mapping
 from localspec.engine.devices import handles, usable
 from localspec.engine.llama import Buffer, log, native
 from localspec.errors import EngineError
@@ -101,6 +102,7 @@ class Model:
                 f"{path.name} could not be loaded",
                 "Run `localspec models show` on it; pull or quantize it again.",
             )
+        mapping.give_back()
         chosen = placement.gpu_layers != 0 and (gpus or not placement.devices)
         on_cpu = not (chosen and (gpus or usable()))
         return cls(handle, log.take_buffers(), on_cpu=on_cpu)

@@ -218,7 +218,7 @@ def _load(
         priced = place.context(target, "target")
         strict = command.config.engine.exactness == "strict"
         probed = plan.context if strict else 0  # a class is claimed as far as it was probed
-        where = (plan.target, plan.draft, plan.slots, plan.repack, probed)
+        where = (plan.target, plan.draft, plan.slots, probed)
         profile = Profile.open(
             loader.files,
             command.config.engine,

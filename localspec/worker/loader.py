@@ -178,7 +178,7 @@ class Loader:
         model = Model.load(
             file,
             placement,
-            safe_kernels=self._command.safe_kernels or not self.plan.repack,
+            safe_kernels=self._command.safe_kernels,
             lent=lent,
             on_progress=progressed,
         )

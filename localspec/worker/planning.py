@@ -16,7 +16,7 @@ import msgspec
 
 from localspec.catalog import devices, header, placement
 from localspec.catalog.devices import Device
-from localspec.catalog.memory import Outline, outline, repacked_types
+from localspec.catalog.memory import Outline, outline
 from localspec.catalog.plan import Plan, Wish
 from localspec.protocol import Load
 
@@ -68,16 +68,13 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 
 
 def _wish(command: Load, files: Sequence[Path]) -> Wish:
-    from localspec.engine.llama import build_info  # noqa: PLC0415 - see `assemble.load`
-
-    repacked = frozenset() if command.safe_kernels else repacked_types(build_info())
-    return Wish.of(command.config, [_outline(file, repacked) for file in files])
+    return Wish.of(command.config, [_outline(file) for file in files])
 
 
 @functools.cache
-def _outline(file: Path, repacked: frozenset[str]) -> Outline:
+def _outline(file: Path) -> Outline:
     """Read once: a load plans for several settings, and a large vocabulary takes a while."""
-    return outline(header.read(file), repacked)
+    return outline(header.read(file))
 
 
 def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
@@ -92,10 +89,7 @@ def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
 
 def main() -> int:
     """Say what there is."""
-    from localspec.engine.llama import build_info  # noqa: PLC0415 - see `assemble.load`
-
-    there = devices.Machine(present(), build_info())
-    sys.stdout.buffer.write(msgspec.json.encode(there))
+    sys.stdout.buffer.write(msgspec.json.encode(present()))
     return 0
 
 

@@ -25,14 +25,13 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def outlined(layers: int, layer_mib: int, context: int = 32768) -> Outline:
-    """A model of even layers, some of whose matrices have a copy on the CPU."""
+    """A model of even layers."""
     plain = (layer_mib * MIB,) * layers + (100 * MIB,)
     return Outline(
         name="model",
         input_bytes=60 * MIB,
         device_bytes=plain,
-        host_bytes=tuple(size * 7 // 4 for size in plain),
-        plain_bytes=plain,
+        host_bytes=plain,
         kv_values=(512,) * layers,
         heads=16,
         width=2048,
@@ -60,7 +59,6 @@ def rank(plan: Plan) -> tuple[float, ...]:
     return (
         plan.draft is not None,
         floor,
-        plan.repack,
         plan.slots,
         on_gpu,
         plan.target.gpu_layers,
@@ -139,14 +137,12 @@ def test_a_model_too_large_for_one_card_takes_two() -> None:
     assert placement.divided(sum(shares), shares, 2) == shares
 
 
-def test_slots_go_before_repacked_copies_and_these_before_the_context() -> None:
+def test_slots_go_before_the_context() -> None:
     """What is given up on a CPU as its memory gets smaller, in that order; the draft comes last."""
     plans = [placement.plans(wish(), machine(host_mib=mib))[0] for mib in range(16000, 3000, -100)]
-    given_up = [
-        (plan.draft is None, -min(plan.cells, 8192), not plan.repack, -plan.slots) for plan in plans
-    ]
+    given_up = [(plan.draft is None, -min(plan.cells, 8192), -plan.slots) for plan in plans]
     assert given_up == sorted(given_up)
-    assert {plan.repack for plan in plans} == {True, False}
+    assert {plan.slots for plan in plans} == {4, 2, 1}
 
 
 def test_what_nothing_can_hold_is_still_one_plan_that_says_so() -> None:
@@ -203,15 +199,17 @@ def test_a_placement_that_names_what_is_not_there_is_refused(chosen: Placement, 
 
 
 def test_an_outline_counts_every_byte_of_a_file(tmp_path: Path) -> None:
-    """Blocks and input are the file's tensors; copies are those of the types that are repacked."""
+    """Blocks and input are the file's tensors; a file that is locked stays beside what is used."""
     found = header.read(tiny.build(tmp_path / "tiny.gguf", layers=3))
     plain = memory.outline(found)
     assert plain.input_bytes + sum(plain.device_bytes) == found.weight_bytes
-    assert plain.host_bytes == plain.plain_bytes == plain.device_bytes
+    assert plain.host_bytes == plain.device_bytes
     assert (plain.blocks, plain.kv_values) == (4, (64, 64, 64))
-    copied = memory.outline(found, {"Q4_0"})
-    assert sum(copied.host_bytes) > 1.8 * sum(plain.host_bytes)
-    assert memory.outline(found, {"Q4_K"}) == plain
+    one, locked = (
+        Wish(Config(engine=Engine(target=Placement(mlock=mlock))), plain) for mlock in (False, True)
+    )
+    weights = [placement.plans(each, machine())[0].parts[0].weight_bytes for each in (one, locked)]
+    assert weights == [found.weight_bytes, 2 * found.weight_bytes]
 
 
 @pytest.mark.parametrize(

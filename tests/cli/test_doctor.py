@@ -17,7 +17,7 @@ from person import Person
 
 from localspec import paths
 from localspec.catalog import entries, header
-from localspec.catalog.devices import Device, Machine
+from localspec.catalog.devices import Device
 from localspec.cli import doctor, findings
 from localspec.cli.findings import Finding, Place
 from localspec.config import Config
@@ -194,7 +194,7 @@ def test_a_pair_that_is_too_large_is_told(tmp_path: Path) -> None:
 
     def on(mebibytes: int, **engine: Any) -> list[Finding]:
         host = Device("CPU", "cpu", 0, mebibytes << 20)
-        there = Machine([host], "AVX2 = 1 | REPACK = 1")
+        there = [host]
         return list(findings.memory(Config(engine=EngineSettings(**engine)), pair, there))
 
     assert verdicts(on(1 << 20)) == [("memory", "ok")]

@@ -20,7 +20,6 @@ from localspec_daemon.admission import (
     Worth,
     decide,
     overdrawn,
-    room,
 )
 
 State = Literal["idle", "busy", "loading", "leaving"]
@@ -39,18 +38,15 @@ def newcomer(whole: int, least: int = 0, card: int = 0) -> Newcomer:
             draft=True,
             context=8192 if served else 1024,
             gpu_blocks=min(card, free.get("GPU", 0)),
-            repack=True,
             slots=4 if size >= whole else 1,
         )
 
-    return Newcomer("new", {}, worth)
+    return Newcomer("new", worth)
 
 
-def resident(
-    name: str, size: int, used_at: float = 0.0, state: State = "idle", **files: int
-) -> Resident:
+def resident(name: str, size: int, used_at: float = 0.0, state: State = "idle") -> Resident:
     """One that holds so much of the host's memory."""
-    return Resident(name, name, state, used_at, {"CPU": size}, files)
+    return Resident(name, name, state, used_at, {"CPU": size})
 
 
 residents = st.lists(
@@ -183,14 +179,6 @@ def test_a_lone_model_may_try_what_does_not_fit_unless_there_is_a_bound() -> Non
     assert decide(newcomer(120), [], {"CPU": TOTAL}, 0.0, bounded=True) == Refuse(
         "new does not fit into 100 B of CPU, not even alone.", forever=True
     )
-
-
-def test_a_file_that_several_map_is_counted_once() -> None:
-    """A draft of two targets, or a target that is also a draft."""
-    others = [resident("a", 50, draft=10), resident("b", 40, draft=10)]
-    assert room({"CPU": TOTAL}, others, {}) == {"CPU": 20}
-    assert room({"CPU": TOTAL}, others, {"draft": 10}) == {"CPU": 30}
-    assert room({"CPU": TOTAL}, others, {"else": 10}) == {"CPU": 20}
 
 
 def test_when_memory_has_become_short_the_oldest_idle_model_leaves() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from localspec.bench.shapes import SHAPES, Kind, write
@@ -16,6 +17,8 @@ from localspec.engine.llama import rows_kernels
 
 SIZES = [*range(1, 18), 24, 31, 32]
 """Every count of a round, and the ends of what stays in registers and in the cache."""
+HALVES = 0.02
+"""By so much logits may differ that come of sums of halves and of floats."""
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -42,7 +45,8 @@ def test_a_row_is_as_if_alone(tmp_path: Path, kind: Kind) -> None:
     assert not theirs["kernels"]
     if ours["kernels"]:
         assert len(set(ours["digests"].values())) == 1
-    assert ours["last"] == pytest.approx(theirs["last"], abs=1e-2 * max(map(abs, theirs["last"])))
+    wrong, right = np.subtract(ours["last"], theirs["last"]), np.array(theirs["last"])
+    assert np.linalg.norm(wrong) < HALVES * np.linalg.norm(right)
 
 
 def test_the_build_has_them_where_they_are_for() -> None:

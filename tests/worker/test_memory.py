@@ -181,7 +181,7 @@ def test_states_are_planned_as_llama_reserves_them(
     assert found.kv_bytes(cells, "f16") == pytest.approx(taken.get("KV", 0), rel=0.02)
     parts = [
         Wish(Config(engine=Engine(slots=count, exactness="standard")), found).target_parts(
-            Rung(count, cells, repack=True, draft=False), Layout(), cells
+            Rung(count, cells, draft=False), Layout(), cells
         )[0]
         for count in (1, 3)
     ]
