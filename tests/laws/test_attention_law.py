@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from laws.builds import BUILDS, TESTS
+from laws.builds import BUILDS, found_by
 
 FLOATS = 1e-5
 """How far sums of floats are from the formula; llama.cpp's own, of halves, are up to 1e-2."""
-
-
-def attended(libraries: Path) -> dict[str, Any]:
-    """What `attention_peer` prints of a build."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "attention_peer", str(libraries)],
-        env=os.environ | {"LOCALSPEC_ROWS": "1", "PYTHONPATH": str(TESTS)},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
 
 
 @pytest.mark.parametrize("libraries", BUILDS, ids=lambda path: path.parent.name)
@@ -33,7 +16,7 @@ def test_company_leaves_no_trace(libraries: Path) -> None:
     """Any rows, threads and padding, unused cells that hold infinities; and the right numbers."""
     if (libraries / "runner").exists():
         pytest.skip("on ARM attention is llama.cpp's own")
-    ours = attended(libraries)
+    ours = found_by("attention_peer", libraries)
     if not ours["kernels"] or ours["kernels"].startswith("NEON"):
         pytest.skip(f"there is no attention of ours in {libraries}")
     for case, found in ours["found"].items():
