@@ -217,7 +217,9 @@ def test_what_travels_with_the_wheel_exists_and_keeps_its_name() -> None:
     """`shipped(name)` means the same file in a checkout and in an installation."""
     for source, place in shared_data().items():
         assert (REPOSITORY / source).exists()
-        assert place == f"share/localspec/{source}"
+        manual = source.endswith(".1")  # `man` has a place of its own
+        where = f"share/man/man1/{Path(source).name}" if manual else f"share/localspec/{source}"
+        assert place == where
     assert paths.shipped("config.toml") == REPOSITORY / "config.toml"
 
 

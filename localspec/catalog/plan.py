@@ -203,7 +203,7 @@ class Wish:
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
 
     def steps(self, layout: Layout) -> bool:
-        """Whether the draft decodes without flash attention: single rows on a CPU are faster so."""
+        """Whether the draft may decode without flash attention, as it does on some CPUs."""
         how = self.config.engine.draft
         on_cpu = layout.gpu_layers == 0
         return on_cpu and how.flash_attention == "auto" and how.kv_type == "f16"

@@ -25,7 +25,16 @@ import llama_cpp.llama_cpp as native
 
 from localspec.errors import ModelError, OutOfMemory
 
-__all__ = ["Buffer", "build_info", "log", "native", "physical_cores", "rows_kernels", "rows_switch"]
+__all__ = [
+    "Buffer",
+    "attention_is_ours",
+    "build_info",
+    "log",
+    "native",
+    "physical_cores",
+    "rows_kernels",
+    "rows_switch",
+]
 
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 _LAYER_LINE = re.compile(r"load_tensors: layer\s+(\d+) assigned to device (\S+),")
@@ -117,6 +126,11 @@ def rows_kernels() -> str:
         return ""
     name.restype = ctypes.c_char_p
     return (name() or b"").decode()
+
+
+def attention_is_ours() -> bool:
+    """Whether these kernels compute attention as well (`native/attention.h`): not on ARM."""
+    return bool(kernels := rows_kernels()) and not kernels.startswith("NEON")
 
 
 def rows_switch() -> Callable[[bool], None] | None:

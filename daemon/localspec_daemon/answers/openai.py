@@ -284,7 +284,7 @@ class ModelCard(Shape):
     owned_by: str
     role: str
     aliases: list[str]
-    meta: dict[str, int]
+    meta: dict[str, int | str | dict[str, int]]
     status: State
     type: Literal["model"] | UnsetType = UNSET
     display_name: str | UnsetType = UNSET
