@@ -20,7 +20,7 @@ BYTES = 7_600_000
 """Of a text: a body of 8 MiB is the largest."""
 AT_ONCE = 4
 WARM_TEXTS = 8
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 900.0
 
 
 class Moment(NamedTuple):
