@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.config import Placement
 from localspec.engine.cells import KEPT_CELLS, Cells
-from localspec.engine.llama import log, native, physical_cores
+from localspec.engine.llama import Buffer, log, native, physical_cores
 from localspec.engine.model import Model
 from localspec.engine.rollback import Checkpoints, Rollback
 from localspec.errors import EngineError, ModelError, NoRoom
@@ -19,6 +19,18 @@ from localspec.types import Floats, Row
 KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
 FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 _WHOLE, _STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
+
+
+def made(model: Model, params: Any) -> tuple[Any, list[Buffer]]:
+    """A llama_context, and the memory that it took. Raises OutOfMemory, ModelError."""
+    log.take_buffers()
+    handle = native.llama_init_from_model(model.handle, params)
+    if not handle:
+        raise log.refusal(
+            f"No context of {params.n_ctx} tokens could be made",
+            "Lower engine.context or engine.slots in config.toml.",
+        )
+    return handle, log.take_buffers()
 
 
 class Context:
@@ -97,16 +109,8 @@ class Context:
     def _make(self) -> None:
         """The native context, with as many cells as `_cells` says. Raises ModelError."""
         self._params.n_ctx = self._cells.now
-        log.take_buffers()
-        handle = native.llama_init_from_model(self.model.handle, self._params)
-        if not handle:
-            raise log.refusal(
-                f"No context of {self._cells.now} tokens could be made",
-                "Lower engine.context or engine.slots in config.toml.",
-            )
-        self._handle = handle
-        self._memory = native.llama_get_memory(handle)
-        self.buffers = log.take_buffers()
+        self._handle, self.buffers = made(self.model, self._params)
+        self._memory = native.llama_get_memory(self._handle)
 
     def close(self) -> None:
         """Free the context and its KV cache."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from localspec.config import Placement
-from localspec.engine.context import FLASH, KV_TYPES
+from localspec.engine.context import FLASH, KV_TYPES, made
 from localspec.engine.llama import log, native, physical_cores
 from localspec.engine.model import Model
 from localspec.errors import EngineError
@@ -23,16 +23,8 @@ class Pooling:
     """
 
     def __init__(self, model: Model, params: Any) -> None:
-        log.take_buffers()
-        handle = native.llama_init_from_model(model.handle, params)
-        if not handle:
-            raise log.refusal(
-                f"No context of {params.n_ctx} tokens could be made",
-                "Lower engine.context in config.toml.",
-            )
-        self._handle = handle
-        self._memory = native.llama_get_memory(handle)
-        self.buffers = log.take_buffers()
+        self._handle, self.buffers = made(model, params)
+        self._memory = native.llama_get_memory(self._handle)
         self.model = model
         self.max_rows = int(params.n_ubatch)
         self.max_texts = int(params.n_seq_max)
