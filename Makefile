@@ -336,7 +336,7 @@ build() {
         if [ "$$runner" ]; then
             echo "$$runner" > "$$work/$$name/bin/runner"
             "$$cross-g++" -std=c++17 -O1 -I "$$work/source/vendor/llama.cpp/ggml/include" \
-                tests/native/multiply.cpp -o "$$work/$$name/bin/multiply" -L "$$work/$$name/bin" \
+                tests/native/compute.cpp -o "$$work/$$name/bin/compute" -L "$$work/$$name/bin" \
                 -lggml-cpu -lggml-base -Wl,-rpath,'$$ORIGIN' >> "$$log" 2>&1
         fi
         mkdir -p "$$place"

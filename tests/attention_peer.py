@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from emulated import Emulated, Sent, is_emulated
 from numpy.typing import NDArray
 
 from localspec.engine.products import Products, call
@@ -24,6 +25,8 @@ F32, F16 = 0, 1
 """ggml's numbers of these types."""
 ROWS = [1, 2, 3, 5, 8, 12, 17, 31, 32]
 MOST = max(ROWS)
+EMULATED = [(1, 1), (1, 5), (2, 2), (5, 5), (12, 1), (17, 2), (MOST, 5), (MOST, 2)]
+"""Rows and threads of what an emulator computes."""
 
 
 class Case(NamedTuple):
@@ -64,6 +67,11 @@ class Inputs(NamedTuple):
     v: NDArray[np.float16]
     mask: NDArray[np.float16]
     sinks: NDArray[np.float32] | None
+
+    def tensors(self) -> list[tuple[int, NDArray[Any]]]:
+        """In ggml's order, with its numbers of their types."""
+        sinks = [] if self.sinks is None else [(F32, self.sinks)]
+        return [(F32, self.q), (F16, self.k), (F16, self.v), (F16, self.mask[:, None]), *sinks]
 
     def of(self, rows: int, padding: int) -> Inputs:
         """The first rows alone, and so many cells more."""
@@ -115,45 +123,47 @@ def expected(case: Case, given: Inputs) -> NDArray[np.float64]:
 
 
 def attention(
-    ggml: Products, case: Case, given: Inputs, repeats: int = 1
+    ggml: Products | Emulated, case: Case, given: Inputs, repeats: int = 1
 ) -> tuple[NDArray[np.float32], float]:
     """(streams, rows, heads, value) as ggml computes it, and the least seconds it took."""
+    shape = (case.streams, given.q.shape[1], case.heads, case.value)
+    if isinstance(ggml, Emulated):
+        sent = [Sent(kind, data.shape[::-1], data.tobytes()) for kind, data in given.tensors()]
+        return ggml.attention(sent, shape, case.cap), 0.0
     context = ggml.context()
 
-    def tensor(kind: int, *shape: int) -> Any:
-        padded = map(c_int64, (*shape, *[1] * (4 - len(shape))))
-        return call(ggml.base, "new_tensor_4d", context, c_int(kind), *padded)
+    def tensor(kind: int, data: NDArray[Any]) -> Any:
+        sizes = map(c_int64, (*data.shape[::-1], *[1] * (4 - data.ndim)))
+        return call(ggml.base, "new_tensor_4d", context, c_int(kind), *sizes)
 
-    def turned(kind: int, data: NDArray[Any]) -> tuple[Any, Any]:
-        """As llama.cpp keeps it: all heads of a cell side by side; and as attention reads it."""
-        kept = tensor(kind, *data.shape[::-1])
-        order = map(c_int, (0, 2, 1, 3))
-        return kept, call(ggml.base, "permute", context, kept, *order)
+    def turned(kept: Any) -> Any:
+        """As attention reads what has all heads of a cell side by side."""
+        return call(ggml.base, "permute", context, kept, *map(c_int, (0, 2, 1, 3)))
 
-    (q, q_read), (k, k_read) = turned(F32, given.q), turned(F16, given.k)
-    v, v_read = turned(F16, given.v)
-    mask = tensor(F16, *given.mask[:, None].shape[::-1])
+    q, k, v, mask, *sinks = tensors = [tensor(*each) for each in given.tensors()]
     numbers = map(c_float, (case.key**-0.5, 0.0, case.cap))
     found = call(
-        ggml.base, "flash_attn_ext", context, q_read, k_read, v_read, mask, *numbers
-    )  # fmt: skip
-    written: list[tuple[Any, NDArray[Any]]]
-    written = [(q, given.q), (k, given.k), (v, given.v), (mask, given.mask)]
-    if given.sinks is not None:
-        sinks = tensor(F32, case.heads)
-        call(ggml.base, "flash_attn_ext_add_sinks", found, sinks)
-        written.append((sinks, given.sinks))
-    shape = (case.streams, given.q.shape[1], case.heads, case.value)
-    return ggml.computed(context, found, written, shape, repeats)
+        ggml.base, "flash_attn_ext", context, turned(q), turned(k), turned(v), mask, *numbers
+    )
+    for each in sinks:
+        call(ggml.base, "flash_attn_ext_add_sinks", found, each)
+    written = zip(tensors, (data for _, data in given.tensors()), strict=True)
+    return ggml.computed(context, found, list(written), shape, repeats)
 
 
-def digests(ggml: Products) -> dict[str, dict[str, Any]]:
-    """By case: how far from the formula, and of each row what it came to in each company."""
+def digests(ggml: Products | Emulated) -> dict[str, dict[str, Any]]:
+    """By case: how far from the formula, and of each row what it came to in each company.
+
+    An emulator is slow: it has fewer of them.
+    """
     found = {}
+    companies = list(itertools.product(ROWS, (1, 2, 5), (0, 256)))
+    if isinstance(ggml, Emulated):
+        companies = [(rows, threads, 256 * (rows % 2)) for rows, threads in EMULATED]
     for case in CASES:
         given = inputs(case)
         by_rows: dict[str, list[str]] = {}
-        for rows, threads, padding in itertools.product(ROWS, (1, 2, 5), (0, 256)):
+        for rows, threads, padding in companies:
             ggml.use_threads(threads)
             out, _ = attention(ggml, case, given.of(rows, padding))
             by_rows[f"{rows} rows, {threads} threads, {padding} more cells"] = [
@@ -178,8 +188,15 @@ def least(ggml: Products) -> dict[str, dict[int, int]]:
 
 def main() -> None:
     """As the module says."""
-    ggml = Products(Path(sys.argv[1]), threads=1)
-    found = least(ggml) if "--least" in sys.argv else digests(ggml)
+    libraries = Path(sys.argv[1])
+    ggml = (Emulated if is_emulated(libraries) else Products)(libraries)
+    found: dict[str, Any] = {}
+    if "--least" in sys.argv:
+        assert isinstance(ggml, Products)
+        ggml.use_threads(1)
+        found = least(ggml)
+    elif ggml.attention_is_ours:
+        found = digests(ggml)
     json.dump({"kernels": ggml.kernels, "found": found}, sys.stdout)
 
 

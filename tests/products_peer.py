@@ -2,9 +2,9 @@
 
     python -m products_peer LIBRARIES [--least]
 
-Where the libraries are for another CPU, `runner` beside them names the emulator, which runs
-`native/multiply.cpp`. Our kernels compute unless LOCALSPEC_ROWS is 0. With `--least`, least
-microseconds of a product as large as one of a model, by rows, instead of digests.
+Where the libraries are for another CPU an emulator runs them (`emulated.py`). Our kernels compute
+unless LOCALSPEC_ROWS is 0. With `--least`, least microseconds of a product as large as one of a
+model, by rows, instead of digests.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import hashlib
 import itertools
 import json
 import os
-import struct
-import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
+from emulated import Emulated, is_emulated
 
-from localspec.engine.products import FORMATS, Format, Layout, Products, activations, formats
+from localspec.engine.products import FORMATS, Products, activations
 from localspec.types import Floats
 
 SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1), (768, 12)]
@@ -31,44 +28,6 @@ ROWS = [*range(1, 18), 24, 25, 31, 32]
 MORE_ROWS = [33, 49]
 """On x86 a prompt of packed weights is ours too."""
 LEAST_ROWS = [1, 2, 3, 4, 6, 8, 12, 16, 32]
-
-
-class Sent(NamedTuple):
-    """Weights as they are sent: the head of a request, and their bytes."""
-
-    head: tuple[int, int, int, int]
-    data: bytes
-
-
-class Emulated:
-    """The products of another CPU's library, by `native/multiply.cpp` in an emulator."""
-
-    def __init__(self, libraries: Path) -> None:
-        runner = (libraries / "runner").read_text().split()
-        self._process = subprocess.Popen(
-            [*runner, libraries / "multiply"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self.kernels, said = (self._stdout.readline().decode().strip() for _ in range(2))
-        self.formats = formats(said)
-
-    def weights(self, layout: Layout, kind: Format, width: int, outputs: int) -> Sent:
-        """As `Products` does."""
-        head = kind.number, int(layout == "packed"), width, outputs
-        return Sent(head, kind.blocks(width, outputs).tobytes())
-
-    def free(self, weights: Sent) -> None:
-        """They are sent with every product."""
-
-    def product(self, weights: Sent, x: Floats) -> tuple[Floats, float]:
-        """As `Products` does, but for the seconds."""
-        self._stdin.write(struct.pack("=5q", *weights.head, len(x)) + weights.data + x.tobytes())
-        self._stdin.flush()
-        shape = len(x), weights.head[-1]
-        found = self._stdout.read(4 * shape[0] * shape[1])
-        return np.frombuffer(found, np.float32).reshape(shape), 0.0
 
 
 def digest(row: Floats) -> str:
@@ -135,7 +94,7 @@ def main() -> None:
         assert isinstance(library, Products)
         found = least(library)
     else:
-        library = (Emulated if (libraries / "runner").exists() else Products)(libraries)
+        library = (Emulated if is_emulated(libraries) else Products)(libraries)
         found = digests(library, ours=os.environ.get("LOCALSPEC_ROWS") != "0")
     json.dump({"kernels": library.kernels, "found": found}, sys.stdout)
 

@@ -129,8 +129,12 @@ def rows_kernels() -> str:
 
 
 def attention_is_ours() -> bool:
-    """Whether these kernels compute attention as well (`native/attention.h`): not on ARM."""
-    return bool(kernels := rows_kernels()) and not kernels.startswith("NEON")
+    """Whether this build says that attention is ours as well (`native/attention.h`)."""
+    function = getattr(native._lib, "localspec_rows_attention", None)  # noqa: SLF001 — as above
+    if function is None:
+        return False
+    function.restype = ctypes.c_bool
+    return bool(function())
 
 
 def rows_switch() -> Callable[[bool], None] | None:

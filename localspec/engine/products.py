@@ -147,6 +147,15 @@ class Products:
         """What is ours, if it is in use."""
         return formats(self._said("localspec_rows_formats"))
 
+    @property
+    def attention_is_ours(self) -> bool:
+        """Whether attention over f16 is, too."""
+        function = getattr(self._cpu, "localspec_rows_attention", None)
+        if function is None:
+            return False
+        function.restype = c_bool
+        return bool(function())
+
     def use(self, *, ours: bool) -> None:
         """From now on our kernels compute, or all is left to llama.cpp's own."""
         self._cpu.localspec_rows_use(c_bool(ours))

@@ -10,8 +10,6 @@
 
 #include "rows.h"
 
-#define LOCALSPEC_ATTENTION
-
 namespace {
 
 // A sum of values by weights e^(score - peak), and the sum of these weights; the values' sums follow it.

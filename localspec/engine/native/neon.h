@@ -1,49 +1,75 @@
-// Weights as llama.cpp keeps them on ARM, multiplied by few rows: NEON with dot products.
+// Vectors of ARM: NEON with dot products, with i8mm or without.
 //
-// A weight is unpacked once, in registers, for all rows. Whole numbers are exact in any order; floats
-// are added in that of llama.cpp's one-row kernels, also where that differs by layout. Weights lie in
-// tiles of four or eight outputs (ggml-cpu/repack.cpp): in turns of four bytes where the CPU multiplies
-// vectors (dotprod), of eight where it multiplies pairs of rows by pairs of outputs (i8mm). Which of the
-// two it is decides when this is compiled, there as here.
+// What arm.h and attention.h ask of an instruction set. Floats are as many as a register has halves, two
+// registers of them: sums in both run side by side, and one alone would wait for itself.
 
 #pragma once
 
-#include "ggml-cpu.h"
-#include "quants.h"
-#include "rows.h"
-
 #include <arm_neon.h>
+
+#include <cstdint>
 
 namespace {
 
 using Bytes = int8x16_t;
-using Floats = float32x4_t;
 using Integers = int32x4_t;
+using Four = float32x4_t;
 
-#define EVERY_ROW _Pragma("GCC unroll 8") for (int row = 0; row < ROWS; ++row)
+struct Vectors {
+    struct Floats { Four low, high; };
+    static constexpr int LANES = 8;
 
-// Activations are made whole numbers by llama.cpp's own functions: their bits depend on the compiler.
-inline void quantize(const float * x, Block32 & block) {
-    block_q8_0 found;
-    quantize_row_q8_0(x, &found, 32);
-    std::memcpy(block.q, found.qs, sizeof block.q);
-    block.scale = ggml_fp16_to_fp32(found.d);
-}
+    static Floats zeros() { return all(0.0f); }
+    static Floats all(float value) { return {vdupq_n_f32(value), vdupq_n_f32(value)}; }
+    static Floats mul(Floats a, Floats b) { return {vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)}; }
+    static Floats sub(Floats a, Floats b) { return {vsubq_f32(a.low, b.low), vsubq_f32(a.high, b.high)}; }
+    static Floats add(Floats a, Floats b) { return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)}; }
+    static Floats max(Floats a, Floats b) { return {vmaxq_f32(a.low, b.low), vmaxq_f32(a.high, b.high)}; }
+    static Floats fma(Floats a, Floats b, Floats c) {
+        return {vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)};
+    }
+    static Floats of_floats(const float * at) { return {vld1q_f32(at), vld1q_f32(at + 4)}; }
+    static void store(float * at, Floats a) { vst1q_f32(at, a.low), vst1q_f32(at + 4, a.high); }
+    static Floats of_halves(const void * at) {
+        const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(static_cast<const uint16_t *>(at)));
+        return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
+    }
+    static float first(Floats a) { return vgetq_lane_f32(a.low, 0); }
+    static float highest(Floats a) { return vmaxvq_f32(vmaxq_f32(a.low, a.high)); }
+    static float total(Floats a) { return vaddvq_f32(vaddq_f32(a.low, a.high)); }
+    // The sum of each vector in its lane.
+    static Floats totals(const Floats (&a)[LANES]) { return {totals_of_four(a), totals_of_four(a + 4)}; }
+    // Times two to what the lowest bits of `by` say; and only where x is above a limit, else zero.
+    static Floats raised(Floats a, Floats by) { return {raised(a.low, by.low), raised(a.high, by.high)}; }
+    static Floats where_above(Floats x, float limit, Floats a) {
+        return {where_above(x.low, limit, a.low), where_above(x.high, limit, a.high)};
+    }
 
-inline void quantize(const float * x, Block256 & block) {
-    block_q8_K found;
-    quantize_row_q8_K(x, &found, 256);
-    std::memcpy(block.q, found.qs, sizeof block.q);
-    std::memcpy(block.sums, found.bsums, sizeof block.sums);
-    for (int i = 0; i < 8; ++i) block.pairs[i] = int16_t(block.sums[2 * i] + block.sums[2 * i + 1]);
-    block.scale = found.d;
-}
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    static constexpr const char * NAME = "NEON_I8MM";
+#else
+    static constexpr const char * NAME = "NEON_DOTPROD";
+#endif
+
+  private:
+    static Four totals_of_four(const Floats * a) {  // halves, pairs, all
+        Four sums[4];
+        for (int i = 0; i < 4; ++i) sums[i] = vaddq_f32(a[i].low, a[i].high);
+        return vpaddq_f32(vpaddq_f32(sums[0], sums[1]), vpaddq_f32(sums[2], sums[3]));
+    }
+    static Four raised(Four a, Four by) {
+        const Integers exponents = vshlq_n_s32(vreinterpretq_s32_f32(by), 23);
+        return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(a), exponents));
+    }
+    static Four where_above(Four x, float limit, Four a) {
+        return vreinterpretq_f32_u32(vandq_u32(vcgtq_f32(x, vdupq_n_f32(limit)), vreinterpretq_u32_f32(a)));
+    }
+};
 
 // Four outputs by 16 activations of as many rows as one instruction multiplies. Their weights are four
 // vectors, in the order of the layout.
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-struct Vectors {
-    static constexpr const char * NAME = "NEON_I8MM";
+struct Dots {
     static constexpr bool EIGHT_BYTES = true;
     static constexpr int TOGETHER = 2;
     Integers one = vdupq_n_s32(0), two = vdupq_n_s32(0);  // the first two outputs by both rows; the others
@@ -61,8 +87,7 @@ struct Vectors {
     static Integers joined(int32x2_t a, int32x2_t b) { return vcombine_s32(a, b); }
 };
 #else
-struct Vectors {
-    static constexpr const char * NAME = "NEON_DOTPROD";
+struct Dots {
     static constexpr bool EIGHT_BYTES = false;
     static constexpr int TOGETHER = 1;
     Integers sums = vdupq_n_s32(0);
@@ -78,258 +103,5 @@ struct Vectors {
     Integers other_row() const { return sums; }
 };
 #endif
-
-// Tiles of OUTPUTS, four of which are computed at once: a quarter of 16 bytes from each turn.
-template <int OUTPUTS>
-struct Packed {
-    static constexpr int UNIT = OUTPUTS, SIDES = 1, ROWS_AT_ONCE = 8;
-    static constexpr int MOST_ROWS = 32;   // a prompt is llama.cpp's
-    static constexpr int AHEAD_BYTES = 0;  // a core's own prefetcher follows a whole tile better
-    static constexpr int FOURS = OUTPUTS / 4;
-    using Sides = const uint8_t *[SIDES];
-
-    template <int ROWS> struct Sums {
-        Floats of[FOURS][ROWS];
-        Sums() {
-            for (auto & four : of) EVERY_ROW four[row] = vdupq_n_f32(0.0f);
-        }
-    };
-
-    template <int ROWS> static void store(const Sums<ROWS> & sums, int, float * out, size_t stride) {
-        for (int four = 0; four < FOURS; ++four) {
-            EVERY_ROW vst1q_f32(out + row * stride + 4 * four, sums.of[four][row]);
-        }
-    }
-
-    static Floats steps(const uint8_t * at) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at))); }
-
-    // Vector i of the bytes of some outputs; four vectors have a byte for each of 16 activations.
-    static uint8x16_t of_tile(const uint8_t * at, int four, int i) {
-        const int turn = Vectors::EIGHT_BYTES ? 8 * OUTPUTS * (i / 2) + 32 * four + 16 * (i % 2)
-                                              : 4 * OUTPUTS * i + 16 * four;
-        return vld1q_u8(at + turn);
-    }
-    static Bytes low(uint8x16_t pairs) { return vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(0xf))); }
-    static Bytes high(uint8x16_t pairs) { return vreinterpretq_s8_u8(vshrq_n_u8(pairs, 4)); }
-    template <int TO> static Bytes with(Bytes bits, uint8x16_t more) {
-        return vreinterpretq_s8_u8(vorrq_u8(vreinterpretq_u8_s8(bits), vshlq_n_u8(more, TO)));
-    }
-
-    // Calls `use` with each row and its products with these weights, from activation `at` on.
-    template <int ROWS, int VECTORS, typename Block, typename Use>
-    static void multiply_rows(const Bytes (&weights)[VECTORS], const Block * blocks, int at, const Use & use) {
-        _Pragma("GCC unroll 8") for (int row = 0; row < ROWS; row += Vectors::TOGETHER) {
-            const int other = row + 1 < ROWS ? row + 1 : row;
-            Vectors whole;
-            _Pragma("GCC unroll 2") for (int i = 0; i < VECTORS / 4; ++i) {
-                whole.multiply(weights + 4 * i, blocks[row].q + at + 16 * i, blocks[other].q + at + 16 * i);
-            }
-            use(row, whole.row());
-            if (Vectors::TOGETHER == 2 && row + 1 < ROWS) use(row + 1, whole.other_row());
-        }
-    }
-};
-
-template <int OUTPUTS>
-struct PackedQ4_0 : Packed<OUTPUTS> {
-    using Tile = Packed<OUTPUTS>;
-    using Block = Block32;
-    static constexpr ggml_type TYPE = GGML_TYPE_Q4_0;
-    static constexpr int WEIGHTS = 32, SCALES = 2 * OUTPUTS;
-    static constexpr size_t BYTES = (2 + 16) * OUTPUTS;
-
-    template <int ROWS>
-    static void multiply(const Block * blocks, const typename Tile::Sides & sides,
-                         typename Tile::template Sums<ROWS> & sums) {
-        for (int four = 0; four < Tile::FOURS; ++four) {
-            Bytes weights[8];
-            EVERY(4) {  // signed four bits, sixteen times as large
-                const uint8x16_t pairs = Tile::of_tile(sides[0] + SCALES, four, i);
-                weights[i] = vreinterpretq_s8_u8(vshlq_n_u8(pairs, 4));
-                weights[4 + i] = vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(0xf0)));
-            }
-            const Floats step = Tile::steps(sides[0] + 8 * four);
-            auto & sum = sums.of[four];
-            Tile::template multiply_rows<ROWS>(weights, blocks, 0, [&](int row, Integers whole) {
-                sum[row] = vfmaq_f32(sum[row], vcvtq_n_f32_s32(whole, 4), vmulq_n_f32(step, blocks[row].scale));
-            });
-        }
-    }
-};
-
-// Vectors of 256 bits make llama.cpp pack Q4_0 by eight outputs where it can.
-inline bool by_eight(const ggml_tensor * weights) {
-    return ggml_cpu_get_sve_cnt() == 32 && weights->ne[1] % 8 == 0;
-}
-template <> inline bool fits<PackedQ4_0<8>>(const ggml_tensor * weights) {
-    return weights->type == GGML_TYPE_Q4_0 && by_eight(weights);
-}
-template <> inline bool fits<PackedQ4_0<4>>(const ggml_tensor * weights) {
-    return weights->type == GGML_TYPE_Q4_0 && !by_eight(weights);
-}
-
-struct PackedQ8_0 : Packed<4> {
-    static constexpr ggml_type TYPE = GGML_TYPE_Q8_0;
-    using Block = Block32;
-    static constexpr int WEIGHTS = 32;
-    static constexpr size_t BYTES = (2 + 32) * UNIT;
-
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Bytes weights[8];
-        EVERY(8) weights[i] = vreinterpretq_s8_u8(of_tile(sides[0] + 8, 0, i));
-        const Floats step = steps(sides[0]);
-        multiply_rows<ROWS>(weights, blocks, 0, [&](int row, Integers whole) {
-            const Floats exact = vcvtq_f32_s32(whole);
-            sums.of[0][row] = vfmaq_f32(sums.of[0][row], exact, vmulq_n_f32(step, blocks[row].scale));
-        });
-    }
-};
-
-// A product that is taken away from a sum, as GCC from 11 on compiles vmlsq_f32: in two roundings.
-inline Floats minus(Floats sum, Floats a, Floats b) {
-#if defined(__clang__) || __GNUC__ < 11
-    return vfmsq_f32(sum, a, b);
-#else
-    return vsubq_f32(sum, vmulq_f32(a, b));
-#endif
-}
-
-// Q4_K and Q5_K, of which the latter has a fifth bit of each weight before the four.
-template <bool FIVE>
-struct PackedOfK : Packed<8> {
-    static constexpr ggml_type TYPE = FIVE ? GGML_TYPE_Q5_K : GGML_TYPE_Q4_K;
-    using Block = Block256;
-    static constexpr int WEIGHTS = 256, TOPS = 128, FOUR_BITS = FIVE ? TOPS + 256 : TOPS;
-    static constexpr size_t BYTES = (2 + 2 + 12 + 128 + (FIVE ? 32 : 0)) * UNIT;
-    // llama.cpp adds both halves of 64 weights before it makes a float of them; or it does not, and then
-    // minima of five bits go with each 64 instead of each 256.
-    static constexpr bool HALVES_APART = Vectors::EIGHT_BYTES, MINIMA_AT_ONCE = FIVE && HALVES_APART;
-
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        alignas(8) uint64_t scale[8], minimum[8];
-        EVERY(8) unpack(sides[0] + 32 + 12 * i, scale[i], minimum[i]);
-        for (int four = 0; four < FOURS; ++four) {
-            const Floats step = steps(sides[0] + 8 * four), low_step = steps(sides[0] + 16 + 8 * four);
-            auto & sum = sums.of[four];
-            for (int part = 0; part < 4; ++part) {
-                sixty_four<ROWS>(blocks, sides[0], four, part, of_four(scale[2 * part], four),
-                                 of_four(scale[2 * part + 1], four), step, sum);
-                if (MINIMA_AT_ONCE) take<ROWS>(blocks, minimum, four, 2 * part, 2 * part + 2, low_step, sum);
-            }
-            if (!MINIMA_AT_ONCE) take<ROWS>(blocks, minimum, four, 0, 8, low_step, sum);
-        }
-    }
-
-  private:
-    // Bytes of four outputs.
-    static int16x4_t of_four(uint64_t bytes, int four) {
-        return vget_low_s16(vmovl_s8(vcreate_s8(bytes >> 32 * four)));
-    }
-
-    template <int ROWS>
-    static void sixty_four(const Block * blocks, const uint8_t * tile, int four, int part, int16x4_t low_scale,
-                           int16x4_t high_scale, Floats step, Floats (&sums)[ROWS]) {
-        Bytes lows[8], highs[8];
-        EVERY(8) {
-            const uint8x16_t pairs = of_tile(tile + FOUR_BITS + 256 * part, four, i);
-            lows[i] = low(pairs);
-            highs[i] = high(pairs);
-            if constexpr (FIVE) {
-                const uint8x16_t tops = vshlq_u8(of_tile(tile + TOPS, four, i), vdupq_n_s8(int8_t(-2 * part)));
-                lows[i] = with<4>(lows[i], vandq_u8(tops, vdupq_n_u8(1)));
-                highs[i] = with<3>(highs[i], vandq_u8(tops, vdupq_n_u8(2)));
-            }
-        }
-        const Integers one = vmovl_s16(low_scale), two = vmovl_s16(high_scale);
-        Integers wholes[ROWS];
-        const auto add = [&](int row, Integers whole) {
-            sums[row] = vfmaq_f32(sums[row], vmulq_n_f32(step, blocks[row].scale), vcvtq_f32_s32(whole));
-        };
-        multiply_rows<ROWS>(lows, blocks, 64 * part, [&](int row, Integers whole) {
-            wholes[row] = vmulq_s32(whole, one);
-            if (HALVES_APART) add(row, wholes[row]);
-        });
-        multiply_rows<ROWS>(highs, blocks, 64 * part + 32, [&](int row, Integers whole) {
-            add(row, HALVES_APART ? vmulq_s32(whole, two) : vmlaq_s32(wholes[row], whole, two));
-        });
-    }
-
-    // What is taken away for the minima of groups of 32 weights.
-    template <int ROWS>
-    static void take(const Block * blocks, const uint64_t (&minimum)[8], int four, int from, int to, Floats low_step,
-                     Floats (&sums)[ROWS]) {
-        EVERY_ROW {
-            Integers low = vdupq_n_s32(0);
-            for (int i = from; i < to; ++i) {
-                low = vmlal_n_s16(low, of_four(minimum[i], four), blocks[row].pairs[i]);
-            }
-            sums[row] = minus(sums[row], vcvtq_f32_s32(low), vmulq_n_f32(low_step, blocks[row].scale));
-        }
-    }
-};
-
-using PackedQ4_K = PackedOfK<false>;
-using PackedQ5_K = PackedOfK<true>;
-
-struct PackedQ6_K : Packed<8> {
-    static constexpr ggml_type TYPE = GGML_TYPE_Q6_K;
-    using Block = Block256;
-    static constexpr int WEIGHTS = 256, SCALES = 16, LOWS = 144, TOPS = LOWS + 1024;
-    static constexpr size_t BYTES = (128 + 64 + 16 + 2) * UNIT;
-
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        for (int four = 0; four < FOURS; ++four) {
-            Integers wholes[ROWS];
-            EVERY_ROW wholes[row] = vdupq_n_s32(0);
-            for (int i = 0; i < 8; ++i) thirty_two<ROWS>(blocks, sides[0], four, i / 4, i % 4, wholes);
-            const Floats step = steps(sides[0] + 8 * four);
-            EVERY_ROW {
-                const Floats scale = vmulq_n_f32(step, blocks[row].scale), exact = vcvtq_f32_s32(wholes[row]);
-                sums.of[four][row] = plus(sums.of[four][row], exact, scale);
-            }
-        }
-    }
-
-  private:
-    // In half of a block, 16 weights by their lower bits and the 16 that are 64 further by their upper.
-    template <int ROWS>
-    static void thirty_two(const Block * blocks, const uint8_t * tile, int four, int half, int part,
-                           Integers (&wholes)[ROWS]) {
-        const uint8_t * lower = tile + LOWS + 512 * half + 128 * part;
-        const uint8_t * upper = tile + TOPS + 256 * half + 128 * (part % 2);
-        Bytes lows[4], highs[4];
-        EVERY(4) {
-            const uint8x16_t pairs = of_tile(lower, four, i);
-            const uint8x16_t tops = vshlq_u8(of_tile(upper, four, i), vdupq_n_s8(int8_t(part < 2 ? 0 : -2)));
-            const Bytes excess = vdupq_n_s8(32);
-            lows[i] = vsubq_s8(with<4>(low(pairs), vandq_u8(tops, vdupq_n_u8(0x03))), excess);
-            highs[i] = vsubq_s8(with<0>(high(pairs), vandq_u8(tops, vdupq_n_u8(0x30))), excess);
-        }
-        const int group = 8 * half + part, at = 128 * half + 16 * part;
-        add<ROWS>(blocks, lows, at, scale(tile, four, group), wholes);
-        add<ROWS>(blocks, highs, at + 64, scale(tile, four, group + 4), wholes);
-    }
-
-    static Integers scale(const uint8_t * tile, int four, int group) {
-        return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(load<uint32_t>(tile + SCALES + 8 * group + 4 * four)))));
-    }
-
-    template <int ROWS>
-    static void add(const Block * blocks, const Bytes (&weights)[4], int at, Integers scale, Integers (&wholes)[ROWS]) {
-        multiply_rows<ROWS>(weights, blocks, at,
-                            [&](int row, Integers whole) { wholes[row] = vmlaq_s32(wholes[row], whole, scale); });
-    }
-
-    // In turns of four bytes GCC fuses llama.cpp's product and sum, which are two statements.
-    static Floats plus(Floats sum, Floats a, Floats b) {
-#if !defined(__clang__)
-        if (!Vectors::EIGHT_BYTES) return vfmaq_f32(sum, a, b);
-#endif
-        return vaddq_f32(sum, vmulq_f32(a, b));
-    }
-};
-
-using OfPacked = Formats<PackedQ4_0<4>, PackedQ4_0<8>, PackedQ4_K, PackedQ5_K, PackedQ6_K, PackedQ8_0>;
-using OfPlain = Formats<>;
 
 }  // namespace

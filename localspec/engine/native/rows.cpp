@@ -23,6 +23,8 @@
 #include "x86.h"
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #include "neon.h"
+#include "attention.h"
+#include "arm.h"
 #else
 #define LOCALSPEC_NONE
 #endif
@@ -30,6 +32,7 @@
 extern "C" {
 const char * localspec_rows_kernels();
 const char * localspec_rows_formats();
+bool localspec_rows_attention();
 void localspec_rows_use(bool ours);
 bool ggml_cpu_extra_compute_forward_stock(ggml_compute_params * params, ggml_tensor * op);
 bool ggml_cpu_extra_work_size_stock(int n_threads, const ggml_tensor * op, size_t * size);
@@ -78,6 +81,15 @@ extern "C" __attribute__((visibility("default"))) const char * localspec_rows_fo
 #endif
 }
 
+// Whether attention over f16 is ours as well.
+extern "C" __attribute__((visibility("default"))) bool localspec_rows_attention() {
+#if !defined(LOCALSPEC_NONE)
+    return wanted();
+#else
+    return false;
+#endif
+}
+
 namespace {
 
 enum class Layout { PLAIN, PACKED, OTHER };
@@ -100,9 +112,7 @@ template <typename Use>
 bool ours(ggml_tensor * op, const Use & use) {
 #if !defined(LOCALSPEC_NONE)
     if (!wanted()) return false;
-#if defined(LOCALSPEC_ATTENTION)
     if (op->op == GGML_OP_FLASH_ATTN_EXT) return Attention::takes(op) && (use(Attention(op)), true);
-#endif
     if (op->op != GGML_OP_MUL_MAT) return false;
     const ggml_tensor *weights = op->src[0], *x = op->src[1];
     if (op->ne[2] * op->ne[3] * weights->ne[2] * weights->ne[3] != 1) return false;

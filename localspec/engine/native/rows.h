@@ -1,7 +1,7 @@
 // Products of few rows: activations in eight bits, and how threads share one product.
 //
-// On x86 an instruction set has a file with its vectors (avx512.h, avx2.h), and x86.h has the formats of
-// weights over them; on ARM neon.h has both. rows.cpp has the table of what is ours.
+// An instruction set has a file with its vectors (avx512.h, avx2.h, neon.h); x86.h and arm.h have the
+// formats of weights over them. rows.cpp has the table of what is ours.
 
 #pragma once
 

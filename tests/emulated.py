@@ -1,0 +1,88 @@
+"""ggml's CPU library for another CPU: `native/compute.cpp` in an emulator.
+
+Where libraries are for another CPU, `runner` beside them names the emulator.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from localspec.engine.products import Format, Layout, formats
+from localspec.types import Floats
+
+_PRODUCT, _ATTENTION = 0, 1
+_F32 = 0
+
+
+class Sent(NamedTuple):
+    """A tensor as it is sent: ggml's number of its type, sizes as ggml orders them, its bytes."""
+
+    type: int
+    sizes: tuple[int, ...]
+    data: bytes
+    packed: bool = False
+
+    @property
+    def head(self) -> bytes:
+        """What a request says of it."""
+        padded = *self.sizes, *[1] * (4 - len(self.sizes))
+        return struct.pack("=6q", self.type, self.packed, *padded)
+
+
+def is_emulated(libraries: Path) -> bool:
+    """Whether they are for another CPU than this."""
+    return (libraries / "runner").exists()
+
+
+class Emulated:
+    """Some of what `Products` does. Its process ends with this one."""
+
+    def __init__(self, libraries: Path) -> None:
+        runner = (libraries / "runner").read_text().split()
+        self._process = subprocess.Popen(
+            [*runner, libraries / "compute"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        lines = (self._stdout.readline().decode().strip() for _ in range(3))
+        self.kernels, said, attention = lines
+        self.formats, self.attention_is_ours = formats(said), bool(attention)
+        self._threads = 2
+
+    def use_threads(self, count: int) -> None:
+        """As `Products` does."""
+        self._threads = count
+
+    def weights(self, layout: Layout, kind: Format, width: int, outputs: int) -> Sent:
+        """As `Products` does."""
+        data = kind.blocks(width, outputs).tobytes()
+        return Sent(kind.number, (width, outputs), data, packed=layout == "packed")
+
+    def free(self, weights: Sent) -> None:
+        """They are sent with every product."""
+
+    def product(self, weights: Sent, x: Floats) -> tuple[Floats, float]:
+        """As `Products` does, but for the seconds."""
+        rows = Sent(_F32, x.shape[::-1], x.tobytes())
+        return self._computed(_PRODUCT, [weights, rows], (len(x), weights.sizes[1])), 0.0
+
+    def attention(self, given: Sequence[Sent], shape: tuple[int, ...], cap: float) -> Floats:
+        """Of q, k, v, a mask and perhaps sinks."""
+        return self._computed(_ATTENTION, given, shape, cap)
+
+    def _computed(
+        self, operation: int, given: Sequence[Sent], shape: tuple[int, ...], cap: float = 0.0
+    ) -> Floats:
+        asked = struct.pack("=4q", operation, self._threads, int(cap), len(given))
+        heads = b"".join(each.head for each in given)
+        self._stdin.write(asked + heads + b"".join(each.data for each in given))
+        self._stdin.flush()
+        return np.frombuffer(self._stdout.read(4 * math.prod(shape)), np.float32).reshape(shape)
