@@ -11,7 +11,7 @@ decisions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -59,6 +59,9 @@ _KEPT_ROUNDS = 64
 _CELLS_GRAIN = 256
 """And for texts that differ in length by less than this."""
 
+_LIKELY = 1 / 64
+"""Nobody pays for verifying a node that survives less often, wherever rows cost anything."""
+
 _READ_LEAST = 16
 """Reading fewer tokens in a round than these is not worth a forward."""
 
@@ -87,6 +90,19 @@ class Controller:
         return Memory()
 
     # --- before drafting --------------------------------------------------------------------------
+
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        """Whether a free chain may be worth another node: while all of it may well survive."""
+        local = memory.local if memory is not None else None
+        alive = 1.0
+
+        def goes_on(signals: Sequence[Signal]) -> bool:
+            nonlocal alive
+            if signals:
+                alive *= self.acceptance.estimate(signals[-1], local)
+            return alive > _LIKELY
+
+        return goes_on
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """Who drafts for each session. Call once a round: it is remembered what was promised.
@@ -146,9 +162,8 @@ class Controller:
             self._copy(chain, survival, rows, rate, view.cells, risk) for chain, survival in chains
         )
         free = max(copies, key=attrgetter("worth"), default=Option())
-        neural = max(
-            self._neural(view, chains, rows, rate, risk), key=attrgetter("worth"), default=None
-        )
+        promises = self._neural(view, chains, rows, rate)
+        neural = self._affordable(promises, view, rows, rate, risk)
         if neural is None or neural.extend is None:
             return free
         cost = neural.gain - neural.worth
@@ -206,14 +221,9 @@ class Controller:
         return rises, rises if self._tariff.free else self._steady.rises(rows, nodes, cells)
 
     def _neural(
-        self,
-        view: View,
-        chains: Sequence[tuple[Draft, list[float]]],
-        rows: int,
-        rate: float,
-        risk: float,
+        self, view: View, chains: Sequence[tuple[Draft, list[float]]], rows: int, rate: float
     ) -> Iterator[Option]:
-        """Each neural source from the root, and after each free chain."""
+        """Each neural source from the root, and after each free chain, whatever that may risk."""
         for source in view.neural:
             ease = view.expected_ease
             if source.pending > RECURRING_READS and view.memory is not None:
@@ -227,24 +237,21 @@ class Controller:
                 if nodes < DEPTH
             ]
             for base, survival in bases:
-                reading, stride = self._reading(source, len(base), view.cells)
-                budget = self._affordable(source.name, rows, len(base), view, risk - reading)
-                if budget > 0:
-                    worth, gain = prospect.ahead(ease, survival)
-                    nodes = round(gain) + 1
-                    change = self._tariff.price(rows, nodes, rate, view.cells)
-                    change -= self._steady.price(rows, nodes, rate, view.cells)
-                    worth -= rate * reading
-                    yield Option(
-                        base,
-                        source,
-                        worth,
-                        gain,
-                        nodes,
-                        budget=budget,
-                        stride=stride,
-                        wish=worth + change,
-                    )
+                seconds, stride = self._reading(source, len(base), view.cells)
+                worth, gain = prospect.ahead(ease, survival)
+                nodes = round(gain) + 1
+                yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
+
+    def _affordable(
+        self, options: Iterator[Option], view: View, rows: int, rate: float, risk: float
+    ) -> Option | None:
+        """The most promising one that may be risked, with the nodes that may be drafted for it."""
+        for option in sorted(options, key=attrgetter("worth"), reverse=True):
+            if budget := self._budget(option, view, rows, risk):
+                change = self._tariff.price(rows, option.nodes, rate, view.cells)
+                change -= self._steady.price(rows, option.nodes, rate, view.cells)
+                return replace(option, budget=budget, wish=option.worth + change)
+        return None
 
     def _reading(self, source: Neural, nodes: int, cells: int) -> tuple[float, int]:
         """Seconds to read what is pending every round and `nodes` more, and rows of a forward.
@@ -261,13 +268,19 @@ class Controller:
             return one_by_one, 1
         return at_once, READ_ROWS
 
-    def _affordable(self, name: str, rows: int, nodes: int, view: View, risk: float) -> int:
-        """How many nodes may be drafted behind `nodes` others, if all of it may turn out wrong."""
-        step = self.costs.draft(name, 1, 1, view.cells)
+    def _budget(self, option: Option, view: View, rows: int, risk: float) -> int:
+        """How many nodes an option may draft behind its base, if all of it may turn out wrong."""
+        source, nodes = option.extend, len(option.base)
+        assert source is not None  # noqa: S101 — it is a neural one
+        risk -= self._reading(source, nodes, view.cells)[0]
+        step = self.costs.draft(source.name, 1, 1, view.cells)
         most = min(view.budget, DEPTH) - nodes
-        rises, steady = self._rises(rows, nodes + max(most, 0), view.cells)
         for budget in range(most, 0, -1):
-            if budget * step + max(rises[nodes + budget], steady[nodes + budget]) <= risk:
+            rises = (
+                tariff.rise(rows, nodes + budget, view.cells)
+                for tariff in (self._tariff, self._steady)
+            )
+            if budget * step + max(rises) <= risk:
                 return view.budget - nodes if budget == most else budget
         return 0
 
@@ -365,10 +378,13 @@ class Controller:
         What drafting cost is spent: it changes nothing any more. What was drawn from a law is
         verified (`Draft.drawn`); whether to draw it was the choice.
         """
-        candidates = []
         for view, draft in zip(views, drafts, strict=True):
             if view.memory is not None:
                 view.memory.proposed = draft
+        if not any(drafts):
+            return [0] * len(drafts)
+        candidates = []
+        for view, draft in zip(views, drafts, strict=True):
             survival = self.acceptance.survival(draft.signals, view.local)
             least = max(draft.drawn, int(view.always and len(draft) > 0))
             candidates.append(Candidate(survival, least, view.cells))

@@ -257,6 +257,12 @@ class Policy(Protocol):
     def open_session(self) -> Memory | None:
         """A memory for one request, put into each of its views."""
 
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        """Whether a free chain with these signals may be worth another node.
+
+        A rule for one chain, asked with each of its beginnings in turn.
+        """
+
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """Who drafts for each session, before drafting.
 

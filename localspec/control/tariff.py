@@ -82,20 +82,20 @@ class Tariff:
         """Seconds of the cheapest forward that holds `rows`, and its rows."""
         found = self._known.get(rows)
         if found is None:
-            found = self._known[rows] = min(
-                (self.costs.target(count) + self.changing(count), count)
-                for count in self._choices(rows)
-            )
+            found = self._known[rows] = self._found(rows)
         return found
 
-    def _choices(self, rows: int) -> tuple[int, ...]:
-        if self.multiple > 1:
-            return (rows,)  # whatever shares a forward belongs to its class
+    def _found(self, rows: int) -> tuple[float, int]:
+        if self.multiple > 1:  # whatever shares a forward belongs to its class
+            return self.costs.target(rows) + self.changing(rows), rows
         wider = min(self.costs.plateau(rows), max(self.most, rows))
         if self.free:
-            return (wider,)
+            return self.costs.target(wider), wider
         homes = (count for count in (self.home, self.before) if rows <= count <= self.most)
-        return (rows, wider, *homes)
+        return min(
+            (self.costs.target(count) + self.changing(count), count)
+            for count in (rows, wider, *homes)
+        )
 
     def changing(self, rows: int) -> float:
         """The part of it that is there because row counts change."""
@@ -109,11 +109,15 @@ class Tariff:
         carried = max(0.0, self.costs.target(rows) - self.costs.target(self.home))
         return _CAUTION * (going + min(change, carried * (1 - keen) / keen - self.boon))
 
+    def rise(self, rows: int, nodes: int, cells: float) -> float:
+        """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
+        more = self.extra_rows(nodes)
+        rise = self._cheapest(rows + more)[0] - self._cheapest(rows)[0]
+        return rise + more * cells * self.costs.look_seconds
+
     def rises(self, rows: int, most: int, cells: float) -> list[float]:
-        """Seconds that verifying 0, 1 ... `most` nodes more takes, in a decode with `rows`."""
-        base, look = self.seconds(rows), cells * self.costs.look_seconds
-        extra = [self.extra_rows(nodes) for nodes in range(most + 1)]
-        return [self._cheapest(rows + more)[0] - base + more * look for more in extra]
+        """The same for 0, 1 ... `most` nodes."""
+        return [self.rise(rows, nodes, cells) for nodes in range(most + 1)]
 
     def undoing(self, survival: Sequence[float]) -> list[Undoing]:
         """What verifying 0, 1 ... of these nodes costs beyond its forward.
@@ -144,8 +148,7 @@ class Tariff:
 
     def price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
         """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
-        extra = self.extra_rows(nodes)
-        return rate * (self.seconds(rows + extra, extra * cells) - self.seconds(rows))
+        return rate * self.rise(rows, nodes, cells)
 
 
 def of_round(

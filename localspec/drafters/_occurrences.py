@@ -138,12 +138,11 @@ class Occurrences:
         """Ends of the latest blocks equal to the last 2**size tokens of `tail`, latest first."""
         width = 1 << size
         level = self._levels[size]
-        name = self._name(tail, size)
-        if name is None:
-            return []
-        block = level.latest[name]
-        if not with_last and block + width == len(self.text):
-            block = level.earlier[block]  # the end of the text itself
+        if not with_last:  # the text's own last block, which has its name already
+            block = level.earlier[-1] if level.earlier else -1
+        else:
+            name = self._name(tail, size)
+            block = -1 if name is None else level.latest[name]
         return [start + width - 1 for start in level.back(block)]
 
     def _name(self, tail: Sequence[Token], size: int) -> int | None:

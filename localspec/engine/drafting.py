@@ -188,7 +188,7 @@ class Drafting:
     def _free(self, session: Session, prefix: Draft, budget: int) -> list[Draft]:
         """What the session's free drafters expect after `prefix`, where they expect something."""
         asks = {
-            name: Ask(opened, prefix, budget, _always)
+            name: Ask(opened, prefix, budget, self.policy.likely(session.memory))
             for name, opened in session.drafters.items()
             if self.drafters[name].free and budget > 0
         }
@@ -318,10 +318,6 @@ class _Guesses:
         best = max((chain.head(plan.along(chain)) for chain in chains), key=len, default=Draft())
         self.tokens += len(best)
         return best.tokens
-
-
-def _always(_signals: Sequence[Signal]) -> bool:
-    return True
 
 
 def _close_quietly(opened: DraftSession) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from localspec.control.round import Memory, Plan, Policy, Round, View
 from localspec.machine import History, Host, Machine
-from localspec.types import Backend, Draft, Floats, Row, Sharing
+from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal
 
 
 class Clock:
@@ -97,6 +97,10 @@ class Hosted:
     def open_session(self) -> Memory | None:
         """As the policy does."""
         return self._policy.open_session()
+
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        """As the policy does."""
+        return self._policy.likely(memory)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """As the policy does."""

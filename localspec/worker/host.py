@@ -158,6 +158,9 @@ class _TimedPolicy:
     def open_session(self) -> Memory | None:
         return self.policy.open_session()
 
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        return self.policy.likely(memory)
+
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
 

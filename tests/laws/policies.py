@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import numpy as np
 
-from localspec.control.round import Glance, Plan, Round, View
+from localspec.control.round import Glance, Memory, Plan, Round, View
 from localspec.types import READ_ROWS, Ask, Draft, DraftSession, Proposing, Signal, Token
 
 
@@ -41,6 +41,11 @@ class FixedDepth:
 
     def open_session(self) -> None:
         """No memory."""
+
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        """Whole chains."""
+        del memory
+        return _always
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """The longest free chain, continued by the named source."""
