@@ -44,6 +44,8 @@ class Context:
     forget something (with `truncate`); it says whether it did.
 
     `rollback` is how its memory goes back, as the model has it; `find_rollback` tries it.
+
+    On a device a forward goes on after llama_decode has returned: there it is `Waiting`.
     """
 
     def __init__(self, model: Model, params: Any, cells: Cells, context: int) -> None:
@@ -58,6 +60,8 @@ class Context:
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
         self.on_full: Callable[[], bool] = lambda: False
+        self.waits = not model.on_cpu
+        self.meanwhile: Callable[[], None] = lambda: None
         self._make()
         self._batch = native.llama_batch_init(self.max_rows, 0, 1)
 
@@ -219,6 +223,8 @@ class Context:
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
         self._cells.take(rows)
+        if self.waits:
+            self.meanwhile()
         if wanted == 0:
             native.llama_synchronize(self._handle)  # a device may still be at it
             return np.empty((0, self.n_vocab), dtype=np.float32)

@@ -20,7 +20,6 @@ from localspec.types import (
     DraftSession,
     Forwards,
     Glancing,
-    Signal,
     Token,
 )
 

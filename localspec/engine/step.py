@@ -28,6 +28,7 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
 from localspec.engine.slots import Slot, choose, idle
 from localspec.engine.twins import Twins
+from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
 from localspec.types import Backend, Draft, Drafter, Floats, Row, Token
 
@@ -115,6 +116,12 @@ class Engine:
         self._undo = Undo(self.target, shape.rollback, clock)
         trims = shape.rollback == "trim"
         self.twins = Twins(self.target, self._slots, self._sessions, trims=trims)
+        self._lesson: Round | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What to do while a device computes, if it is there (`waits`)."""
+        self._waiting = target if isinstance(target, Waiting) else None
+        if self._waiting is not None:
+            self._waiting.meanwhile = self._use_time
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -127,6 +134,11 @@ class Engine:
     def drafters(self) -> Mapping[str, Drafter]:
         """Sources of drafts by name."""
         return self._drafting.drafters
+
+    @property
+    def waits(self) -> bool:
+        """Whether a device computes while this thread could do something else."""
+        return self._waiting is not None and self._waiting.waits
 
     @property
     def sessions(self) -> Sequence[Session]:
@@ -189,6 +201,7 @@ class Engine:
             keep: Output tokens that belong to the text (a stop string may have cut it short); all
                 by default.
         """
+        self._learn()
         self._sessions.remove(session)
         self._drafting.close(session)
         length = session.cached
@@ -402,20 +415,31 @@ class Engine:
         )
         self._chunks.ran(rows, read, after - before, alone=not proposals.sessions)
         if read == 0 and proposals.views and whole:
-            self._drafting.policy.observe(
-                Round(
-                    rows=rows,
-                    target_seconds=after - before,
-                    host_seconds=host_seconds,
-                    drafted=tuple(proposals.drafted),
-                    views=tuple(proposals.views),
-                    judged=tuple(
-                        Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen
-                    ),
-                    committed=tuple(tuple(advance.tokens) for advance, _ in seen),
-                    alike=self._alike,
-                    copies=self._undo.copies,
-                    copy_seconds=self._undo.seconds,
-                    regular=regular,
-                )
+            self._lesson = Round(
+                rows=rows,
+                target_seconds=after - before,
+                host_seconds=host_seconds,
+                drafted=tuple(proposals.drafted),
+                views=tuple(proposals.views),
+                judged=tuple(
+                    Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen
+                ),
+                committed=tuple(tuple(advance.tokens) for advance, _ in seen),
+                alike=self._alike,
+                copies=self._undo.copies,
+                copy_seconds=self._undo.seconds,
+                regular=regular,
             )
+            if not self.waits:
+                self._learn()
+
+    def _learn(self) -> None:
+        """From the latest round: where a device computes, while it computes the next."""
+        lesson, self._lesson = self._lesson, None
+        if lesson is not None:
+            self._drafting.policy.observe(lesson)
+
+    def _use_time(self) -> None:
+        """A forward is on its way."""
+        self._learn()
+        self.meanwhile()

@@ -90,6 +90,9 @@ class Service:
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
         self._answers: dict[Session, Answer] = {}
+        self._owed: list[Advance] = []
+        self._over: list[tuple[Answer, LocalSpecError | None]] = []
+        self._engine.meanwhile = self._tell
         self._replays = Replays(loaded, line.send, self._wait)
         self._lanes = Lanes(self._read, line.wake)
         self._totals = Totals()
@@ -102,14 +105,14 @@ class Service:
             while self._obey():
                 self._collect()
                 self._admit()
-                for advance in self._engine.step():
-                    self._forward(advance)
+                self._step()
                 self._replays.advance()
                 self._beat_if_due()
         except Exception:
             self._replays.clear()
             raise
         else:
+            self._settle()
             for session in self._answers:
                 self._engine.retire(session)
             over = ShuttingDown("The model is being unloaded.", fix="Send the request again.")
@@ -188,6 +191,7 @@ class Service:
         yield from self._lanes.ids()
 
     def _cancel(self, id_: str) -> None:
+        self._settle()
         if dropped := self._replays.cancel(id_):
             if isinstance(dropped, Echo):
                 self._line.send(never_started(dropped.order.request, "cancelled"))
@@ -260,25 +264,52 @@ class Service:
             session=request.session,
         )
 
-    def _forward(self, advance: Advance) -> None:
-        answer = self._answers[advance.session]
+    def _step(self) -> None:
+        """One step of the engine. What it gave is told at once, or while a device computes.
+
+        A stop string may so be seen when the next forward is on its way already: what that gives
+        is nobody's.
+        """
+        advances = self._engine.step()
+        self._settle()
+        self._owed = [advance for advance in advances if advance.session in self._answers]
+        if not self._engine.waits or any(advance.finish for advance in self._owed):
+            self._settle()
+
+    def _settle(self) -> None:
+        """Nobody is owed anything any more. Not while a forward is on its way."""
+        self._tell()
+        over, self._over = self._over, []
+        for answer, failure in over:
+            if failure is None:
+                assert answer.finish is not None  # noqa: S101 — that is why it is over
+                self._end(answer, answer.finish)
+            else:
+                del self._answers[answer.session]
+                self._engine.retire(answer.session)
+                self._line.send(failed(answer.id, failure))
+
+    def _tell(self) -> None:
+        """Let out what steps gave, and note whose answers are over."""
+        owed, self._owed = self._owed, []
+        for advance in owed:
+            answer = self._answers[advance.session]
+            failure = self._told(answer, advance)
+            if failure is not None or answer.finish is not None:
+                self._over.append((answer, failure))
+
+    def _told(self, answer: Answer, advance: Advance) -> LocalSpecError | None:
+        """Let out what a step gave an answer; why it cannot go on, if it cannot."""
         before = answer.completion_tokens
         try:
             delta = None if advance.failure else answer.advance(advance)
-            failure = advance.failure
         except Exception as error:  # noqa: BLE001 — of its text; the engine is untouched
             _log.exception("request %s failed and ends alone", answer.id)
-            failure = known(error)
-        if failure is not None:
-            del self._answers[advance.session]
-            self._engine.retire(advance.session)
-            self._line.send(failed(answer.id, failure))
-            return
+            return known(error)
         self._totals.completion_tokens += answer.completion_tokens - before
         if delta is not None:
             self._line.send(delta)
-        if answer.finish is not None:
-            self._end(answer, answer.finish)
+        return advance.failure
 
     def _end(self, answer: Answer, reason: FinishReason) -> None:
         """Free the slot and say the last word."""

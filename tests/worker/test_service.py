@@ -17,6 +17,7 @@ from worker_peer import GREEDY, Files, Script, load
 
 from localspec.control.controller import Controller
 from localspec.engine import calibrate
+from localspec.engine.context import Context
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
 from localspec.protocol import (
@@ -50,8 +51,17 @@ def generate(id_: str, prompt: str = "hello", **fields: Any) -> Generate:
     )
 
 
+@pytest.fixture(params=[False, True], ids=["CPU", "device"])
+def loaded(pair: Loaded, request: pytest.FixtureRequest) -> Loaded:
+    """The pair; what a step gave is told at once, or while a device computes the next one."""
+    target = pair.engine.target
+    assert isinstance(target, Context)
+    target.waits = request.param
+    return pair
+
+
 @pytest.fixture(scope="module")
-def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+def pair(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     """The pair in this process, strictly, 2 slots, 32 rows of prefill."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -87,6 +97,24 @@ def test_a_step_gives_each_session_at_most_one_delta(loaded: Loaded) -> None:
     script = Script([generate("a", max_tokens=20), generate("b", max_tokens=20)]).run(loaded)
     order = [event.id for event in script.all(Delta)]
     assert order == ["a", "b"] * 20
+
+
+def test_an_answer_ends_at_its_stop_string_beside_one_that_goes_on(loaded: Loaded) -> None:
+    """Also where it is seen when the next forward is on its way: that gives it nothing."""
+    calm = Script([generate("b", "other", max_tokens=20)]).run(loaded)
+    whole = Script([generate("a", max_tokens=20)]).run(loaded)
+    text = "".join(event.text for event in whole.all(Delta))
+    stop = text[8:11]
+    asked = [generate("a", max_tokens=20, stop=[stop]), generate("b", "other", max_tokens=20)]
+    script = Script(asked).run(loaded)
+    assert "".join(event.text for event in script.all(Delta, "a")) == text[: text.index(stop)]
+    (ended,) = script.all(Finished, "a")
+    decided = [token for event in script.all(Delta, "a") for token in event.decided]
+    assert (ended.reason, ended.usage.completion_tokens) == ("stop", len(decided))
+    said = [token for event in whole.all(Delta) for token in event.decided]
+    assert decided == said[: len(decided)]
+    assert [e.text for e in script.all(Delta, "b")] == [e.text for e in calm.all(Delta)]
+    assert loaded.engine.free_slots == 2
 
 
 def test_requests_are_served_in_the_order_in_which_they_came(loaded: Loaded) -> None:
@@ -151,7 +179,8 @@ def test_quit_ends_open_requests_with_an_error_and_says_goodbye(loaded: Loaded) 
 def test_heartbeats_come_between_prefill_chunks_and_count(loaded: Loaded) -> None:
     """A beat about each second of the clock, in prefill too, with steps that move and totals."""
     ticks = itertools.count()
-    script = Script([generate("a", "y" * 400, speculation=SpeculationParams(mode="always"))])
+    prompt = "yz"[loaded.engine.waits] * 400  # which no slot remembers
+    script = Script([generate("a", prompt, speculation=SpeculationParams(mode="always"))])
     Service(loaded, script, lambda: next(ticks) * HEARTBEAT_SECONDS / 2).run()
     beats = script.all(Heartbeat)
     first_delta = script.events.index(script.all(Delta)[0])

@@ -1,0 +1,20 @@
+"""What a backend on a device leaves time for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from localspec.types import Backend
+
+
+@runtime_checkable
+class Waiting(Backend, Protocol):
+    """A backend that may have to wait for a device.
+
+    Where it `waits`, `decode` calls `meanwhile` once a forward is on its way: what nobody needs
+    before the forward is done costs no time there. It must ask nothing of this backend.
+    """
+
+    waits: bool
+    meanwhile: Callable[[], None]
