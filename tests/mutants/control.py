@@ -13,8 +13,8 @@ CONTROL = [
     Mutant(
         "costs: attention is counted once instead of for each row",
         "localspec/control/tariff.py",
-        "self._cheapest(rows + more)[0] - base + more * look",
-        "self._cheapest(rows + more)[0] - base + (more > 0) * look",
+        "return rise + more * cells * self.costs.look_seconds",
+        "return rise + (more > 0) * cells * self.costs.look_seconds",
         ("control/test_tariff.py::test_each_row_looks_back_on_the_whole_text",),
     ),
     Mutant(

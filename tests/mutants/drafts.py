@@ -100,8 +100,8 @@ DRAFTS = [
     Mutant(
         "occurrences: the end of a text is found in itself",
         OCCURRENCES,
-        "        if not with_last and block + width == len(self.text):",
-        "        if with_last and block + width == len(self.text):",
+        "            block = level.earlier[-1] if level.earlier else -1",
+        "            block = len(level.earlier) - 1",
         (SEARCH,),
     ),
     Mutant(
