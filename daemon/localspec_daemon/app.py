@@ -15,7 +15,7 @@ from localspec_daemon.page import routes
 from localspec_daemon.page.passes import Passes
 from localspec_daemon.route import ANTHROPIC, OPENAI, family
 from localspec_daemon.routes import TABLE
-from localspec_daemon.serve import SUPERVISOR, bug
+from localspec_daemon.serve import SILENCE_SECONDS, SUPERVISOR, bug
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import wall
 from localspec_daemon.wire import json_response
@@ -36,12 +36,18 @@ class WrongMethod(RequestError):
     status, code = 405, "method_not_allowed"
 
 
-def create_app(supervisor: Supervisor, token_hash: bytes | None = None) -> web.Application:
-    """The application on one supervisor. `token_hash` is what TCP callers have to match."""
+def create_app(
+    supervisor: Supervisor, token_hash: bytes | None = None, *, silence_seconds: float = 10.0
+) -> web.Application:
+    """The application on one supervisor. `token_hash` is what TCP callers have to match.
+
+    A stream that says nothing for `silence_seconds` gives a sign of life.
+    """
     passes = Passes()
     front = wall(token_hash, lambda: supervisor.config.server.origins, passes)
     app = web.Application(middlewares=[edge, front])
     app[SUPERVISOR] = supervisor
+    app[SILENCE_SECONDS] = silence_seconds
     app[routes.PASSES] = passes
     app.on_response_prepare.append(_sign)
     app[openapi.ROUTES] = TABLE

@@ -12,6 +12,7 @@ import msgspec
 from localspec.errors import Busy, LocalSpecError
 from localspec_daemon.dialects.relay import Call
 from localspec_daemon.journal import Record
+from localspec_daemon.pauses import with_pauses
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wire import FrameStream
 
@@ -28,14 +29,20 @@ async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:
         return await supervisor.upstreams.whole(call)
 
 
-async def pump(supervisor: Supervisor, call: Call, client: str, stream: FrameStream) -> None:
-    """The upstream's stream into the client's, event by event.
+async def pump(
+    supervisor: Supervisor, call: Call, client: str, silence_seconds: float, stream: FrameStream
+) -> None:
+    """The upstream's stream into the client's, event by event, with a comment while none comes.
 
     Raises as `whole` does, also in the middle, and ConnectionError when the client has gone.
     """
     with _recorded(supervisor, call, client) as record:
-        async with aclosing(supervisor.upstreams.stream(call)) as chunks:
+        events = with_pauses(supervisor.upstreams.stream(call), silence_seconds)
+        async with aclosing(events) as chunks:
             async for chunk in chunks:
+                if chunk is None:
+                    await stream.comment("waiting for the upstream")
+                    continue
                 await stream.data(msgspec.Raw(chunk))
                 record.ttft_seconds = record.ttft_seconds or _now() - record.came_at
 

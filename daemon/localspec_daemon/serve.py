@@ -13,16 +13,17 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from localspec.errors import LocalSpecError
-from localspec.protocol import Delta, Finished, Progress, Started
+from localspec.protocol import Delta, Finished, Started
 from localspec_daemon import forward
 from localspec_daemon.choices import answered
 from localspec_daemon.dialects import relay
 from localspec_daemon.dialects.dialect import Answer, Asked, Dialect, Json, Reply
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.model import Model
+from localspec_daemon.pauses import with_pauses
 from localspec_daemon.reading import beside
-from localspec_daemon.stream import Resumed
 from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.telling import Telling
 from localspec_daemon.wall import CLIENT, body, caller
 from localspec_daemon.wire import FrameStream, json_response
 
@@ -30,8 +31,9 @@ _log = logging.getLogger("localspec.serve")
 
 SUPERVISOR: web.AppKey[Supervisor] = web.AppKey("supervisor", Supervisor)
 
-COMMENT_SECONDS = 10.0
-"""Some clients take every comment for a sign of text; a rare one keeps proxies from giving up."""
+SILENCE_SECONDS: web.AppKey[float] = web.AppKey("silence_seconds", float)
+"""After so long a silence a stream gives a sign of life: clients and proxies give up after minutes.
+A rare one, because some clients take every comment for a sign of text."""
 
 Pump: TypeAlias = Callable[[FrameStream], Awaitable[None]]
 Broken: TypeAlias = Callable[[LocalSpecError], Iterable[Json]]
@@ -70,7 +72,7 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
 async def _forward(request: web.Request, call: relay.Call, *, streams: bool) -> web.StreamResponse:
     supervisor, client = request.app[SUPERVISOR], request[CLIENT]
     if streams:
-        pump = partial(forward.pump, supervisor, call, client)
+        pump = partial(forward.pump, supervisor, call, client, request.app[SILENCE_SECONDS])
         return await _streamed(request, FrameStream(request), pump, _broken)
     async with supervisor.request():
         answer = await forward.whole(supervisor, call, client)
@@ -121,26 +123,15 @@ async def _streamed(
 async def _pump(
     request: web.Request, asked: Asked, found: Model, reply: Reply, stream: FrameStream
 ) -> None:
-    """Events of the engine into frames; those of the beginning before the first of a choice."""
-    clock = asyncio.get_running_loop().time
-    begun, quiet_until = False, clock() + (0 if asked.progress else COMMENT_SECONDS)
-    async with aclosing(answered(request.app[SUPERVISOR], found, asked)) as events:
-        async for choice, event in events:
-            frames: Iterable[Json] = ()
-            match event:
-                case Progress() if clock() >= quiet_until:
-                    quiet_until = clock() + (0 if asked.progress else COMMENT_SECONDS)
-                    await stream.comment(event.why or f"loading {event.stage} {event.fraction:.0%}")
-                case Resumed():
-                    await stream.comment(f"going on with another worker after {event.cause}")
-                case Started() if not begun:
-                    begun, frames = True, reply.begin(event)
-                    stream.response.headers.update(_told(event))
-                case Delta():
-                    frames = reply.delta(choice, event)
-                case Finished():
-                    frames = reply.finish(choice, event)
-            for frame in frames:
-                await stream.data(frame)
+    """Events of the engine, and the pauses between them, into frames and comments."""
+    clock, silence = asyncio.get_running_loop().time, request.app[SILENCE_SECONDS]
+    telling = Telling(reply, silence, asked.progress, quiet_until=clock() + silence)
+    answers = answered(request.app[SUPERVISOR], found, asked)
+    async with aclosing(with_pauses(answers, silence)) as events:
+        async for event in events:
+            if event and isinstance(event[1], Started):
+                stream.response.headers.update(_told(event[1]))
+            for told in telling.tell(event, clock()):
+                await (stream.comment(told) if isinstance(told, str) else stream.data(told))
     for frame in reply.end():
         await stream.data(frame)

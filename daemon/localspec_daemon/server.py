@@ -43,7 +43,7 @@ class Options:
     """What the command line decides, and limits that nobody has to configure.
 
     `idle_seconds` is for a connection without a complete request head: slow senders and idle
-    keep-alives alike.
+    keep-alives alike. Streams give a sign of life after `silence_seconds` without another.
     """
 
     config_path: Path
@@ -52,6 +52,7 @@ class Options:
     tick_seconds: float = 1.0
     idle_seconds: float = 20.0
     max_connections: int = 512
+    silence_seconds: float = 10.0
 
 
 class Server:
@@ -127,7 +128,7 @@ class Server:
         tcp = doors[-1].family != socket.AF_UNIX
         token_hash = listen.token(paths.state_dir() / "token") if tcp else None
         runner = Runner(
-            create_app(self.supervisor, token_hash),
+            create_app(self.supervisor, token_hash, silence_seconds=self._options.silence_seconds),
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=self._options.idle_seconds,

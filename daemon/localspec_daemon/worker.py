@@ -262,6 +262,7 @@ class Worker:
         if not self.loaded.done():
             self.loaded.set_exception(self.crash(exit_))
             self.loaded.exception()  # seen: nobody needs to be waiting
+        await asyncio.sleep(0)  # who asked for `exited` hears of it before the requests go on
         for stream in self._streams.values():
             stream.put_nowait(exit_)
 

@@ -18,6 +18,7 @@ KINDS = {
     503: "overloaded_error",
 }
 CLIENT_ERRORS = range(400, 500)
+PING: Json = {"type": "ping"}
 
 
 def errors(error: LocalSpecError) -> Json:
@@ -49,7 +50,11 @@ class MessagesReply(Quiet):
         """The message without a block."""
         usage = _usage(started.prompt_tokens, started.cached_tokens, 0)
         yield {"type": "message_start", "message": self._message([], None, usage)}
-        yield {"type": "ping"}
+        yield PING
+
+    def waiting(self) -> Iterator[Json]:
+        """What Anthropic sends itself."""
+        yield PING
 
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
         """A piece of what is being said, and its block if it is the first."""

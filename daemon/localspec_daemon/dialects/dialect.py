@@ -118,6 +118,9 @@ class Reply(Protocol):
     def begin(self, started: Started) -> Iterable[Json]:
         """Before the first text: the first choice has its slot."""
 
+    def waiting(self) -> Iterable[Json]:
+        """A sign of life at any time, before `begin` too; nothing where a comment will do."""
+
     def delta(self, choice: int, delta: Delta) -> Iterable[Json]:
         """New text of a choice."""
 
@@ -141,6 +144,10 @@ class Quiet:
 
     def begin(self, _started: Started) -> Iterable[Json]:
         """Nothing yet."""
+        return ()
+
+    def waiting(self) -> Iterable[Json]:
+        """Nothing: what parsers skip will do."""
         return ()
 
     def end(self) -> Iterable[Json]:

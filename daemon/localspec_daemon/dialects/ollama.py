@@ -118,6 +118,10 @@ class OllamaReply(Quiet):
     _began_at: float = field(default_factory=time.monotonic)
     _answer: Answer = field(default_factory=Answer)
 
+    def waiting(self) -> Iterator[Json]:
+        """A line without text: between lines of JSON there is nothing that parsers skip."""
+        yield self._line(_said(""), done=False)
+
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
         """A line of text or thoughts; calls come whole, with the last line but one."""
         self._answer.take(delta)

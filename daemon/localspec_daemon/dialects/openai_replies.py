@@ -14,7 +14,7 @@ import msgspec
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
 from localspec.types import PREDICTION, Alternative, CallDelta, SourceCount, TokenLogprob, Usage
-from localspec_daemon.dialects.dialect import Answer, Asked, Json
+from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 from localspec_daemon.dialects.openai_errors import errors
 
 
@@ -34,7 +34,7 @@ class Kind:
 
 
 @dataclass(slots=True)
-class OpenAIReply:
+class OpenAIReply(Quiet):
     """A chat or a completion; `id` and `created` are the same in all chunks."""
 
     kind: Kind

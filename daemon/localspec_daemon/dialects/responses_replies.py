@@ -69,6 +69,11 @@ class ResponsesReply(Quiet):
         yield self._event("response.created", response=empty)
         yield self._event("response.in_progress", response=empty)
 
+    def waiting(self) -> Iterator[Json]:
+        """Once more that it is in progress, once it was said: Codex counts events, not comments."""
+        if self._sent:
+            yield self._event("response.in_progress", response=self._response("in_progress"))
+
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
         """A piece of what is being said, and its item if it is the first."""
         if delta.reasoning:

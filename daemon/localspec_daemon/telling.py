@@ -1,0 +1,64 @@
+"""What one stream tells of its events: frames, and comments about what it waits for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from localspec.protocol import Delta, Finished, Progress, Started
+from localspec_daemon.choices import ChoiceEvent
+from localspec_daemon.dialects.dialect import Json, Reply
+from localspec_daemon.stream import Resumed
+
+Told: TypeAlias = Iterable[Json | str]
+"""Frames, and comments as texts."""
+
+
+@dataclass(slots=True)
+class Telling:
+    """One stream. Request lifetime.
+
+    Of a load it tells every word if `eager`, otherwise one now and then: not before `quiet_until`,
+    a time, and again after `silence_seconds`.
+    """
+
+    reply: Reply
+    silence_seconds: float
+    eager: bool
+    quiet_until: float
+    _why: str = "waiting for a slot"
+    _begun: bool = False
+
+    def tell(self, event: ChoiceEvent | None, now: float) -> Told:
+        """What the next event comes to; None is a pause that was too long for some clients."""
+        told: Told = ()
+        match event:
+            case None:
+                told = tuple(self.reply.waiting()) or (self._why,)
+            case _, Progress() as progress:
+                told = self._loading(progress, now)
+            case _, Resumed(cause):
+                told = (f"going on with another worker after {cause}",)
+            case _, Started() as started:
+                told = self._begin(started)
+            case choice, Delta() as delta:
+                told, self._why = self.reply.delta(choice, delta), ""
+            case choice, Finished() as finished:
+                told = self.reply.finish(choice, finished)
+        return told
+
+    def _loading(self, progress: Progress, now: float) -> Told:
+        self._why = progress.why or f"loading {progress.stage} {progress.fraction:.0%}"
+        if not self.eager:
+            if now < self.quiet_until:
+                return ()
+            self.quiet_until = now + self.silence_seconds
+        return (self._why,)
+
+    def _begin(self, started: Started) -> Told:
+        """Once: the first choice that has its slot begins them all."""
+        if self._begun:
+            return ()
+        self._begun, self._why = True, "reading the prompt"
+        return self.reply.begin(started)

@@ -1,0 +1,88 @@
+"""Clients of each kind of stream while a long prompt is read: signs of life, the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2
+import ollama
+import openai
+import recital
+from clients.asking import SPEECH
+from serving import House, run_daemon
+
+from localspec_daemon.worker import COMMAND
+
+LONG = " says that a long prompt takes a while to read." * 70
+SILENCE_SECONDS = 0.001
+"""A hundredth of the time in which a model reads that, letter by letter."""
+
+SIGNS = {
+    "/v1/chat/completions": ": reading the prompt",
+    "/v1/messages": "event: ping",
+    "/v1/responses": "event: response.in_progress",
+    "/api/chat": "{",
+}
+"""How the signs of life of each kind of stream begin."""
+
+
+def body(path: str, text: str) -> dict[str, Any]:
+    """What asks for such a stream."""
+    if path == "/v1/responses":
+        return {"model": "alpha", "input": text, "stream": True}
+    messages = [{"role": "user", "content": text}]
+    more = {"max_tokens": 9} if path == "/v1/messages" else {}
+    return {"model": "alpha", "messages": messages, "stream": True} | more
+
+
+def readers(stack: ExitStack, socket: str) -> dict[str, Callable[..., str]]:
+    """What the client of each makes of it."""
+    transport = httpx2.HTTPTransport(uds=socket)
+    http = stack.enter_context(openai.DefaultHttpxClient(transport=transport))
+    one = openai.OpenAI(base_url="http://localspec/v1", api_key="none", http_client=http)
+    other = anthropic.Anthropic(base_url="http://localspec", api_key="none", http_client=http)
+    third = ollama.Client("http://localspec", transport=httpx.HTTPTransport(uds=socket))
+    stack.enter_context(third)
+
+    def chat(**asked: Any) -> str:
+        chunks = one.chat.completions.create(**asked)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+    def messages(*, stream: bool, **asked: Any) -> str:
+        with other.messages.stream(**asked) as events:
+            return events.get_final_text() if stream else ""
+
+    def responses(*, stream: bool, **asked: Any) -> str:
+        with one.responses.stream(**asked) as events:
+            return events.get_final_response().output_text if stream else ""
+
+    def lines(**asked: Any) -> str:
+        return "".join(part.message.content or "" for part in third.chat(**asked))
+
+    return dict(zip(SIGNS, (chat, messages, responses, lines), strict=True))
+
+
+def test_streams_show_that_they_live_and_clients_go_on_reading(tmp_path: Path) -> None:
+    """Some signs before the first text, on the wire; then the clients' own parsers."""
+    house = House(tmp_path, recital.build(tmp_path / "recital.gguf"))
+    house.add("alpha")
+    house.configure(engine={"context": 4096, "slots": 1})
+
+    async def scene() -> None:
+        async with run_daemon(house, COMMAND, silence_seconds=SILENCE_SECONDS) as it:
+            read = readers(stack, str(house.socket))
+            for path, sign in SIGNS.items():
+                async with it.http.post(path, json=body(path, path + LONG)) as response:
+                    lines = (await response.text()).splitlines()
+                assert sum(line.startswith(sign) for line in lines) > 3, (path, lines)
+                asked = body(path, f"client of {path}{LONG}")
+                assert await asyncio.to_thread(read[path], **asked) == SPEECH, path
+
+    with ExitStack() as stack:
+        asyncio.run(scene())

@@ -1,0 +1,74 @@
+"""A stream that is silent shows that it lives, in words that its clients' parsers skip."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from localspec_daemon.pauses import with_pauses
+
+SILENCE_SECONDS = 0.001
+
+
+def test_pauses_come_between_events_and_closing_closes_both() -> None:
+    """As many as there are, before and behind any event; the source ends where it stands."""
+    told: list[str] = []
+
+    async def source(gate: asyncio.Event) -> AsyncGenerator[str]:
+        try:
+            yield "one"
+            await gate.wait()
+            yield "two"
+            await asyncio.Future()
+        finally:
+            told.append("closed")
+
+    async def scene() -> None:
+        gate = asyncio.Event()
+        async with aclosing(with_pauses(source(gate), 0.0)) as events:
+            async for event in events:
+                told.append(event or "-")
+                if told[-3:] == ["-"] * 3:
+                    gate.set()
+                if "two" in told and event is None:
+                    break
+        assert [each for each in told if each != "-"] == ["one", "two", "closed"]
+
+    asyncio.run(scene())
+    assert told.count("-") > 3
+
+
+def test_what_ends_the_source_ends_the_iterator() -> None:
+    """Its end and its errors alike."""
+
+    async def source(error: Exception | None) -> AsyncGenerator[int]:
+        yield 1
+        if error:
+            raise error
+
+    async def scene() -> None:
+        assert [each async for each in with_pauses(source(None), 9.0)] == [1]
+        with pytest.raises(KeyError):
+            assert [each async for each in with_pauses(source(KeyError("x")), 9.0)]
+
+    asyncio.run(scene())
+
+
+def test_who_waits_for_a_slot_is_told_so(house: Any, daemon: Any) -> None:
+    """Behind a request that never ends."""
+    house.configure(engine={"slots": 1})
+
+    async def scene() -> None:
+        async with (
+            daemon(house, silence_seconds=SILENCE_SECONDS) as it,
+            it.streaming("wait") as first,
+            it.streaming("say hello") as second,
+        ):
+            await first.next("data: ")
+            assert await second.next(":") == ": waiting for a slot"
+
+    asyncio.run(scene())
