@@ -10,9 +10,11 @@ import numpy as np
 
 from localspec.config import Placement
 from localspec.engine.cells import KEPT_CELLS, Cells
-from localspec.engine.llama import Buffer, log, native, physical_cores
+from localspec.engine.cores import performance_cores
+from localspec.engine.llama import Buffer, log, native
 from localspec.engine.model import Model
 from localspec.engine.rollback import Checkpoints, Rollback
+from localspec.engine.team import Team
 from localspec.errors import EngineError, ModelError, NoRoom
 from localspec.types import Floats, Row
 
@@ -59,6 +61,7 @@ class Context:
         self._outputs = int(params.n_outputs_max)
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
+        self._team: Team | None = None
         self.on_full: Callable[[], bool] = lambda: False
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
@@ -102,7 +105,7 @@ class Context:
         params.n_batch = params.n_ubatch = rows
         params.n_seq_max = slots
         params.n_outputs_max = max(slots, min(outputs or rows, rows))
-        params.n_threads = params.n_threads_batch = placement.threads or physical_cores()
+        params.n_threads = params.n_threads_batch = placement.threads or performance_cores()
         params.flash_attn_type = FLASH[placement.flash_attention]
         params.type_k = params.type_v = KV_TYPES[placement.kv_type]
         params.kv_unified = not streams
@@ -219,7 +222,7 @@ class Context:
         """
         wanted = self._fill(rows)
         self._make_room(rows)
-        code: int = native.llama_decode(self._handle, self._batch)
+        code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
         self._cells.take(rows)
@@ -232,6 +235,24 @@ class Context:
         if not pointer:
             raise EngineError("llama_decode left no logits.")
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
+
+    def _decode(self) -> int:
+        return int(native.llama_decode(self._handle, self._batch))
+
+    def use_threads(self, count: int) -> None:
+        """From the next forward on, on the CPU."""
+        if count != self._params.n_threads:
+            self._params.n_threads = self._params.n_threads_batch = count
+            native.llama_set_n_threads(self._handle, count, count)
+
+    @property
+    def threads(self) -> int:
+        """How many the next forward has on the CPU."""
+        return int(native.llama_n_threads(self._handle))
+
+    def join(self, team: Team) -> None:
+        """From now on that decides how many threads a forward has."""
+        self._team = team
 
     def _fill(self, rows: Sequence[Row]) -> int:
         """Write `rows` into the batch, checked; how many of them want logits."""

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 # libgomp reads this once, when llama_cpp is imported. Its threads wait for each other some hundred
 # times in a forward; by default they spin for milliseconds, even while what they wait for wants the
@@ -31,7 +30,6 @@ __all__ = [
     "build_info",
     "log",
     "native",
-    "physical_cores",
     "rows_kernels",
     "rows_switch",
 ]
@@ -129,7 +127,10 @@ def rows_kernels() -> str:
 
 
 def attention_is_ours() -> bool:
-    """Whether this build says that attention is ours as well (`native/attention.h`)."""
+    """Whether this build says that attention is ours as well (`native/attention.h`).
+
+    False once this process has computed one that is not: of slopes, or over another type than f16.
+    """
     function = getattr(native._lib, "localspec_rows_attention", None)  # noqa: SLF001 — as above
     if function is None:
         return False
@@ -144,16 +145,3 @@ def rows_switch() -> Callable[[bool], None] | None:
     """
     function = getattr(native._lib, "localspec_rows_use", None)  # noqa: SLF001 — as above
     return function and (lambda ours: function(ctypes.c_bool(ours)))
-
-
-def physical_cores() -> int:
-    """Cores this process may use; hyper-threads of one core count once where Linux tells."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    siblings = set()
-    for cpu in allowed:
-        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        try:
-            siblings.add(topology.read_text())
-        except OSError:
-            siblings.add(str(cpu))
-    return len(siblings) or os.cpu_count() or 1

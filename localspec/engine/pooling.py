@@ -9,7 +9,8 @@ import numpy as np
 
 from localspec.config import Placement
 from localspec.engine.context import FLASH, KV_TYPES, made
-from localspec.engine.llama import log, native, physical_cores
+from localspec.engine.cores import performance_cores
+from localspec.engine.llama import log, native
 from localspec.engine.model import Model
 from localspec.errors import EngineError
 from localspec.types import Floats, Token
@@ -42,7 +43,7 @@ class Pooling:
         params = native.llama_context_default_params()
         params.n_ctx = params.n_batch = params.n_ubatch = params.n_outputs_max = rows
         params.n_seq_max = texts
-        params.n_threads = params.n_threads_batch = placement.threads or physical_cores()
+        params.n_threads = params.n_threads_batch = placement.threads or performance_cores()
         params.flash_attn_type = FLASH[placement.flash_attention]
         params.type_k = params.type_v = KV_TYPES[placement.kv_type]
         params.embeddings = params.kv_unified = params.no_perf = True

@@ -10,7 +10,8 @@ import numpy as np
 
 from localspec.config import Placement
 from localspec.engine.context import Context
-from localspec.engine.llama import log, native, physical_cores
+from localspec.engine.cores import performance_cores
+from localspec.engine.llama import log, native
 from localspec.engine.model import Model
 from localspec.errors import ModelError
 from localspec.types import Row
@@ -30,7 +31,7 @@ def quantize(source: Path, destination: Path, *, kind: str, threads: int = 0) ->
     params.ftype = _FTYPES[kind]
     params.pure = True
     params.allow_requantize = True
-    params.nthread = threads or physical_cores()
+    params.nthread = threads or performance_cores()
     code = native.llama_model_quantize(
         str(source).encode(), str(destination).encode(), ctypes.byref(params)
     )

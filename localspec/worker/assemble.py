@@ -18,10 +18,11 @@ from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.control.price import Verdict
-from localspec.engine import calibrate
+from localspec.engine import calibrate, cores
 from localspec.engine.calibrate import Behind
 from localspec.engine.prefill import IdlePrefill
 from localspec.engine.step import Engine, Limits
+from localspec.engine.team import Team
 from localspec.errors import EngineError, NoRoom, OutOfMemory
 from localspec.protocol import Load, Ready
 from localspec.text.constraint import Vocabulary
@@ -68,6 +69,7 @@ class Loaded:
     _prefill: IdlePrefill
     reach: Reach
     worth: Worth
+    _team: Team
     _unmeasured: bool = True
     _has_gpus: bool = True
     _saved_steps: int = -1
@@ -115,6 +117,11 @@ class Loaded:
             self._has_gpus = bool(found)
             return found
         return {}
+
+    @property
+    def kernels(self) -> str:
+        """What computes, in a sentence for people; empty where there is nothing to say."""
+        return "; ".join(filter(None, (self.worth.sentence, self._team.sentence)))
 
     @property
     def measuring(self) -> bool:
@@ -218,7 +225,7 @@ def _load(
         priced = place.context(target, "target")
         strict = command.config.engine.exactness == "strict"
         probed = plan.context if strict else 0  # a class is claimed as far as it was probed
-        where = (plan.target, plan.draft, plan.slots, probed)
+        where = (plan.target, plan.draft, plan.slots, probed, cores.counts())
         profile = Profile.open(
             loader.files,
             command.config.engine,
@@ -227,6 +234,7 @@ def _load(
             command.machine,
             where,
         )
+        team = loader.threads(target, profile)
         fresh = profile.shape is None
         if profile.shape is None:
             profile.shape = loader.probe(target, priced, profile.costs)
@@ -266,6 +274,7 @@ def _load(
             _prefill=IdlePrefill(engine),
             reach=Reach(engine, profile),
             worth=loader.worth(engine, profile),
+            _team=team,
         )
 
 

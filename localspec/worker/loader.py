@@ -15,14 +15,15 @@ from localspec import drafters
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
-from localspec.engine import calibrate, exactness
+from localspec.engine import calibrate, cores, exactness
 from localspec.engine.cells import unasked
 from localspec.engine.exactness import Shape
 from localspec.engine.paper import Here, OnPaper, Place
 from localspec.engine.step import Engine
+from localspec.engine.team import Team, fastest
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
-from localspec.types import Backend, Drafter
+from localspec.types import Backend, Drafter, Row
 from localspec.worker import planning
 from localspec.worker.profile import Profile
 from localspec.worker.worth import Worth
@@ -68,6 +69,7 @@ class Loader:
         self._devices: list[DeviceMemory] = []
         self._lent = lent
         self.pair_fits = True
+        self._team: Team | None = None
         self._began = time.monotonic()
 
     @property
@@ -91,6 +93,25 @@ class Loader:
         rows = max(self.plan.rows, *POINTS)
         streams = self._config.engine.exactness == "strict"
         return self._context("target", model, placement, rows=rows, streams=streams)
+
+    def threads(self, target: Context, profile: Profile) -> Team:
+        """Those of its forwards and the draft's, unless they are configured; kept in the profile.
+
+        Kinds of cores are measured. From then on the team answers neighbours, where bits do not
+        depend on it: llama.cpp's attention shares out a long text by threads.
+        """
+        from localspec.engine.llama import attention_is_ours  # noqa: PLC0415 - as above
+
+        fixed = self._config.engine.target.threads
+        if fixed or self._command.machine:
+            return Team(fixed or cores.performance_cores(), varies=False)
+        if not profile.threads:
+            profile.threads = fastest(target, cores.counts(), lambda: _one_row(target))
+        strict = self._config.engine.exactness == "strict"
+        varies = target.model.on_cpu and (attention_is_ours() or not strict)
+        self._team = Team(profile.threads, varies=varies)
+        target.join(self._team)
+        return self._team
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
         """What this build's kernels allow; some seconds for a large model, kept in the profile.
@@ -155,6 +176,8 @@ class Loader:
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
         if context.rollback != "trim":
             return None, "The draft's memory cannot forget rejected tokens."
+        if self._team and not placement.threads:
+            context.join(self._team)
         return self.place.context(context, "draft"), None
 
     def _model(
@@ -255,6 +278,12 @@ class Loader:
             placement=self.plan.sentence() + why,
             takes=planning.takes(command, self.files, self.plan),
         )
+
+
+def _one_row(context: Context) -> None:
+    """A forward of one row, in the first slot, which is empty."""
+    context.decode([Row(0, 0, 0, wants_logits=True)])
+    context.truncate(0, 0)
 
 
 def _is_host(buffer: str) -> bool:

@@ -29,13 +29,15 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: dict[str, Any]
     shape: dict[str, Any]
     worth: dict[int, float] = {}
+    threads: int = 0
 
 
 @dataclass(slots=True)
 class Profile:
     """Costs, acceptance and the exactness class of one pair in one setting. Model lifetime.
 
-    `worth` is how many times as long forwards of so many rows take with llama.cpp's own kernels.
+    `worth` is how many times as long forwards of so many rows take with llama.cpp's own kernels,
+    `threads` how many a forward has, 0 while that is not known.
 
     It holds numbers only, nothing of any text. A file that is damaged or of another version is
     measured anew.
@@ -46,6 +48,7 @@ class Profile:
     acceptance: Acceptance
     shape: Shape | None = None
     worth: dict[int, float] = field(default_factory=dict)
+    threads: int = 0
 
     @classmethod
     def open(cls, files: Sequence[Path], *facts: Any) -> Self:
@@ -64,6 +67,7 @@ class Profile:
                     Acceptance.from_dict(saved.acceptance),
                     _shape(saved.shape),
                     saved.worth,
+                    saved.threads,
                 )
         except FileNotFoundError:
             pass
@@ -76,7 +80,7 @@ class Profile:
         if self.shape is None:
             return
         learned = self.costs.to_dict(), self.acceptance.to_dict(), asdict(self.shape)
-        saved = _Saved(_VERSION, *learned, self.worth)
+        saved = _Saved(_VERSION, *learned, self.worth, self.threads)
         try:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
         except OSError as error:

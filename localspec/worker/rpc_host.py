@@ -63,12 +63,12 @@ def _serve(asked: argparse.Namespace) -> None:
         _say(warning)
     drop()
     # Imported late: what was refused above needs no native library.
-    from localspec.engine import llama, rpc  # noqa: PLC0415 - see above
+    from localspec.engine import cores, rpc  # noqa: PLC0415 - see above
 
     devices = rpc.chosen(asked.device)
     names = ", ".join(device.name for device in devices)
     _say(f"lending {names} at {host}:{port}, to one client at a time")
-    rpc.serve(f"{host}:{port}", devices, asked.threads or llama.physical_cores())
+    rpc.serve(f"{host}:{port}", devices, asked.threads or cores.performance_cores())
     raise EngineError("llama.cpp's RPC server ended.", fix="Its reason is above.")
 
 

@@ -369,7 +369,7 @@ class Service:
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
                 measuring=self._loaded.measuring,
                 exactness_detail=self._loaded.reach.detail,
-                kernels=self._loaded.worth.sentence,
+                kernels=self._loaded.kernels,
                 gpus=self._loaded.gpus(),
                 **self._loaded.kv(),
             )

@@ -49,6 +49,12 @@ std::atomic<bool> & wanted() {
     return on;
 }
 
+// Whether attention was computed here that is not ours.
+std::atomic<bool> & met_another() {
+    static std::atomic<bool> met{false};
+    return met;
+}
+
 template <typename... All>
 std::string names(Formats<All...>) {
     return ((std::string(" ") + ggml_type_name(All::TYPE)) + ... + "");
@@ -81,10 +87,10 @@ extern "C" __attribute__((visibility("default"))) const char * localspec_rows_fo
 #endif
 }
 
-// Whether attention over f16 is ours as well.
+// Whether attention over f16 is ours as well, and this process has met none of another kind.
 extern "C" __attribute__((visibility("default"))) bool localspec_rows_attention() {
 #if !defined(LOCALSPEC_NONE)
-    return wanted();
+    return wanted() && !met_another();
 #else
     return false;
 #endif
@@ -112,7 +118,10 @@ template <typename Use>
 bool ours(ggml_tensor * op, const Use & use) {
 #if !defined(LOCALSPEC_NONE)
     if (!wanted()) return false;
-    if (op->op == GGML_OP_FLASH_ATTN_EXT) return Attention::takes(op) && (use(Attention(op)), true);
+    if (op->op == GGML_OP_FLASH_ATTN_EXT) {
+        if (Attention::takes(op)) return use(Attention(op)), true;
+        return met_another() = true, false;
+    }
     if (op->op != GGML_OP_MUL_MAT) return false;
     const ggml_tensor *weights = op->src[0], *x = op->src[1];
     if (op->ne[2] * op->ne[3] * weights->ne[2] * weights->ne[3] != 1) return false;
