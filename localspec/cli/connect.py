@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +45,14 @@ def connect(tool: str, *, write: bool, restore: bool, model: str, check: bool) -
         click.echo(_restored(tool, recipe))
         return
     daemon = _daemon(recipe, model)
+    if check:
+        daemon = replace(daemon, context=_checked(daemon))
     text = recipe.text(daemon)
     if write:
         _write(tool, recipe, text)
     else:
         click.echo(text, nl=False)
     if check:
-        _check(daemon)
         click.echo(f"checked: {daemon.model} answers", err=True)
     if recipe.then:
         click.echo(f"then: {recipe.then.format(token=daemon.token, model=daemon.model)}", err=True)
@@ -77,8 +79,8 @@ def _daemon(recipe: Recipe, model: str) -> Daemon:
     return Daemon(name, socket, f"http://{server.tcp}", token.read_text(encoding="utf-8").strip())
 
 
-def _check(daemon: Daemon) -> None:
-    """One token from the model, by the door that the tool will take."""
+def _checked(daemon: Daemon) -> int:
+    """One token from the model, by the door that the tool will take; how many a chat may have."""
     launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
     client = Client(Path(daemon.socket))
     if daemon.token != "none":  # noqa: S105 - what stands where none is needed
@@ -87,6 +89,8 @@ def _check(daemon: Daemon) -> None:
     messages = [{"role": "user", "content": "Say yes."}]
     for _ in client.chat(messages, model=daemon.model, max_tokens=1):
         pass
+    cards = {card["id"]: card.get("meta", {}) for card in client.models()}
+    return int(cards.get(daemon.model, {}).get("n_ctx", 0))
 
 
 def _write(tool: str, recipe: Recipe, text: str) -> None:

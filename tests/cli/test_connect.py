@@ -163,4 +163,23 @@ def test_it_is_checked_with_a_request(peer: Peer) -> None:
     assert result.exit_code == 0, result.stderr
     assert "--unix-socket" in result.stdout
     assert "checked: tiny answers" in result.stderr
-    assert peer.asked[-1].body["model"] == "tiny"
+    assert [one.body["model"] for one in peer.asked if one.body] == ["tiny"]
+
+
+def test_agents_are_told_how_much_a_conversation_may_have(
+    door: Path,  # noqa: ARG001  a token
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What they keep for an answer fits in as well; unchecked nobody knows, and nothing is said."""
+    with Peer(tcp=True) as peer:
+        monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
+        paths.config_file().write_text(f'[server]\ntcp = "{peer.host}"\n')
+        peer.streams = [answer("yes"), answer("yes")]
+        peer.models = [{"id": "tiny", "meta": {"n_ctx": 5000}}]
+        for tool in ("claude-code", "opencode"):
+            unchecked = connect(tool, "--model", "tiny").stdout
+            assert "1250" not in unchecked
+            checked = CliRunner().invoke(cli, ["connect", tool, "--model", "tiny"])
+            assert checked.exit_code == 0, checked.stderr
+            assert "5000" in checked.stdout
+            assert "1250" in checked.stdout

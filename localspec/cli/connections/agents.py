@@ -18,11 +18,14 @@ openai-api-key: {daemon.token}
 
 
 def _opencode(daemon: Daemon) -> Json:
+    model: Json = {"name": daemon.model}
+    if daemon.context:
+        model["limit"] = {"context": daemon.context, "output": daemon.output}
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "LocalSpec",
         "options": {"baseURL": f"{daemon.url}/v1", "apiKey": daemon.token, "timeout": False},
-        "models": {daemon.model: {"name": daemon.model}},
+        "models": {daemon.model: model},
     }
     return {"provider": {"localspec": provider}}
 
@@ -41,17 +44,19 @@ stream_idle_timeout_ms = {PATIENCE_MS}
 
 
 def _claude_code(daemon: Daemon) -> Json:
-    return {
-        "env": {
-            "ANTHROPIC_BASE_URL": daemon.url,
-            "ANTHROPIC_AUTH_TOKEN": daemon.token,
-            "ANTHROPIC_MODEL": daemon.model,
-            "ANTHROPIC_SMALL_FAST_MODEL": daemon.model,
-            "API_TIMEOUT_MS": str(PATIENCE_MS),
-            # A line that changes with every request would keep every prefix from being found again.
-            "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
-        }
+    environment = {
+        "ANTHROPIC_BASE_URL": daemon.url,
+        "ANTHROPIC_AUTH_TOKEN": daemon.token,
+        "ANTHROPIC_MODEL": daemon.model,
+        "ANTHROPIC_SMALL_FAST_MODEL": daemon.model,
+        "API_TIMEOUT_MS": str(PATIENCE_MS),
+        # A line that changes with every request would keep every prefix from being found again.
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
     }
+    if daemon.context:  # of a model that it does not know it takes the window for a million tokens
+        environment["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(daemon.context)
+        environment["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(daemon.output)
+    return {"env": environment}
 
 
 def _open_webui(daemon: Daemon) -> str:

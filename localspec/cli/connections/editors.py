@@ -31,7 +31,7 @@ def _zed(daemon: Daemon) -> Json:
     model = {
         "name": daemon.model,
         "display_name": daemon.model,
-        "max_tokens": 32768,
+        "max_tokens": daemon.context or 32768,
         "capabilities": {"tools": True, "images": False},
     }
     server = {"api_url": f"{daemon.url}/v1", "available_models": [model]}

@@ -14,18 +14,29 @@ Form: TypeAlias = Literal["json", "block", "shell"]
 all, because what is to be set is the environment."""
 
 
+OUTPUT_SHARE = 4
+"""An agent that reserves more of a context for an answer forgets what it has read too soon."""
+
+
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """Where the daemon answers, and which model is meant.
 
     `url` is the address without a path: over TCP with `token`, or, where the tool can be told a
-    socket, http://localspec with `socket`.
+    socket, http://localspec with `socket`. A conversation may have `context` tokens; 0 where that
+    is not known.
     """
 
     model: str
     socket: str
     url: str = "http://localspec"
     token: str = "none"  # noqa: S105 - what stands where none is needed
+    context: int = 0
+
+    @property
+    def output(self) -> int:
+        """Tokens to keep for one answer of an agent; 0 where the context is not known."""
+        return self.context // OUTPUT_SHARE
 
 
 @dataclass(frozen=True, slots=True)
