@@ -31,8 +31,9 @@ LIMITS = llguidance.LLParserLimits(
     verbose_errors=False,
 )
 
-# Without it a model that is unsure writes blanks until its tokens are used up.
-_WHITESPACE = r"[\x20\x0A\x0D\x09]{1,64}"
+# A blank, or a line break or two and an indentation: an unsure model writes all that it may, until
+# its tokens are used up.
+_WHITESPACE = r"\x20|(\x0D?\x0A){1,2}[\x20\x09]{0,32}"
 _BLANKS = frozenset(b" \t\r\n")
 
 _WALKS = 4
