@@ -9,9 +9,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
+from localspec.chats.transcript import Conversation
 from localspec.cli.repl import run
 from localspec.cli.talk import Talk
-from localspec.cli.transcript import Conversation
 
 ENTER, ALT_ENTER, CTRL_D, CTRL_C, CLEAR_LINE = "\r", "\x1b\r", "\x04", "\x03", "\x15"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"

@@ -50,6 +50,8 @@ MAX_SESSION_CHARS = 128
 _BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
 """Who speaks, as the kernel or the token says it: the principal of caches and statistics."""
+PRIVATE: web.RequestKey[bool] = web.RequestKey("private", bool)
+"""Whether it is this user: on the socket, or on the page that was opened over it."""
 
 
 class Unauthorized(Forbidden):
@@ -89,6 +91,7 @@ def wall(
                 "Web pages may not speak to this daemon.",
                 fix="Use a local client, or name the page's origin in server.origins.",
             )
+        request[PRIVATE] = own or on_socket
         request[CLIENT] = f"uid:{os.getuid()}" if on_socket else "token"
         if not on_socket:
             check_host(request.headers, *(sock.getsockname()[:2] if sock else ("", 0)))

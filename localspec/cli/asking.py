@@ -6,9 +6,9 @@ import sys
 
 import click
 
+from localspec.chats.transcript import Conversation
 from localspec.cli import launch, render
 from localspec.cli.answer import Answer, play
-from localspec.cli.transcript import Conversation
 from localspec.client import Client
 from localspec.errors import LocalSpecError, UnknownModel
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from localspec.cli import archive, chosen, footer, material, names, presets, render
+from localspec.chats import archive
+from localspec.chats.transcript import MODES, Conversation
+from localspec.cli import chosen, footer, material, names, presets, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
-from localspec.cli.transcript import MODES, Conversation
 from localspec.ranges import SAMPLING
 
 _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)

@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from localspec import paths
-from localspec.cli import archive, names
-from localspec.cli.archive import Kept
+from localspec.chats import archive
+from localspec.chats.archive import Kept
+from localspec.cli import names
 from localspec.cli.render import printable
 from localspec.errors import escaped
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import click
 
 from localspec import ranges
-from localspec.cli import archive, clipboard, footer, material, presets
+from localspec.chats import archive
+from localspec.chats.transcript import MODES
+from localspec.cli import clipboard, footer, material, presets
 from localspec.cli.talk import Talk, missing
 from localspec.cli.theme import NAMES, theme
-from localspec.cli.transcript import MODES
 from localspec.errors import LocalSpecError, RequestError
 
 SETTINGS = {**ranges.SAMPLING, "max_tokens": ranges.MAX_TOKENS}

@@ -31,7 +31,7 @@ def of_models(_context: click.Context, _parameter: click.Parameter, begun: str) 
 
 def of_chats(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Conversations that are kept, the latest first."""
-    from localspec.cli import archive  # noqa: PLC0415  as above
+    from localspec.chats import archive  # noqa: PLC0415  as above
 
     return _beginning(archive.names(), begun)
 

@@ -10,11 +10,12 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from localspec.cli import archive, chosen, footer, launch, render
+from localspec.chats import archive
+from localspec.chats.transcript import Conversation
+from localspec.cli import chosen, footer, launch, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
 from localspec.cli.theme import Theme, theme
-from localspec.cli.transcript import Conversation
 from localspec.cli.waiting import followed
 from localspec.client import Client, End, Piece
 from localspec.errors import ContextOverflow, LocalSpecError, NotRunning, RequestError, of_system
@@ -126,6 +127,7 @@ class Talk:
         """Write the conversation; a disk that refuses costs one sentence, not the chat."""
         if not self.keeping or not self.conversation.turns:
             return
+        before = self.conversation.name
         try:
             archive.keep(self.conversation)
         except OSError as error:
@@ -135,6 +137,8 @@ class Talk:
             self._kept_badly = True
         else:
             self._kept_badly = False
+            if before not in {"", self.conversation.name}:
+                self.say(f"{before} went on elsewhere; this is now {self.conversation.name}.")
 
     def resume(self, conversation: Conversation) -> None:
         """Go on with another conversation, and show how it ended."""
@@ -206,8 +210,10 @@ class Talk:
         if not self.keeping:
             return
         turns = [*self.conversation.turns, {"role": "assistant", "content": text}]
+        begun = replace(self.conversation, turns=turns)
         with contextlib.suppress(OSError):  # told when the answer is over, not in the middle of it
-            archive.keep(replace(self.conversation, turns=turns))
+            archive.keep(begun)
+            self.conversation.name, self.conversation.stamp = begun.name, begun.stamp
 
     def _put_back(self, before: str) -> None:
         if before:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from scripted import Peer, answer
 from typist import ENTER, Typist, roles
 
 from localspec import paths
-from localspec.cli import archive, chosen
+from localspec.chats import archive
+from localspec.chats.transcript import Conversation
+from localspec.cli import chosen
 from localspec.cli.main import cli
-from localspec.cli.transcript import Conversation
 
 
 def localspec(*arguments: str, stdin: str = "") -> Result:
@@ -54,6 +58,41 @@ def test_after_a_crash_the_question_is_back_in_the_line(peer: Peer, talk: Typist
     talk.talk.resume(archive.load("crashed"))
     talk.type(ENTER)
     assert roles(talk.conversation)[2:] == [("user", "two"), ("assistant", "B")]
+
+
+def test_what_went_on_elsewhere_is_not_replaced(peer: Peer, talk: Typist) -> None:
+    """Two open terminals, or the page: nobody's turns are lost, and who goes aside is told."""
+    kept("plans", "one", "A")
+    talk.talk.resume(archive.load("plans"))
+    elsewhere = archive.load("plans")
+    elsewhere.say("user", "two")
+    archive.keep(elsewhere)
+    peer.streams = [answer("B"), answer("C")]
+    shown = talk.type(f"three{ENTER}four{ENTER}")
+
+    assert roles(archive.load("plans"))[2:] == [("user", "two")]
+    assert roles(archive.load(talk.conversation.name))[2:] == [
+        ("user", "three"), ("assistant", "B"), ("user", "four"), ("assistant", "C"),
+    ]  # fmt: skip
+    assert shown.count("plans went on elsewhere") == 1
+
+
+@given(st.lists(st.sampled_from("ABR"), max_size=12))
+def test_every_turn_that_anybody_said_is_in_some_file(steps: list[str]) -> None:
+    """Two who write in any order, one of whom also gives it names."""
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", home)
+        begun = kept("", "hello")
+        writers = {"A": begun, "B": archive.load(begun.name)}
+        for place, step in enumerate(steps):
+            if step == "R":
+                archive.rename(writers["A"], f"chosen-{place}")
+                continue
+            writers[step].say("user", f"turn {place}")
+            archive.keep(writers[step])
+        files = [roles(archive.load(name)) for name in archive.names()]
+        for writer in writers.values():
+            assert roles(writer) in [file[: len(writer.turns)] for file in files]
 
 
 def test_a_kill_in_the_middle_of_a_long_answer_costs_its_last_seconds(

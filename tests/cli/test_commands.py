@@ -15,7 +15,7 @@ from scarcity import full_disk
 from scripted import Peer, answer, chunk
 from typist import CTRL_C, ENTER, PASTE, PASTED, Typist, roles
 
-from localspec.cli import archive
+from localspec.chats import archive
 from localspec.cli.thinking import Divider
 
 FULL = {

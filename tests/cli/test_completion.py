@@ -13,10 +13,10 @@ import tiny
 from scripted import Peer
 
 from localspec.bench import tables
-from localspec.cli import archive
+from localspec.chats import archive
+from localspec.chats.transcript import Conversation
 from localspec.cli.connect import RECIPES
 from localspec.cli.main import COMMANDS
-from localspec.cli.transcript import Conversation
 
 LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
 

@@ -3,8 +3,7 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const KEPT_BYTES = 4_000_000;
-const STORE = "localspec.chats";
+const KEPT_MS = 5000;
 
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -130,41 +129,118 @@ function table(rows) {
     make("tr", {}, ...cells(row).map((cell) => make(headed && index === 0 ? "th" : "td", {}, ...inline(cell))))));
 }
 
-// --- Conversations, kept in this browser --------------------------------------------------------------
+// --- Conversations: the files that `localspec chats` lists ---------------------------------------------
 
-let chats = load();
+let listed = [];
 let current = null;
 let answering = null;
 
-function load() {
-  try { return JSON.parse(localStorage.getItem(STORE)) ?? []; } catch { return []; }
+async function call(method, path, body) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  const found = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(sentence(found)), { status: answer.status });
+  return found;
 }
 
-function save() {
-  while (chats.length > 1 && JSON.stringify(chats).length > KEPT_BYTES) chats.pop();
-  try { localStorage.setItem(STORE, JSON.stringify(chats)); } catch { /* full or forbidden: this page still has them */ }
+const address = (name) => `chats/${encodeURIComponent(name)}`;
+
+async function save(chat) {
+  if (chat.removed) return;
+  const turns = chat.turns.filter((turn) => turn.content).map(({ role, content }) => ({ role, content }));
+  try {
+    const before = chat.name, place = await call("POST", "chats", { ...chat, turns });
+    Object.assign(chat, place);
+    if (before && place.name && place.name !== before) tell(`${before} went on elsewhere; this is now ${place.name}.`);
+  } catch (error) {
+    tell(`${error.message}\nThe conversation goes on; it is not kept until that is mended.`);
+  }
+}
+
+function tell(words) {
+  $("notice").textContent = words;
+}
+
+async function listChats() {
+  try {
+    const { keep, chats } = await call("GET", "chats");
+    listed = chats;
+    $("kept").textContent = keep ? "" : "chat.keep is false: nothing is kept.";
+    showChats();
+  } catch (error) {
+    tell(error.message);
+  }
 }
 
 function showChats() {
-  $("chats").replaceChildren(...chats.map((chat) => make("li", chat === current ? { class: "here" } : {},
-    make("button", { type: "button", class: "title", title: chat.title, onclick: () => open(chat) }, chat.title),
-    make("button", { type: "button", class: "remove", "aria-label": `Remove ${chat.title}`, onclick: () => remove(chat) }, "×"))));
+  const unnamed = current && !listed.some((chat) => chat.name === current.name) ? [{ name: current.name, title: titled(current) }] : [];
+  $("chats").replaceChildren(...[...unnamed, ...listed].map(({ name, title }) => make("li", current?.name === name ? { class: "here" } : {},
+    make("button", { type: "button", class: "title", title: name, onclick: () => open(name) }, title || name),
+    ...(name ? [make("button", { type: "button", class: "remove", "aria-label": `Remove ${title}`, onclick: () => remove(name) }, "×")] : []))));
 }
 
-function open(chat) {
+function titled(chat) {
+  return chat.turns[0]?.content.trim().split("\n")[0].slice(0, 72) ?? "";
+}
+
+async function open(name) {
+  if (name === current?.name && !$("talk").hidden) return;
   stop();
+  tell("");
+  try {
+    show(await call("GET", address(name)));
+  } catch (error) {
+    tell(error.message);
+  }
+}
+
+function show(chat) {
   current = chat;
+  if (chat) {
+    $("speculation").value = chat.draft;
+    if ([...$("model").options].some((option) => option.value === chat.model)) $("model").value = chat.model;
+    if (!$("words").value) $("words").value = takenBack(chat);
+  }
   $("side").classList.remove("open");
   showDashboard(false);
   showChats();
   showTalk();
+  fit();
   $("words").focus();
 }
 
-function remove(chat) {
-  chats = chats.filter((other) => other !== chat);
-  save();
-  if (chat === current) open(null); else showChats();
+function takenBack(chat) {
+  // A question that nobody answered: it goes back into the line, or the next one takes its place.
+  return chat.turns.at(-1)?.role === "user" ? chat.turns.pop().content : "";
+}
+
+async function remove(name) {
+  if (!confirm(`Remove this conversation?\n${listed.find((chat) => chat.name === name)?.title ?? name}`)) return;
+  try {
+    await call("DELETE", address(name));
+  } catch (error) {
+    if (error.status !== 404) tell(error.message);
+  }
+  if (name === current?.name) {
+    stop();
+    current.removed = true;
+    show(null);
+  }
+  await listChats();
+}
+
+async function catchUp() {
+  // What was said in a terminal meanwhile is here when somebody comes back to this window.
+  await listChats();
+  const chat = current;
+  if (!chat?.name || answering) return;
+  try {
+    const found = await call("GET", address(chat.name));
+    if (chat !== current || answering || found.stamp === chat.stamp) return;
+    current = found;
+    showChats();
+    showTalk();
+  } catch { /* removed elsewhere: what is here can go on */ }
 }
 
 // --- Turns --------------------------------------------------------------------------------------------
@@ -236,49 +312,82 @@ function redraw(turn) {
 // --- Asking -------------------------------------------------------------------------------------------
 
 async function ask(words) {
-  if (!current) {
-    current = { title: words.split("\n")[0].slice(0, 60), turns: [] };
-    chats.unshift(current);
-  }
+  current ??= { name: "", stamp: "", system: "", params: {}, trimmed: 0, turns: [] };
   const turn = { role: "assistant", content: "", thinking: "", origins: [] }, chat = current;
+  Object.assign(chat, { model: $("model").value || null, draft: $("speculation").value });
+  takenBack(chat);
   chat.turns.push({ role: "user", content: words }, turn);
+  const mine = answering = new AbortController();
+  $("send").textContent = "Stop";
   showChats();
   showTalk();
-  answering = new AbortController();
-  $("send").textContent = "Stop";
+  await save(chat);
   try {
-    await receive(chat, turn, answering.signal);
+    await received(chat, turn, mine.signal);
   } catch (error) {
     if (error.name !== "AbortError") turn.error = error.message;
   }
-  answering = null;
   turn.done = true;
-  $("send").textContent = "Send";
-  save();
+  await save(chat);
+  if (answering === mine) {
+    answering = null;
+    $("send").textContent = "Send";
+  }
+  await listChats();
   if (chat === current) showTalk();
 }
 
+async function received(chat, turn, signal) {
+  for (;;) {
+    try {
+      return await receive(chat, turn, signal);
+    } catch (error) {
+      if (error.code !== "context_length_exceeded" || turn.content || !makeRoom(chat)) throw error;
+      tell("The context is full: the oldest turns are not sent any more.");
+    }
+  }
+}
+
+function makeRoom(chat) {
+  // Half of the questions and their answers: cutting little would cost the cache at every turn.
+  const questions = [...chat.turns.keys()].filter((at) => at >= chat.trimmed && chat.turns[at].role === "user");
+  if (questions.length < 2) return false;
+  chat.trimmed = questions[Math.ceil(questions.length / 2)];
+  return true;
+}
+
 async function receive(chat, turn, signal) {
-  const messages = chat.turns.slice(0, -1).map((one) => ({ role: one.role, content: parts(one).text }));
+  const system = chat.system ? [{ role: "system", content: chat.system }] : [];
+  const said = chat.turns.slice(chat.trimmed, -1).filter((one) => one.content).map((one) => ({ role: one.role, content: parts(one).text }));
   const answer = await fetch("/v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({
-      model: $("model").value, messages, stream: true, return_origins: true,
-      speculation: { mode: $("speculation").value },
+      ...chat.params,
+      model: chat.model, messages: [...system, ...said], stream: true, return_origins: true,
+      speculation: { mode: chat.draft === "on" ? "always" : chat.draft },
     }),
     signal,
   });
-  if (!answer.ok) throw new Error(sentence(await answer.json()));
+  if (!answer.ok) throw failure(await answer.json());
+  let keptAt = performance.now();
   for await (const event of events(answer.body)) {
-    if (event.error) throw new Error(sentence(event));
+    if (event.error) throw failure(event);
     const delta = event.choices?.[0]?.delta;
     turn.content += delta?.content ?? "";
     turn.thinking += delta?.reasoning_content ?? "";
     if (delta?.content && event.origins) turn.origins.push(...event.origins);
     if (event.timings) Object.assign(turn, { timings: event.timings, speculation: event.speculation });
     redraw(turn);
+    if (performance.now() - keptAt > KEPT_MS) {
+      await save(chat);
+      keptAt = performance.now();
+    }
   }
+}
+
+function failure(said) {
+  return Object.assign(new Error(sentence(said)), { code: said.error?.code });
 }
 
 function sentence({ error }) {
@@ -430,6 +539,7 @@ $("ask").addEventListener("submit", (event) => {
   if (answering) return stop();
   const words = $("words").value.trim();
   if (!words) return undefined;
+  tell("");
   $("words").value = "";
   fit();
   return ask(words);
@@ -442,11 +552,12 @@ $("words").addEventListener("keydown", (event) => {
   if (event.key === "Escape") stop();
 });
 $("words").addEventListener("input", fit);
-$("new").addEventListener("click", () => open(null));
+$("new").addEventListener("click", () => { stop(); tell(""); show(null); });
 $("menu").addEventListener("click", () => $("side").classList.toggle("open"));
 $("origins").addEventListener("change", showTalk);
 $("board").addEventListener("click", () => { $("side").classList.remove("open"); showDashboard($("dashboard").hidden); });
 $("model").addEventListener("focus", showModels);
-showChats();
+window.addEventListener("focus", catchUp);
 showTalk();
 showModels();
+listChats();

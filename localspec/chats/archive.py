@@ -1,11 +1,15 @@
 """Conversations on disk: one JSON file each in the state directory, private and replaced whole.
 
 A conversation has a name of its own from its first question on, the time and a few letters, until
-somebody gives it another. Nothing here is sent anywhere.
+somebody gives it another. Terminals and the page write the same files: what one of them has not
+seen it does not replace, but goes on under a new name. Nothing here is sent anywhere.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import re
@@ -16,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.cli.transcript import MODES, Conversation
+from localspec.chats.transcript import MODES, Conversation
 from localspec.errors import LocalSpecError, RequestError
 
 FORMAT = 2
@@ -40,12 +44,29 @@ def directory() -> Path:
     return paths.state_dir() / "chats"
 
 
+class UnknownChat(RequestError):
+    """Nothing is kept under that name."""
+
+    status, code = 404, "chat_not_found"
+
+
 def keep(conversation: Conversation) -> Path:
-    """Write it under its name, which it gets now if it has none. Raises OSError, RequestError."""
-    if not conversation.name:
-        moment = time.strftime("%Y-%m-%d-%H%M")
-        conversation.name = f"{moment}-{os.urandom(3).hex()}"
-    path = _path(conversation.name)
+    """Write it under its name, which it gets now if it has none. Raises OSError, RequestError.
+
+    It gets a new one as well where somebody else has written that file since `stamp`.
+    """
+    path = _path(conversation.name or _new_name())
+    data = _written(conversation)
+    paths.make_private(path.parent)
+    with _alone(path.parent):
+        if conversation.stamp and _stamp_of(path) not in {"", conversation.stamp}:
+            path = _path(_new_name())
+        paths.write_atomically(path, data)
+    conversation.name, conversation.stamp = path.stem, _stamp(data)
+    return path
+
+
+def _written(conversation: Conversation) -> bytes:
     kept = {
         "version": FORMAT,
         "model": conversation.model,
@@ -55,25 +76,54 @@ def keep(conversation: Conversation) -> Path:
         "trimmed": conversation.trimmed,
         "turns": conversation.turns,
     }
-    paths.make_private(path.parent)
-    paths.write_atomically(path, json.dumps(kept, ensure_ascii=False, indent=1).encode())
-    return path
+    return json.dumps(kept, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
+
+
+def _new_name() -> str:
+    return f"{time.strftime('%Y-%m-%d-%H%M')}-{os.urandom(3).hex()}"
+
+
+def _stamp(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _stamp_of(path: Path) -> str:
+    """Of the file as it is now; "" where there is none."""
+    try:
+        return _stamp(path.read_bytes())
+    except FileNotFoundError:
+        return ""
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Nobody else looks and writes meanwhile, where the file system knows locks."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def rename(conversation: Conversation, name: str) -> Path:
     """Keep it under `name` from now on, replacing what had that name. Raises OSError, RequestError.
 
-    A name that a person chose before stays as well, as it is now.
+    A name that a person chose before stays as well, as it is now, and one that went on elsewhere.
     """
     _path(name)
-    before, conversation.name = conversation.name, name
+    before, stamp = conversation.name, conversation.stamp
+    conversation.name, conversation.stamp = name, ""
     try:
         path = keep(conversation)
     except OSError:
-        conversation.name = before
+        conversation.name, conversation.stamp = before, stamp
         raise
     if before != name and _OWN_NAME.fullmatch(before):
-        _path(before).unlink(missing_ok=True)
+        with _alone(path.parent):
+            if _stamp_of(_path(before)) == stamp:
+                _path(before).unlink()
     return path
 
 
@@ -84,7 +134,7 @@ def load(name: str) -> Conversation:
         return _read(path)
     except FileNotFoundError as error:
         known = ", ".join(names()[:10]) or "none yet"
-        raise RequestError(f'There is no saved chat "{name}".', fix=f"Saved: {known}.") from error
+        raise UnknownChat(f'There is no saved chat "{name}".', fix=f"Saved: {known}.") from error
 
 
 def names() -> list[str]:
@@ -127,7 +177,7 @@ def remove(name: str) -> None:
     """Delete it. Raises RequestError if there is none, OSError."""
     load_path = _path(name)
     if not load_path.exists():
-        raise RequestError(f'There is no saved chat "{name}".', fix="localspec chats list")
+        raise UnknownChat(f'There is no saved chat "{name}".', fix="localspec chats list")
     load_path.unlink()
 
 
@@ -156,8 +206,9 @@ def _described(path: Path, found: Conversation) -> Kept:
 
 
 def _read(path: Path) -> Conversation:
+    data = path.read_bytes()
     try:
-        kept: dict[str, Any] = json.loads(path.read_bytes())
+        kept: dict[str, Any] = json.loads(data)
         turns = [{"role": str(t["role"]), "content": str(t["content"])} for t in kept["turns"]]
         return Conversation(
             model=kept["model"],
@@ -167,6 +218,7 @@ def _read(path: Path) -> Conversation:
             params=dict(kept.get("params", {})),
             trimmed=min(max(int(kept.get("trimmed", 0)), 0), len(turns)),
             name=path.stem,
+            stamp=_stamp(data),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LocalSpecError(

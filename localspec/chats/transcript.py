@@ -15,7 +15,8 @@ class Conversation:
     """Turns of user and assistant in order, the system prompt apart from them.
 
     `draft` is a key of MODES; `params` are further request fields (temperature, seed, max_tokens).
-    The first `trimmed` turns are not sent any more. `name` is that of the file it is kept in.
+    The first `trimmed` turns are not sent any more. `name` is that of the file it is kept in, and
+    `stamp` says what was in it when it was last read or written for this conversation.
     """
 
     model: str | None = None
@@ -26,6 +27,7 @@ class Conversation:
     params: dict[str, Any] = field(default_factory=dict)
     trimmed: int = 0
     name: str = ""
+    stamp: str = ""
 
     def messages(self) -> list[Turn]:
         """The turns as the API wants them, the system prompt first."""
@@ -63,7 +65,7 @@ class Conversation:
     def forget(self) -> None:
         """Begin anew, with the same settings."""
         self.turns.clear()
-        self.trimmed, self.name = 0, ""
+        self.trimmed, self.name, self.stamp = 0, "", ""
 
     def trim(self, pairs: int) -> int:
         """Leave out the oldest questions and their answers; how many of those turns there were.

@@ -1,0 +1,131 @@
+"""The page's conversations: the files that `localspec chats` lists, read and written here.
+
+They are for the page and for the private socket. The token of TCP, which editors and other programs
+are given, does not open them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from localspec.chats import archive
+from localspec.chats.transcript import Conversation
+from localspec.errors import Forbidden, of_system
+from localspec_daemon.answers.openai import Error
+from localspec_daemon.answers.shape import Shape
+from localspec_daemon.questions import decoded
+from localspec_daemon.route import Route
+from localspec_daemon.serve import SUPERVISOR
+from localspec_daemon.wall import PRIVATE
+from localspec_daemon.wire import json_response
+
+PATH = "/web/chats"
+
+Found = TypeVar("Found")
+
+
+class Turn(msgspec.Struct):
+    """What one of the two said."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class Chat(msgspec.Struct):
+    """A conversation. A new one has no `name`; `stamp` is what was read or written last."""
+
+    turns: Annotated[list[Turn], Meta(min_length=1)]
+    name: str = ""
+    stamp: str = ""
+    model: str | None = None
+    system: str = ""
+    draft: Literal["on", "off", "auto"] = "auto"
+    params: dict[str, Any] = {}
+    trimmed: Annotated[int, Meta(ge=0)] = 0
+
+
+class Entry(Shape):
+    """One line of the list. `changed_at` is in seconds since 1970."""
+
+    name: str
+    title: str
+    turns: int
+    model: str
+    changed_at: float
+
+
+class Entries(Shape):
+    """Conversations, the latest first, and whether new ones are kept."""
+
+    keep: bool
+    chats: list[Entry]
+
+
+class Place(Shape):
+    """Under which name it is kept now; both are empty where nothing is kept."""
+
+    name: str
+    stamp: str
+
+
+async def entries(request: web.Request) -> web.Response:
+    """GET /web/chats: every conversation that is kept."""
+    found = await _beside(request, lambda: list(archive.listed()))
+    return json_response({"keep": request.app[SUPERVISOR].config.chat.keep, "chats": found})
+
+
+async def one(request: web.Request) -> web.Response:
+    """GET /web/chats/{name}: all of it. Raises RequestError, LocalSpecError when it is damaged."""
+    found = await _beside(request, partial(archive.load, request.match_info["name"]))
+    fields = {name: getattr(found, name) for name in Chat.__struct_fields__}
+    return json_response(fields)
+
+
+async def keep(request: web.Request) -> web.Response:
+    """POST /web/chats: write one, unless `chat.keep` is false.
+
+    One that went on elsewhere since its `stamp` is kept under a new name.
+    """
+    _check(request)
+    asked = await decoded(request, Chat)
+    if not request.app[SUPERVISOR].config.chat.keep:
+        return json_response({"name": "", "stamp": ""})
+    conversation = Conversation(**msgspec.to_builtins(asked))
+    await _beside(request, partial(archive.keep, conversation))
+    return json_response({"name": conversation.name, "stamp": conversation.stamp})
+
+
+async def remove(request: web.Request) -> web.Response:
+    """DELETE /web/chats/{name}. Raises RequestError if there is none."""
+    name = request.match_info["name"]
+    await _beside(request, partial(archive.remove, name))
+    return json_response({"name": name, "stamp": ""})
+
+
+def _check(request: web.Request) -> None:
+    if not request[PRIVATE]:
+        raise Forbidden("Conversations are for the page and the socket.", fix="localspec chats")
+
+
+async def _beside(request: web.Request, work: Callable[[], Found]) -> Found:
+    """What work with files gives; the disk is waited for beside the event loop."""
+    _check(request)
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise of_system(error) from error
+
+
+ROUTES = (
+    Route("GET", PATH, entries, "Conversations that are kept.", gives=Entries),
+    Route("POST", PATH, keep, "Keeps a conversation.", Chat, Place, also=((507, Error),)),
+    Route("GET", PATH + "/{name}", one, "One conversation.", gives=Chat),
+    Route("DELETE", PATH + "/{name}", remove, "Removes a conversation.", gives=Place),
+)
