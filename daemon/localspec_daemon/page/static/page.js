@@ -557,6 +557,9 @@ $("menu").addEventListener("click", () => $("side").classList.toggle("open"));
 $("origins").addEventListener("change", showTalk);
 $("board").addEventListener("click", () => { $("side").classList.remove("open"); showDashboard($("dashboard").hidden); });
 $("model").addEventListener("focus", showModels);
+$("side").parentElement.addEventListener("click", (event) => {
+  if (!event.target.closest("#side, #menu")) $("side").classList.remove("open");
+});
 window.addEventListener("focus", catchUp);
 showTalk();
 showModels();
