@@ -1,8 +1,7 @@
 """What crosses the socketpair between supervisor and worker, and the shapes both sides publish.
 
 Frames are a 4-byte big-endian length followed by one msgpack message, at most `MAX_FRAME_BYTES`.
-Both sides decode with a closed schema: a frame that does not fit ends the connection. `Command` is
-what a supervisor sends, `Event` what a worker does.
+Both sides decode with a closed schema: a frame that does not fit ends the connection.
 """
 
 from __future__ import annotations
@@ -102,9 +101,9 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     dialect asked; `suffix` is what follows a `prompt` whose middle is asked for. `session` is
     what the client calls the conversation: it finds its slot again. With a suffix, `extra` are
     other files, `begun` is how the middle begins, and a line indented less than `indent` ends it.
-    `predict_seconds` after the first token the answer ends, once it has a line. With
-    `reasoning_apart` False thoughts are part of the text. With `so_far` the answer has begun on
-    another worker and goes on from there.
+    `predict_seconds` after the first token the answer ends, once it has a line; without a token
+    `prompt_seconds` after it had its slot. With `reasoning_apart` False thoughts are part of the
+    text. With `so_far` the answer has begun on another worker and goes on from there.
     """
 
     id: str
@@ -133,6 +132,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     extra: list[Snippet] = []
     begun: str = ""
     indent: int = 0
+    prompt_seconds: float | None = None
     predict_seconds: float | None = None
     session: str = ""
     so_far: SoFar | None = None

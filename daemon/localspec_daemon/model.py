@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -126,7 +126,8 @@ class Model:
         """
         stream = Stream(request)
         with self._admitted(stream, max_queue):
-            async with self._turns, aclosing(self._lives(stream)) as events:
+            turn = nullcontext() if stream.warms else self._turns
+            async with turn, aclosing(self._lives(stream)) as events:
                 async for event in events:
                     yield event
 

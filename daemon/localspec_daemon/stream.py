@@ -47,6 +47,12 @@ class Stream:
     _latest: Delta | None = None
 
     @property
+    def warms(self) -> bool:
+        """Whether nobody waits for text: a worker reads it while there is nothing else to do."""
+        request = self.request
+        return isinstance(request, Generate) and request.max_tokens == 0 and not request.echo
+
+    @property
     def begun(self) -> bool:
         """Whether something of the answer has come."""
         return self._latest is not None

@@ -39,7 +39,7 @@ class Request:
     `prediction` is what the client expects the output to be. `logprobs` asks for the likelihood of
     each token, with so many alternatives. `so_far` is output that was decided elsewhere: the
     session goes on behind it, as if it had been decided here. `session` is what the client calls
-    the conversation.
+    the conversation. A `brief` prompt is read in short chunks, because it may have to stop.
     """
 
     id: str
@@ -56,6 +56,7 @@ class Request:
     logprobs: int | None = None
     so_far: Sequence[Token] = ()
     session: str = ""
+    brief: bool = False
 
     @property
     def text(self) -> list[Token]:

@@ -361,7 +361,7 @@ class Engine:
 
     def _chunk_rows(self) -> int:
         """Rows of prefill that this step may take."""
-        alone = not any(session.decoding for session in self._sessions)
+        alone = not any(session.decoding or session.request.brief for session in self._sessions)
         return max(self.shape.multiple, self._chunks.rows(alone=alone))
 
     def _forwards(self, rows: int) -> None:

@@ -54,6 +54,13 @@ class Answer:
         """The request's id."""
         return self.order.request.id
 
+    def overdue(self, now: float) -> bool:
+        """Whether its prompt took longer to read than its client wants to wait for."""
+        most, meter = self.order.request.prompt_seconds, self.session.meter
+        if most is None or self.order.warms or meter.first_token_at:
+            return False
+        return now - meter.admitted_at >= most
+
     @property
     def kept_tokens(self) -> int | None:
         """Output tokens inside the text when a stop string cut it short; None for all."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Tokenize
 from localspec.text import grammar
@@ -41,6 +43,17 @@ class Order:
     """What the target thinks of the prompt, once it was asked for the echo."""
     scoring_seconds: float = 0.0
     """How long that took."""
+
+    @property
+    def warms(self) -> bool:
+        """Whether it is only to be read, so that a later one finds it: nobody waits for text."""
+        return not self.max_tokens and not self.echo
+
+    def goes_on(self) -> Order:
+        """A warm-up that reads on what this one could not in its time. Nobody hears of it."""
+        request = self.request
+        on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
+        return replace(self, request=on, max_tokens=0)
 
     @property
     def to_score(self) -> bool:

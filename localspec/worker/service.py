@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.engine.calibrate import FAR_TOKENS
@@ -41,6 +39,7 @@ from localspec.worker.intake import Order
 from localspec.worker.lanes import Lanes
 from localspec.worker.lanes import Request as Unread
 from localspec.worker.questions import told
+from localspec.worker.queue import Queue, Waiting
 from localspec.worker.replays import Replays
 from localspec.worker.totals import Totals
 
@@ -62,14 +61,6 @@ class Line(Protocol):
         """Let `receive` return. For any thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """An order without a slot yet."""
-
-    order: Order
-    arrived_at: float
-
-
 class Service:
     """Answers the requests of one loaded model until it is told to quit.
 
@@ -88,7 +79,7 @@ class Service:
         self._engine: Engine = loaded.engine
         self._line = line
         self._clock = clock
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting = Queue()
         self._answers: dict[Session, Answer] = {}
         self._owed: list[Advance] = []
         self._over: list[tuple[Answer, LocalSpecError | None]] = []
@@ -106,6 +97,7 @@ class Service:
                 self._collect()
                 self._admit()
                 self._step()
+                self._hurry()
                 self._replays.advance()
                 self._beat_if_due()
         except Exception:
@@ -182,10 +174,12 @@ class Service:
 
     def _wait(self, order: Order, arrived_at: float) -> None:
         """The order waits for a slot."""
-        self._waiting.append(_Waiting(order, arrived_at))
+        self._waiting.put(Waiting(order, arrived_at))
+        for outdated in self._waiting.outdated():
+            self._line.send(never_started(outdated.order.request, "length"))
 
     def _ids(self) -> Iterator[str]:
-        yield from (waiting.order.request.id for waiting in self._waiting)
+        yield from (waiting.id for waiting in self._waiting)
         yield from (answer.id for answer in self._answers.values())
         yield from self._replays.ids()
         yield from self._lanes.ids()
@@ -200,11 +194,9 @@ class Service:
             if isinstance(unread, Generate):
                 self._line.send(never_started(unread, "cancelled"))
             return
-        for waiting in self._waiting:
-            if waiting.order.request.id == id_:
-                self._waiting.remove(waiting)
-                self._line.send(never_started(waiting.order.request, "cancelled"))
-                return
+        if waiting := self._waiting.take(id_):
+            self._line.send(never_started(waiting.order.request, "cancelled"))
+            return
         for answer in self._answers.values():
             if answer.id == id_:
                 self._end(answer, "cancelled")
@@ -213,13 +205,16 @@ class Service:
     # --- requests ---------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """First come, first served, but for those whose prompt another request is reading."""
-        for waiting in list(self._waiting):
+        """Whose turn it is, but for those whose prompt another request is reading."""
+        if self._waiting.pressing:
+            self._step_back()
+        busy = any(not answer.order.warms for answer in self._answers.values())
+        for waiting in self._waiting.turns(busy=busy):
             order = waiting.order
             request = order.request
             if not self._engine.twins.ready(request.client, order.prompt, request.session):
                 continue
-            self._waiting.remove(waiting)
+            self._waiting.take(waiting.id)
             try:
                 session = self._engine.admit(self._request(order))
             except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
@@ -243,6 +238,24 @@ class Service:
             if answer.finish is not None:  # its last worker died with the last word on its lips
                 self._end(answer, answer.finish)
 
+    def _step_back(self) -> None:
+        """Warm-ups make way for who waits for text. What they have read, they have read."""
+        if not any(answer.order.warms for answer in self._answers.values()):
+            return
+        self._settle()
+        for session, answer in list(self._answers.items()):
+            if answer.order.warms:
+                del self._answers[session]
+                self._engine.retire(session)
+                self._wait(answer.order, answer.arrived_at)
+
+    def _hurry(self) -> None:
+        """Nobody waits longer for a prompt than he wants to; it is read on in the background."""
+        now = self._engine.clock()
+        for answer in [each for each in self._answers.values() if each.overdue(now)]:
+            self._end(answer, "length")
+            self._wait(answer.order.goes_on(), now)
+
     def _request(self, order: Order) -> Request:
         """The engine's request, routed at the last moment: what was learned meanwhile counts."""
         request = order.request
@@ -262,6 +275,7 @@ class Service:
             logprobs=request.logprobs,
             so_far=request.so_far.tokens if request.so_far else (),
             session=request.session,
+            brief=order.warms or request.prompt_seconds is not None,
         )
 
     def _step(self) -> None:

@@ -54,7 +54,9 @@ def test_what_an_editor_sends_is_what_the_worker_is_asked() -> None:
         "    ret",
     )
     assert [(extra.filename, extra.text) for extra in one.extra] == [("x.py", "x = 1\n")]
-    assert (one.max_tokens, one.indent, one.predict_seconds) == (8, 4, 1.0)
+    assert (one.max_tokens, one.indent) == (8, 4)
+    assert (one.prompt_seconds, one.predict_seconds) == (0.5, 1.0)
+    assert read(t_max_prompt_ms=0)[0].prompt_seconds is None
     assert (one.endpoint, one.sampling.temperature) == ("infill", 0.0)
     slots = Config().engine.slots
     assert one.session == read(id_slot=7 + slots)[0].session != read(id_slot=8)[0].session
@@ -96,6 +98,20 @@ def test_an_editor_is_answered(real: Any) -> None:
             completion = {"model": "alpha", "prompt": "a", "suffix": "b", "max_tokens": 2}
             _, answer = await it.post("/v1/completions", completion)
             assert answer["usage"]["prompt_tokens"] == len("ab") + 3
+
+    asyncio.run(scene())
+
+
+def test_a_warm_up_takes_nobodys_turn(house: Any, daemon: Any) -> None:
+    """The only slot is taken; the worker hears of a warm-up at once, and puts it where it likes."""
+    house.configure(engine={"slots": 1})
+
+    async def scene() -> None:
+        async with daemon(house) as it, it.streaming("wait") as stream:
+            await stream.next("data: ")
+            status, _ = await it.post("/v1/completions", {"prompt": "say x", "max_tokens": 0})
+            assert status == 200
+            assert it.model().requests == 1
 
     asyncio.run(scene())
 

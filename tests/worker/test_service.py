@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
 from localspec.protocol import (
     Cancel,
+    Command,
     Delta,
+    Event,
     Failed,
     Finished,
     Generate,
@@ -162,6 +164,56 @@ def test_cancelling_in_the_queue_never_starts(loaded: Loaded) -> None:
     cancelled = script.all(Finished, "c")
     assert [event.reason for event in cancelled] == ["cancelled"]
     assert cancelled[0].usage.prompt_tokens == 0
+
+
+def once_started(others: Sequence[Command]) -> Callable[[Event], Sequence[Command]]:
+    """A script's answers: others come when the first request has its slot."""
+    coming = iter([others])
+    return lambda event: next(coming, ()) if isinstance(event, Started) else ()
+
+
+def test_a_warm_up_makes_way_and_is_read_on_later(loaded: Loaded) -> None:
+    """Whoever waits for text has his slot at once; what was read before is not read again."""
+    warm_up = generate("warm", "wW"[loaded.engine.waits] * 480, max_tokens=0)
+    script = Script([warm_up], once_started([generate("a", max_tokens=20)])).run(loaded)
+    assert [event.id for event in script.all(Started)] == ["warm", "a", "warm"]
+    assert [(event.id, event.reason) for event in script.all(Finished)] == [
+        ("a", "length"), ("warm", "length"),
+    ]  # fmt: skip
+    first, *_, again = script.all(Started)
+    assert first.cached_tokens < again.cached_tokens < 480
+    warm = script.all(Finished, "warm")[0]
+    assert (warm.usage.prompt_tokens, warm.usage.completion_tokens) == (480, 0)
+
+
+def test_warm_ups_in_every_slot_keep_nobody_waiting_and_the_latest_is_enough(
+    loaded: Loaded,
+) -> None:
+    """Two conversations fill both slots; while two answers go on, one of three is worth it."""
+    new = "nN"[loaded.engine.waits]
+    others = [generate("a", max_tokens=20), generate("b", "other", max_tokens=20)]
+    for at in range(3):
+        others += [generate(str(at), f"{new}v" * (50 + at), max_tokens=0, session="v")]
+    warm = [generate(name, f"{new}{name}" * 150, max_tokens=0, session=name) for name in "vw"]
+    script = Script(warm, once_started(others)).run(loaded)
+    ended = [event.id for event in script.all(Finished)]
+    assert set(ended[:3]) == {"v", "0", "1"}
+    assert [event.usage.prompt_tokens for event in script.all(Finished)[:3]] == [0, 0, 0]
+    assert ended[3:5] == ["a", "b"]
+    assert set(ended[5:]) == {"w", "2"}
+
+
+def test_a_prompt_that_takes_too_long_is_answered_and_read_on(loaded: Loaded) -> None:
+    """With nothing, after so long; the next request finds all of it read."""
+    prompt = "qu"[loaded.engine.waits] * 400
+    asked = [generate("late", prompt, prompt_seconds=0.0, session="editor")]
+    script = Script(asked).run(loaded)
+    late, read_on = script.all(Finished)
+    assert (late.id, late.reason, late.usage.completion_tokens) == ("late", "length", 0)
+    assert script.all(Delta) == []
+    assert read_on.usage.prompt_tokens == 400
+    (again,) = Script(asked).run(loaded).all(Finished)
+    assert (again.usage.cached_tokens, again.usage.completion_tokens) == (399, 6)
 
 
 def test_quit_ends_open_requests_with_an_error_and_says_goodbye(loaded: Loaded) -> None:

@@ -24,7 +24,8 @@ _DAY_MS = 86_400_000
 class InfillRequest(Request):
     """POST /infill. `prompt` is how the middle begins; unknown samplers are left out.
 
-    `t_max_predict_ms` after its first token an answer ends, once it has a line.
+    `t_max_predict_ms` after its first token an answer ends, once it has a line. One without a token
+    ends `t_max_prompt_ms` after it began, and is read on while nobody waits.
     """
 
     input_prefix: str = ""
@@ -33,6 +34,7 @@ class InfillRequest(Request):
     prompt: str | None = None
     n_indent: Annotated[int, Meta(ge=0, le=1000)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    t_max_prompt_ms: Annotated[float, Meta(ge=0, le=_DAY_MS)] | None = None
     t_max_predict_ms: Annotated[float, Meta(ge=0, le=_DAY_MS)] | None = None
     response_fields: list[str] | None = None
 
@@ -47,7 +49,6 @@ def infill(data: bytes, config: Config, caller: Caller) -> Asked:
     request.n = request.n or request.n_cmpl
     if request.temperature is None and (request.n or 1) == 1:
         request = msgspec.structs.replace(request, temperature=0.0)
-    deadline = request.t_max_predict_ms
     one = generate(
         config,
         caller,
@@ -59,10 +60,16 @@ def infill(data: bytes, config: Config, caller: Caller) -> Asked:
         extra=request.input_extra,
         begun=request.prompt,
         indent=request.n_indent,
-        predict_seconds=deadline / 1000 if deadline else None,
+        prompt_seconds=_seconds(request.t_max_prompt_ms),
+        predict_seconds=_seconds(request.t_max_predict_ms),
         **shared(request, config),
     )
     return as_asked(request, [one])
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    """A deadline; 0 is none."""
+    return milliseconds / 1000 if milliseconds else None
 
 
 INFILL = Dialect(infill, CompletionReply, errors, UNENDING_EVENTS)
