@@ -128,6 +128,14 @@ class Controller:
             rows += tariff.extra_rows(option.nodes)
         return plans
 
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        """Whether `plan` would have anybody draft. Nothing is promised by that."""
+        plans = self.plan(views, other_rows, before)
+        for view in views:
+            if view.memory is not None:
+                view.memory.staked = None
+        return any(plan.base or plan.extend or plan.glance for plan in plans)
+
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
         looks = self._multiple * sum(view.cells for view in views)

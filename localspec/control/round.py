@@ -269,6 +269,9 @@ class Policy(Protocol):
         `other_rows` of prefill share the decode; the target's latest forward had `before` rows.
         """
 
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        """Whether `plan` would have anybody draft for these; instead of it, in a round without."""
+
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft are verified, after drafting."""
 

@@ -144,6 +144,13 @@ class Drafting:
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
         return Proposals(sessions, views, heads, drafted)
 
+    def look(
+        self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
+    ) -> tuple[list[View], bool]:
+        """What `propose` would look at, and whether anything would come of it. Nobody drafts."""
+        views = [self._view(session, context, spare) for session in sessions]
+        return views, self.policy.wants(views, other_rows, before)
+
     def _extend(
         self, name: str, sessions: list[Session], plans: list[Plan]
     ) -> tuple[list[Draft], Drafted]:

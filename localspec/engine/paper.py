@@ -106,6 +106,10 @@ class Hosted:
         """As the policy does."""
         return self._policy.plan(views, other_rows, before)
 
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        """As the policy does."""
+        return self._policy.wants(views, other_rows, before)
+
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """As the policy does; the last word on what a round verifies."""
         cuts = self._policy.cut(views, drafts, other_rows)

@@ -20,6 +20,7 @@ from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting, Proposals
 from localspec.engine.exactness import Shape
 from localspec.engine.judging import Advance, Judging, Outcome
+from localspec.engine.lull import Lull
 from localspec.engine.masks import Masks
 from localspec.engine.rollback import Undo
 from localspec.engine.room import Room
@@ -98,6 +99,7 @@ class Engine:
             max_draft=limits.max_draft,
             clock=clock,
         )
+        self._lull = Lull(self._drafting)
         self._limits = limits
         self.clock = clock
         self._sessions: list[Session] = []
@@ -297,7 +299,7 @@ class Engine:
         chunk = self._chunk_rows()
         waiting = sum(session.tail for session in going if not session.decoding)
         again = sum(session.tail - 1 for session in going if session.decoding)
-        proposals = self._drafting.propose(
+        proposals = self._lull.proposals(
             [session for session in going if session.decoding],
             min(self.context, self.shape.cells),
             min(chunk, waiting) + again,
@@ -338,12 +340,14 @@ class Engine:
             self._undo.settle(going, held)
             return []
         after = self.clock()
+        self._lull.look()
         outcomes = self._judging.judge(going, shares, drafts, logits, self.context)
         self._undo.settle(going, held)
-        took = _Took(
-            began, before, after, self.clock(), read, not again and self._undo.regular(shares)
-        )
+        regular = not again and self._undo.regular(shares)
+        took = _Took(began, before, after, self.clock(), read, regular)
         self._account(proposals, outcomes, took)
+        if self.waits:
+            self._lull.settle(proposals, outcomes)
         return [outcome.advance for outcome in outcomes.values()]
 
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
@@ -443,3 +447,4 @@ class Engine:
         """A forward is on its way."""
         self._learn()
         self.meanwhile()
+        self._lull.look()

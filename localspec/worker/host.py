@@ -164,6 +164,9 @@ class _TimedPolicy:
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
 
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        return self.watch.time("controller plan", self.policy.wants, views, other_rows, before)
+
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         return self.watch.time("controller cut", self.policy.cut, views, drafts, other_rows)
 

@@ -61,6 +61,10 @@ class FixedDepth:
             plans.append(Plan(base, extend, budget, _always, read=self.read, stride=self.stride))
         return plans
 
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        """Whatever there is."""
+        return any(plan.base or plan.extend for plan in self.plan(views, other_rows, before))
+
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """Everything that was drafted is verified."""
         del views, other_rows

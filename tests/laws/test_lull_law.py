@@ -1,0 +1,91 @@
+"""On a device drafters are asked before a forward only where something may come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.policies import FixedDepth
+from laws.test_lossless import CHAINS
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import Costs
+from localspec.control.round import Plan, View
+from localspec.types import SpeculationParams
+
+AUTO = SpeculationParams(mode="auto")
+
+
+@pytest.fixture
+def waiting(house: House) -> Iterator[House]:
+    """The house, as if its target were on a device."""
+    house.memory.waits = True
+    yield house
+    house.memory.waits = False
+
+
+class Noted(FixedDepth):
+    """Drafts whatever lookup has, and notes when it was asked and when it was only shown."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(depth)
+        self.asked: list[bool] = []
+        self.shown: list[tuple[int, ...]] = []
+
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        """As ever."""
+        if views:
+            self.asked.append(True)
+            self.shown.append(tuple(chain.tokens[0] for view in views for chain in view.free))
+        return super().plan(views, other_rows, before)
+
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        """Never by itself: a copy has to prove itself."""
+        super().plan(views, other_rows, before)
+        self.asked.append(False)
+        self.shown.append(tuple(chain.tokens[0] for view in views for chain in view.free))
+        return False
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_who_is_asked_late_says_the_same(waiting: House, chain: str) -> None:
+    """For 1 to 4 sessions, decided by the real policy; drafts were accepted and rejected."""
+    requests = [waiting.request(each, CHAINS[chain], speculation=AUTO) for each in PROMPTS]
+    plain = [
+        output(finish(waiting.engine({}, FixedDepth(0)), [request])[0]) for request in requests
+    ]
+    drafted = accepted = 0
+    for count in range(1, SLOTS + 1):
+        policy = Controller(Costs(), Acceptance(), multiple=waiting.shape.multiple)
+        for rows in range(1, 17):  # a machine on which rows are cheap
+            policy.costs.measured(rows, 0.02 + rows * 1e-4)
+        engine = waiting.engine(waiting.drafters("lookup", "grammar", "model"), policy)
+        sessions = finish(engine, requests[:count])
+        drafted += sum(session.meter.drafted for session in sessions)
+        accepted += sum(session.meter.accepted for session in sessions)
+        assert [output(session) for session in sessions] == plain[:count]
+    assert 0 < accepted < drafted
+
+
+def test_a_copy_is_asked_for_once_it_has_foretold_a_token(waiting: House) -> None:
+    """After a round without a draft drafters are looked at, until one of them was right."""
+    policy = Noted(0)  # whatever is asked for, nothing is drafted
+    request = waiting.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=60)
+    tokens = output(finish(waiting.engine(waiting.drafters("lookup"), policy), [request])[0])
+    assert len(policy.asked) == len(tokens) - 1
+    right = [tokens[n + 1] in shown for n, shown in enumerate(policy.shown)]
+    assert policy.asked[0]
+    assert policy.asked[1:] == right[:-1]
+    assert {True, False} == set(policy.asked[1:])
+    assert any(after for before, after in pairwise(policy.asked) if not before)
+
+
+def test_on_a_processor_all_are_asked_every_round(house: House) -> None:
+    """Its forwards leave no time."""
+    policy = Noted(0)
+    request = house.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=20)
+    finish(house.engine(house.drafters("lookup"), policy), [request])
+    assert all(policy.asked)
