@@ -50,7 +50,8 @@ def build(
         sharpness: Scale of the output head; higher makes more certain models.
         template: The chat template in the file.
         split_tensors: Most tensors of a file; then there are several, `path` with numbers.
-        specials: Additional control tokens, such as "<|fim_prefix|>".
+        specials: Additional control tokens, such as "<|fim_prefix|>", and without the bars such as
+            are taken everywhere.
     """
     writer, vocabulary = begun(
         path,
@@ -121,14 +122,23 @@ def begun(
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(vocabulary)
     normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
-    controls = {token for token in vocabulary if token.startswith("<|")}
-    writer.add_token_types([control if token in controls else normal for token in vocabulary])
+    everywhere = gguf.TokenType.USER_DEFINED
+    writer.add_token_types(
+        [
+            control if token.startswith("<|") else everywhere if _is_tag(token) else normal
+            for token in vocabulary
+        ]
+    )
     writer.add_token_merges(["t h", "h e", "i n"])
     writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
     writer.add_eos_token_id(vocabulary.index("<|im_end|>"))
     writer.add_add_bos_token(False)
     writer.add_chat_template(template)
     return writer, len(vocabulary)
+
+
+def _is_tag(token: str) -> bool:
+    return token.startswith("<") and token[1:].endswith(">")
 
 
 def ended(writer: gguf.GGUFWriter, path: Path) -> Path:

@@ -7,9 +7,13 @@ and counting do what they would have done. The rendered text is then cut at the 
 special tokens, and a stretch between two of them with a stand-in is read without any. A prompt
 without a stand-in is not touched at all. Such characters in a message get another one before them.
 
-Where this ends: a template that looks for a special token inside of a message does not find it; one
-that escapes characters (for HTML, for a URL) writes this one as it is; and a token that the file
-calls user-defined and not control (`<tool_call>`, `<think>`) is read in messages as everywhere.
+A token that the file calls user-defined and not control is taken by llama.cpp everywhere. Where the
+template writes it (`<tool_call>`, `<think>`), a text that was said is cut behind its first
+character. What the model said itself keeps those: it wrote the token, and templates look for it to
+leave thoughts out. Others (`<table>`, runs of blanks) are words like any.
+
+Where this ends: a template that looks for a special token inside of a message does not find it; and
+one that escapes characters (for HTML, for a URL) writes this one as it is.
 """
 
 from __future__ import annotations
@@ -39,10 +43,14 @@ _MAX_TOKENS = 20_000
 
 
 class Part(NamedTuple):
-    """A stretch of a prompt, and whether special tokens in it are meant."""
+    """A stretch of a prompt, and whether special tokens in it are meant.
+
+    One that is `joined` goes on in the middle of a text.
+    """
 
     text: str
     special: bool
+    joined: bool = False
 
 
 class Markers:
@@ -51,17 +59,24 @@ class Markers:
     Args:
         control: Texts of tokens that are only taken where they are asked for.
         others: Texts of tokens that are always taken.
+        template: The chat template; what it writes of `others` means something in a chat.
     """
 
-    def __init__(self, control: Collection[str], others: Collection[str] = ()) -> None:
+    def __init__(
+        self, control: Collection[str], others: Collection[str] = (), template: str = ""
+    ) -> None:
         self.longest_bytes = max((len(text.encode()) for text in (*control, *others)), default=1)
         """Of what one special token is written with."""
         control = {text[:_MAX_CHARS] for text in control if text}
         every = {text[:_MAX_CHARS] for text in others if text} | control
         self._control = _whole(control)
         self._any = _whole(every)
+        meant = {text[:_MAX_CHARS] for text in others if text.strip() and text in template}
+        self._meant = _whole(meant)
         self._begins = _beginning(control)
-        firsts = sorted({case for text in control for case in text[0].upper() + text[0].lower()})
+        self._begins_any = _beginning(control | meant)
+        signs = control | meant
+        firsts = sorted({case for text in signs for case in text[0].upper() + text[0].lower()})
         self._stand_in = {first: chr(_STAND_INS + at) for at, first in enumerate(firsts)}
         self._firsts = {other: first for first, other in self._stand_in.items()}
         reserved = "".join(self._stand_in.values()) + _ITSELF
@@ -69,11 +84,15 @@ class Markers:
         self._standing = re.compile(f"[{reserved[:-1]}]") if firsts else None
         self._moved = re.compile(f"{_ITSELF}(.)", re.DOTALL)
 
-    def quoted(self, value: _Value) -> _Value:
-        """The same strings, lists and objects with stand-ins where special tokens begin."""
-        if self._begins is None:
+    def quoted(self, value: _Value, *, own: bool = False) -> _Value:
+        """The same strings, lists and objects with stand-ins where special tokens begin.
+
+        `own` is what the model itself said.
+        """
+        begins = self._begins if own else self._begins_any
+        if begins is None:
             return value
-        copied: Any = self._copied(value)
+        copied: Any = self._copied(value, begins)
         return cast("_Value", copied)
 
     def parts(self, text: str, *, quoted: bool = False) -> list[Part]:
@@ -85,36 +104,53 @@ class Markers:
         if quoted and self._standing:
             runs = self._runs(self._unescaped(text), self._standing)
         return [
-            Part(self._restored(piece) if quoted else piece, special)
+            Part(self._restored(piece) if quoted else piece, special, joined)
             for run, special in runs
-            for piece in self._pieces(run)
+            for whole in self._pieces(run)
+            for piece, joined in ([(whole, False)] if special else self._cut(whole))
         ]
 
     def count(self, text: str) -> int:
         """How many special tokens a text has; 0 where that is not known."""
         return sum(1 for _ in _found(self._any, text))
 
-    def _copied(self, value: Any) -> Any:
-        if isinstance(value, str) and self._begins:
+    def _copied(self, value: Any, begins: re.Pattern[str]) -> Any:
+        if isinstance(value, str):
             moved = substituted(
                 self._reserved, value, 1, lambda it: _ITSELF + chr(ord(it[0]) + _GAP)
             )
             return substituted(
-                self._begins, moved, _MAX_CHARS, lambda it: self._stand_in.get(it[0], it[0])
+                begins, moved, _MAX_CHARS, lambda it: self._stand_in.get(it[0], it[0])
             )
         if isinstance(value, list):
-            return [self._copied(inner) for inner in value]
+            return [self._copied(inner, begins) for inner in value]
         if isinstance(value, dict):  # templates know the names of keys
             return {
-                key if key.isidentifier() else self._copied(key): self._copied(inner)
+                key if key.isidentifier() else self._copied(key, begins): self._copied(
+                    inner, begins
+                )
                 for key, inner in value.items()
             }
         return value
 
     def _restored(self, text: str) -> str:
-        if self._standing:
-            text = substituted(self._standing, text, 1, lambda it: self._firsts[it[0]])
-        return substituted(self._moved, text, 2, lambda it: chr(ord(it[1]) - _GAP))
+        return substituted(self._moved, self._stood(text), 2, lambda it: chr(ord(it[1]) - _GAP))
+
+    def _stood(self, text: str) -> str:
+        """Without stand-ins; as long as before."""
+        if not self._standing:
+            return text
+        return substituted(self._standing, text, 1, lambda it: self._firsts[it[0]])
+
+    def _cut(self, run: str) -> Iterator[tuple[str, bool]]:
+        """What was said, cut inside of tokens that would be taken everywhere."""
+        begun = 0
+        for found in _found(self._meant, self._stood(run)):
+            place = found.start()
+            if run[place] in self._firsts:
+                yield run[begun : place + 1], begun > 0
+                begun = place + 1
+        yield run[begun:], begun > 0
 
     def _unescaped(self, text: str) -> str:
         """A stand-in that a template has escaped in JSON is one again."""

@@ -281,7 +281,7 @@ def _load(
 def _words(model: Model) -> tuple[Vocabulary, Markers]:
     """What grammars and prompts have to know of the vocabulary; a second for a large one."""
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
-    return vocabulary, Markers(*model.specials())
+    return vocabulary, Markers(*model.specials(), model.chat_template or "")
 
 
 def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Future[_Made]:

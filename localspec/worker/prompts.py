@@ -53,13 +53,14 @@ class Prompts:
         return msgspec.structs.replace(
             request,
             messages=[
-                Message(
-                    one.role, self._markers.quoted(one.content), self._markers.quoted(one.extra)
-                )
-                for one in request.messages or ()
+                self._quoted(one, own=one.role == "assistant") for one in request.messages or ()
             ],
             template_kwargs=self._markers.quoted(request.template_kwargs),
         )
+
+    def _quoted(self, one: Message, *, own: bool) -> Message:
+        content = self._markers.quoted(one.content, own=own)
+        return Message(one.role, content, self._markers.quoted(one.extra, own=own))
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
         """The prompt by the file's own template, or by ChatML where it has none.
@@ -100,7 +101,7 @@ class Prompts:
         if request.prompt_tokens is not None:
             return request.prompt_tokens
         if rendered is not None:
-            text = rendered + self._markers.quoted(request.prefill)
+            text = rendered + self._markers.quoted(request.prefill, own=True)
             self._check(text, "messages", context)
             parts = self._markers.parts(text, quoted=True)
             return self._tokenized(parts, add_special=self._model.chat_template is None)
@@ -112,8 +113,8 @@ class Prompts:
 
     def text(self, rendered: str, prefill: str) -> str:
         """A chat's prompt as it is read."""
-        whole = rendered + self._markers.quoted(prefill)
-        return "".join(text for text, _ in self._markers.parts(whole, quoted=True))
+        whole = rendered + self._markers.quoted(prefill, own=True)
+        return "".join(part.text for part in self._markers.parts(whole, quoted=True))
 
     def tokenized(self, question: Tokenize) -> list[Token]:
         """The tokens of a text. Raises TooLarge."""
@@ -166,10 +167,21 @@ class Prompts:
 
     def _tokenized(self, parts: list[Part], *, add_special: bool) -> list[Token]:
         tokens: list[Token] = []
-        for text, special in parts:
-            first = add_special and not tokens
-            tokens += self._model.tokenize(text, add_special=first, parse_special=special)
+        for text, special, joined in parts:
+            if joined:
+                tokens += self._behind(text)
+            else:
+                first = add_special and not tokens
+                tokens += self._model.tokenize(text, add_special=first, parse_special=special)
         return tokens
+
+    def _behind(self, text: str) -> list[Token]:
+        """The tokens of text that goes on: before what begins some tokenizers write a blank."""
+        line = self._model.plain_tokens("\n")
+        tokens = self._model.plain_tokens("\n" + text)
+        return (
+            tokens[len(line) :] if tokens[: len(line)] == line else self._model.plain_tokens(text)
+        )
 
 
 def _marks(model: Model) -> infill.Marks | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.text.markers import Markers
+from localspec.text.markers import Markers, Part
 from localspec.text.template import CHATML, Conversation, rendered
 
 CONTROL = ("<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "<|im_", "e")
@@ -89,18 +89,34 @@ def test_names_arguments_and_keys_are_content_too() -> None:
     call = {"function": {"name": "f<s>", "arguments": {"<s>": ["</s>"]}}}
     quoted = MARKERS.quoted({"role": "assistant", "content": "", "tool_calls": [call]})
     parts = MARKERS.parts("[INST]" + json.dumps(quoted["tool_calls"]), quoted=True)
-    assert parts[0] == ("[INST]", True)
-    assert parts[1] == (json.dumps([call]), False)
+    assert parts[0] == Part("[INST]", special=True)
+    assert parts[1] == Part(json.dumps([call]), special=False)
 
 
 def test_a_prompt_of_many_special_tokens_is_cut_before_some_of_them() -> None:
     """The tokenizer takes time by the square of their number; nothing else changes."""
     text = "<s>a<tool_call>" * 1000
     parts = MARKERS.parts(text)
-    assert "".join(part for part, _ in parts) == text
-    assert all(special and part.startswith("<") for part, special in parts)
-    assert max(MARKERS.count(part) for part, _ in parts) <= 64
+    assert "".join(part.text for part in parts) == text
+    assert all(part.special and part.text.startswith("<") for part in parts)
+    assert max(MARKERS.count(part.text) for part in parts) <= 64
     assert MARKERS.count(text) == 2000
+
+
+CALLS = "<|im_start|>{{ messages[0].content }}<tool_call>{{ messages[1].content }}<|im_end|>"
+
+
+@given(st.lists(st.sampled_from([*STRANGE, "<tool_call>", "<tool_", "call>", "  ", "<b>"])))
+def test_what_llama_takes_everywhere_is_cut_where_it_was_said(words: list[str]) -> None:
+    """The template's own is whole, and the model's; what means nothing to a template is as well."""
+    markers = Markers(CONTROL[:2], {"<tool_call>", "  ", "<b>"}, CALLS)
+    said = "".join(words)
+    parts = [Part(*part) for part in prompt(CALLS, said, said, markers=markers)]
+    assert "".join(part.text for part in parts) == plain(CALLS, said, said)
+    assert sum(part.text.count("<tool_call>") for part in parts) == 1
+    assert sum(part.text.count("<b>") for part in parts) == 2 * said.count("<b>")
+    own = markers.parts(markers.quoted(said, own=True), quoted=True)
+    assert sum(part.text.count("<tool_call>") for part in own) == said.count("<tool_call>")
 
 
 def test_a_vocabulary_may_be_strange() -> None:

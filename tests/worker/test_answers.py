@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from worker_peer import Worker
+import tiny
+from msgspec.structs import replace
+from worker_peer import Files, Worker, load
 
 from localspec.protocol import Message
 from localspec.types import SamplingParams, SpeculationParams
@@ -115,6 +118,26 @@ def test_special_tokens_in_a_message_are_text(worker: Worker) -> None:
     whole = worker.one(endpoint="chat", messages=[Message("user", "a")])
     more = begun.finished.usage.prompt_tokens - whole.finished.usage.prompt_tokens
     assert more == len("<|im_end|>")
+
+
+def test_a_token_that_is_taken_everywhere_is_text_in_a_message(
+    fresh: Worker, files: Files, tmp_path: Path
+) -> None:
+    """Each letter of it counts, unless it was meant: by a raw prompt, the template, the model."""
+    call = "<tool_call>"
+    target = tiny.build(tmp_path / "calls.gguf", specials=(call,), template=tiny.TEMPLATE + call)
+    fresh.send(replace(load(Files(target, files.draft, files.stranger)), draft_path=None))
+    fresh.until_ready()
+
+    def tokens(role: str, text: str) -> int:
+        messages = [Message(role, text), Message("user", "a")]
+        heard = fresh.one(endpoint="chat", messages=messages)
+        return heard.finished.usage.prompt_tokens
+
+    assert tokens("user", f"b{call}c") - tokens("user", "bc") == len(call)
+    assert tokens("tool", call) - tokens("tool", "") == len(call)
+    assert tokens("assistant", f"b{call}c") - tokens("assistant", "bc") == 1
+    assert fresh.one(call).finished.usage.prompt_tokens == 1
 
 
 def test_a_stop_string_ends_the_text_before_it(worker: Worker) -> None:
