@@ -63,7 +63,8 @@ class Threads:
 
     def __init__(self, most: int, *, varies: bool = True) -> None:
         self.most = self.chosen = most
-        self._counts = most, max(1, most - varies)
+        self.varies = varies and most > 1
+        self._counts = most, most - 1
         self._trial: Trial | None = None
         self._seconds = self._waits = 0.0
         self._rest, self._until = REST_SECONDS, -math.inf
@@ -76,7 +77,7 @@ class Threads:
         self, kind: Hashable | None, count: int, seconds: float, waits: int, now: float
     ) -> None:
         """A forward took so long, and its threads were pushed aside so many times."""
-        if self._counts[0] == self._counts[1]:
+        if not self.varies:
             return
         if self._trial is not None:
             if kind is not None:

@@ -56,6 +56,7 @@ FORMATS = {
     "q4_K": Format(12, 256, 144, (0, 2)),
     "q5_K": Format(13, 256, 176, (0, 2)),
     "q6_K": Format(14, 256, 210, (208,)),
+    "iq4_xs": Format(23, 256, 136, (0,)),
 }
 """What some kernels of ours compute, by ggml's names."""
 

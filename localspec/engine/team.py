@@ -43,6 +43,11 @@ class Team:
         return found
 
     @property
+    def varies(self) -> bool:
+        """Whether a neighbour may be answered."""
+        return self._threads.varies
+
+    @property
     def sentence(self) -> str:
         """For people, if a neighbour is the reason for fewer threads; otherwise empty."""
         chosen, most = self._threads.chosen, self._threads.most

@@ -69,7 +69,7 @@ class Loaded:
     _prefill: IdlePrefill
     reach: Reach
     worth: Worth
-    _team: Team
+    team: Team
     _unmeasured: bool = True
     _has_gpus: bool = True
     _saved_steps: int = -1
@@ -121,7 +121,7 @@ class Loaded:
     @property
     def kernels(self) -> str:
         """What computes, in a sentence for people; empty where there is nothing to say."""
-        return "; ".join(filter(None, (self.worth.sentence, self._team.sentence)))
+        return "; ".join(filter(None, (self.worth.sentence, self.team.sentence)))
 
     @property
     def measuring(self) -> bool:
@@ -274,7 +274,7 @@ def _load(
             _prefill=IdlePrefill(engine),
             reach=Reach(engine, profile),
             worth=loader.worth(engine, profile),
-            _team=team,
+            team=team,
         )
 
 

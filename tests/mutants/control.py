@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
-CUTTING = "localspec/control/cutting.py"
+CUTTING, THREADS = "localspec/control/cutting.py", "localspec/control/threads.py"
 ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
 
 CONTROL = [
@@ -128,5 +128,28 @@ CONTROL = [
         "if lead > 0 and _REPAID * backlog <= memory.saving * lasts:",
         "if lead > 0:",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
+    ),
+    Mutant(
+        "threads: a neighbour that has left is never missed",
+        THREADS,
+        "if disturbed or self.chosen < self.most:",
+        "if disturbed:",
+        (
+            "control/test_threads.py::test_a_neighbour_that_holds_all_up_costs_one_thread_and_gets_it_back",
+        ),
+    ),
+    Mutant(
+        "threads: forwards of a draft are compared with those of a target",
+        THREADS,
+        "            alike = min(map(len, by_count.values()))",
+        "            alike = max(map(len, by_count.values()))",
+        ("control/test_threads.py::test_never_much_slower_than_all_threads",),
+    ),
+    Mutant(
+        "threads: strict answers change with llama.cpp's attention",
+        "localspec/worker/loader.py",
+        "target.model.on_cpu and (attention_is_ours() or not strict)",
+        "target.model.on_cpu",
+        ("worker/test_threads.py::test_threads_vary_unless_strict_bits_come_of_them",),
     ),
 ]

@@ -283,7 +283,45 @@ struct PackedQ6_K : Packed<8> {
     }
 };
 
+// One output at a time: llama.cpp has no tiles of this.
+struct PlainIQ4_XS {
+    static constexpr ggml_type TYPE = GGML_TYPE_IQ4_XS;
+    using Block = Block256;
+    static constexpr int UNIT = 1, SIDES = 1, ROWS_AT_ONCE = 8, MOST_ROWS = 32, AHEAD_BYTES = 256;
+    static constexpr int WEIGHTS = 256;
+    static constexpr size_t BYTES = 2 + 2 + 4 + 128;
+    using Sides = const uint8_t *[SIDES];
+
+    template <int ROWS> struct Sums { float of[ROWS] = {}; };
+
+    template <int ROWS> static void store(const Sums<ROWS> & sums, int, float * out, size_t stride) {
+        EVERY_ROW out[row * stride] = sums.of[row];
+    }
+
+    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+        const Bytes table = vld1q_s8(kvalues_iq4nl);
+        const uint64_t scales = unpack(sides[0] + 2);
+        Bytes lower[8], upper[8];
+        EVERY(8) {
+            const uint8x16_t pairs = vld1q_u8(sides[0] + 8 + 16 * i);
+            lower[i] = vqtbl1q_s8(table, vandq_u8(pairs, vdupq_n_u8(0xf)));
+            upper[i] = vqtbl1q_s8(table, vshrq_n_u8(pairs, 4));
+        }
+        const float step = ggml_fp16_to_fp32(load<ggml_fp16_t>(sides[0]));
+        EVERY_ROW {
+            const Block & block = blocks[row];
+            Integers whole = vdupq_n_s32(0);
+            EVERY(8) {
+                const Integers half = vdotq_s32(vdupq_n_s32(0), lower[i], vld1q_s8(block.q + 32 * i));
+                const Integers both = vdotq_s32(half, upper[i], vld1q_s8(block.q + 32 * i + 16));
+                whole = vmlaq_n_s32(whole, both, int8_t(scales >> 8 * i));
+            }
+            sums.of[row] = std::fma(step * block.scale, float(vaddvq_s32(whole)), sums.of[row]);
+        }
+    }
+};
+
 using OfPacked = Formats<PackedQ4_0<4>, PackedQ4_0<8>, PackedQ4_K, PackedQ5_K, PackedQ6_K, PackedQ8_0>;
-using OfPlain = Formats<>;
+using OfPlain = Formats<PlainIQ4_XS>;
 
 }  // namespace

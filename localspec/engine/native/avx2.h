@@ -73,6 +73,12 @@ struct Vectors {
         return whole_vector(sides[0] + at + 32 * HALF);
     }
     static Bits of_outputs(const uint8_t * const * sides, int at) { return whole_vector(sides[0] + at); }
+    // 32 numbers of four bits, by a table: of 16 bytes the lower bits, then the upper.
+    static Bits of_table(const int8_t * table, const uint8_t * const * sides, int at) {
+        const Bits both = _mm256_broadcastsi128_si256(half_vector(sides[0] + at));
+        const Bits bits = _mm256_srlv_epi64(both, _mm256_setr_epi64x(0, 0, 4, 4));
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(half_vector(table)), bits_and(bits, bytes(0xf)));
+    }
     static Bits every_8(const int8_t * at) {
         int64_t value;
         std::memcpy(&value, at, sizeof value);
@@ -83,9 +89,8 @@ struct Vectors {
     // --- products: unsigned weights by signed activations --------------------------------------------
 
     static Bits products(Bits u, Bits s) { return _mm256_maddubs_epi16(u, s); }
-    static Bits signed_dot(Bits a, Bits b) {
-        return whole(dot(zero(), _mm256_abs_epi8(a), _mm256_sign_epi8(b, a)));
-    }
+    static Bits unsigned_of(Bits a) { return _mm256_abs_epi8(a); }
+    static Bits turned(Bits b, Bits a) { return _mm256_sign_epi8(b, a); }
 
 #if defined(__AVXVNNI__)
     static constexpr const char * NAME = "AVX_VNNI";

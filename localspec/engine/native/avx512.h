@@ -78,6 +78,14 @@ struct Vectors {
     static Bits of_outputs(const uint8_t * const * sides, int at) {
         return _mm512_inserti64x4(_mm512_castsi256_si512(half(sides[0] + at)), half(sides[1] + at), 1);
     }
+    // 32 numbers of four bits of each output, by a table: of 16 bytes the lower bits, then the upper.
+    static Bits of_table(const int8_t * table, const uint8_t * const * sides, int at) {
+        const __m256i one = _mm256_broadcastsi128_si256(quarter(sides[0] + at));
+        const __m256i other = _mm256_broadcastsi128_si256(quarter(sides[1] + at));
+        const Bits both = _mm512_inserti64x4(_mm512_castsi256_si512(one), other, 1);
+        const Bits bits = _mm512_srlv_epi64(both, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(quarter(table)), bits_and(bits, bytes(0xf)));
+    }
     static Bits every_8(const int8_t * at) {
         int64_t value;
         std::memcpy(&value, at, sizeof value);
@@ -89,11 +97,9 @@ struct Vectors {
 
     // Pairs of products, as 16 bits; and sums of these by weights of 16 bits.
     static Bits products(Bits u, Bits s) { return _mm512_maddubs_epi16(u, s); }
-    // Four products in each lane, of signed bytes.
-    static Bits signed_dot(Bits a, Bits b) {
-        const Bits turned = _mm512_mask_sub_epi8(b, _mm512_movepi8_mask(a), zero(), b);
-        return whole(dot(zero(), _mm512_abs_epi8(a), turned));
-    }
+    // Signed weights: without their signs, and activations with these in their place.
+    static Bits unsigned_of(Bits a) { return _mm512_abs_epi8(a); }
+    static Bits turned(Bits b, Bits a) { return _mm512_mask_sub_epi8(b, _mm512_movepi8_mask(a), zero(), b); }
 
 #if defined(__AVX512VNNI__)
     static constexpr const char * NAME = "AVX512_VNNI";

@@ -5,6 +5,9 @@
 
 #pragma once
 
+#define GGML_COMMON_IMPL_CPP
+#include "ggml-common.h"
+
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 
@@ -52,6 +55,19 @@ inline void unpack(const uint8_t * at, uint64_t & scales, uint64_t & minima) {
     const uint32_t low = (three >> 4 & 0x0f0f0f0f) | (two >> 2 & 0x30303030);
     scales = (one & 0x3f3f3f3f) | uint64_t(high) << 32;
     minima = (two & 0x3f3f3f3f) | uint64_t(low) << 32;
+}
+
+// IQ4_XS' six bytes: eight scales of six bits, the upper two of each first. Signed bytes.
+inline uint64_t unpack(const uint8_t * at) {
+    uint64_t high = load<uint16_t>(at), low = load<uint32_t>(at + 2);
+    high = (high | high << 24) & 0x000000ff000000ff;
+    high = (high | high << 12) & 0x000f000f000f000f;
+    high = (high | high << 6) & 0x0303030303030303;
+    low = (low | low << 16) & 0x0000ffff0000ffff;
+    low = (low | low << 8) & 0x00ff00ff00ff00ff;
+    low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f;
+    const uint64_t less = (low | high << 4) ^ 0x2020202020202020, sign = less & 0x2020202020202020;
+    return less | sign << 1 | sign << 2;
 }
 
 // One group of outputs by ROWS rows. Blocks lie block by block, `rows` in each; outputs row by row,

@@ -260,13 +260,39 @@ struct PlainQ8_0 : Plain {
         const Bits weights = of_outputs(sides, 2);
         const Floats step = steps(sides, 0);
         EVERY_ROW {
-            const Bits exact = signed_dot(weights, every_32(blocks[row].q));
+            const Bits exact = whole(dot(zero(), unsigned_of(weights), turned(every_32(blocks[row].q), weights)));
             sums.up[row] = fma(floats(exact), mul(step, all(blocks[row].scale)), sums.up[row]);
         }
     }
 };
 
+struct PlainIQ4_XS : Plain {
+    static constexpr ggml_type TYPE = GGML_TYPE_IQ4_XS;
+    using Block = Block256;
+    static constexpr int WEIGHTS = 256;
+    static constexpr size_t BYTES = 2 + 2 + 4 + 128;
+
+    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+        uint64_t scale[SIDES];
+        for (int side = 0; side < SIDES; ++side) scale[side] = unpack(sides[side] + 2);
+        const Bits all_scales = sixteen(scale, scale);
+        Bits weights[8], scales[8];
+        EVERY(8) weights[i] = of_table(kvalues_iq4nl, sides, 8 + 16 * i);
+        EVERY(8) scales[i] = chosen(all_scales, i, i);
+        const Floats step = steps(sides, 0);
+        EVERY_ROW {
+            const Block & block = blocks[row];
+            Bits exact = zero();
+            EVERY(8) {
+                const Bits q = turned(every_32(block.q + 32 * i), weights[i]);
+                exact = weigh(exact, products(unsigned_of(weights[i]), q), scales[i]);
+            }
+            sums.up[row] = fma(floats(exact), mul(step, all(block.scale)), sums.up[row]);
+        }
+    }
+};
+
 using OfPacked = Formats<PackedQ4_0, PackedQ4_K>;
-using OfPlain = Formats<PlainQ5_K, PlainQ6_K, PlainQ8_0>;
+using OfPlain = Formats<PlainQ5_K, PlainQ6_K, PlainQ8_0, PlainIQ4_XS>;
 
 }  // namespace

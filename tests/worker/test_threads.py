@@ -1,0 +1,69 @@
+"""A loaded model's threads: what the configuration says, or what may vary without other bits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import tiny
+
+from localspec.config import Config, Engine, Placement
+from localspec.engine.cores import counts
+from localspec.engine.llama import attention_is_ours, rows_switch
+from localspec.protocol import Load
+from localspec.worker import assemble
+from localspec.worker.assemble import Loaded
+
+TWO_CORES = pytest.mark.skipif(counts()[0] == 1, reason="one core varies nothing")
+
+
+@contextmanager
+def loaded(model: Path, exactness: str, threads: int = 0) -> Iterator[Loaded]:
+    """A tiny model in this process."""
+    placement = Placement(threads=threads)
+    engine = Engine(context=256, slots=2, exactness=exactness, target=placement)  # type: ignore[arg-type]
+    command = Load("tiny", str(model), None, Config(engine=engine))
+    with assemble.load(command, lambda _stage, _done: None) as found:
+        yield found
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A tiny one."""
+    return tiny.build(tmp_path / "tiny.gguf")
+
+
+@TWO_CORES
+def test_threads_vary_unless_strict_bits_come_of_them(model: Path) -> None:
+    """By llama.cpp's attention a long text is shared out by threads; ours is not."""
+    with loaded(model, "standard") as found:
+        assert found.team.varies
+    with loaded(model, "strict") as found:
+        assert found.team.varies == attention_is_ours()
+    if use := rows_switch():
+        use(False)
+        try:
+            with loaded(model, "strict") as found:
+                assert not found.team.varies
+        finally:
+            use(os.environ.get("LOCALSPEC_ROWS") != "0")
+
+
+def test_what_is_configured_stays(model: Path) -> None:
+    """Also on a machine with another number of cores; nothing is learned of it."""
+    with loaded(model, "standard", threads=3) as found:
+        assert not found.team.varies
+        assert not found.profile.threads
+        assert found.kernels == found.worth.sentence
+
+
+def test_the_number_is_kept(model: Path) -> None:
+    """The next worker takes it from the profile: a machine keeps its answers."""
+    with loaded(model, "standard") as found:
+        assert found.profile.threads in counts()
+        kept = found.profile.threads
+    with loaded(model, "standard") as found:
+        assert found.profile.threads == kept
