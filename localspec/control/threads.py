@@ -19,7 +19,7 @@ DISTURBED_PER_SECOND = 150.0
 """Threads that are pushed aside so often have a neighbour: two on a quiet machine are 20 to 70
 times in a second, and a thousand times beside one busy process."""
 _WINDOW_SECONDS = 0.25
-REST_SECONDS, LONGEST_REST_SECONDS = 2.0, 10.0
+REST_SECONDS, LONGEST_REST_SECONDS = 2.0, 5.0
 """Between trials: twice as long each time that one changes nothing."""
 
 
