@@ -19,6 +19,8 @@ from localspec.types import Token
 Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str]
 
 _NEEDLE = "a needle"
+_OBJECTS = (f'"{_NEEDLE}": 1', f"={_NEEDLE}>")
+"""How an object is written as JSON, or an element for each of its keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,14 @@ class Dialogue:
         return {**call, "function": {**function, "arguments": given}}
 
     def _objects(self) -> bool:
-        """Whether the template writes an object of arguments as JSON; tried once."""
+        """Whether the template takes an object of arguments, and not their text; tried once."""
         if self._wants_objects is None:
             function = {"name": "f", "arguments": {_NEEDLE: 1}}
             calls = [{"id": "abcdefghi", "type": "function", "function": function}]
             messages = [Message("user", "x"), Message("assistant", "", {"tool_calls": calls})]
             try:
-                self._wants_objects = f'"{_NEEDLE}": 1' in self._render(messages, {})
+                written = self._render(messages, {})
+                self._wants_objects = any(one in written for one in _OBJECTS)
             except TemplateError:
                 self._wants_objects = False
         return self._wants_objects

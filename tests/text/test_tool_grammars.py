@@ -23,6 +23,7 @@ CONTROL = sorted({
 PIECES = [*BYTES, *[b""] * len(CONTROL), b""]
 EOG = len(PIECES) - 1
 TEXTS = [*BYTES, *[text.encode() for text in CONTROL], b""]
+VALUE_END = b"</parameter>\n"
 family = pytest.mark.parametrize("name", FAMILIES)
 
 
@@ -44,12 +45,14 @@ def opened(words: Vocabulary, name: str, offer: Offer) -> GrammarConstraint:
     return words.constraint(LLMatcher.grammar_from_lark(lark))
 
 
-def walk(constraint: GrammarConstraint, seed: int) -> str:
-    """A random walk that prefers to come to an end."""
+def walk(constraint: GrammarConstraint, seed: int, ending: bytes = b"") -> str:
+    """A random walk that prefers to come to an end, such as that of a value, if it is known."""
     random, out = np.random.default_rng(seed), b""
     for _ in range(3000):
         allowed = np.flatnonzero(constraint.mask([]))
         closing = [token for token in (*range(256, EOG), *b'"}]') if token in allowed]
+        if ending and (byte := _next(out, ending)) in allowed:
+            closing = [byte]
         hurry = closing if closing and random.random() < len(out) / 300 else allowed
         token = EOG if EOG in allowed and random.random() < 0.5 else int(random.choice(hurry))
         constraint.commit([token])
@@ -59,12 +62,20 @@ def walk(constraint: GrammarConstraint, seed: int) -> str:
     pytest.fail("the walk did not end")
 
 
+def _next(out: bytes, ending: bytes) -> int:
+    """The byte that goes on towards `ending`."""
+    begun = (size for size in range(len(ending) - 1, -1, -1) if out.endswith(ending[:size]))
+    return ending[next(begun)]
+
+
 @family
 @pytest.mark.parametrize("seed", range(4))
 def test_a_forced_walk_is_calls_and_nothing_else(words: Vocabulary, name: str, seed: int) -> None:
     """Every name is one of the functions, and all arguments fit its schema."""
     offer = Offer([WEATHER, TIME], forced=True)
-    pieces = read(dialogue(name).format, [walk(opened(words, name, offer), seed)], offer)
+    ending = VALUE_END if name == "qwen3-coder" else b""
+    text = walk(opened(words, name, offer), seed, ending)
+    pieces = read(dialogue(name).format, [text], offer)
     calls = said(pieces, "call")
     assert calls
     assert "".join(said(pieces, "content")).strip() == ""
@@ -94,7 +105,11 @@ def test_a_strict_function_binds_its_arguments_and_not_the_words(
     strict = Offer([{**WEATHER, "strict": True}, TIME])
     call = walk(opened(words, name, Offer([TIME], forced=True, parallel=False)), 0)
     begun = call[: call.rindex("now")] + "get_weather" + call[call.rindex("now") + 3 :]
-    begun = begun[: begun.rindex("get_weather") + begun[begun.rindex("get_weather") :].index("{")]
+    opening, fits, unfit = "{", '{"city": "x', ['{"city": 3', '{"days": 3}']
+    if name == "qwen3-coder":
+        opening, fits = "</f", "<parameter=city>\n3"
+        unfit = ["<parameter=town>", "<parameter=days>\n3", "</function>"]
+    begun = begun[: begun.index(opening, begun.rindex("get_weather"))]
     hello = "<|channel|>final<|message|>Hi." if name == "gpt-oss" else "Hi."
 
     def allows(text: str) -> bool:
@@ -107,9 +122,8 @@ def test_a_strict_function_binds_its_arguments_and_not_the_words(
 
     assert allows(hello)
     assert allows(call)
-    assert allows(begun + '{"city": "x')
-    assert not allows(begun + '{"city": 3')
-    assert not allows(begun + '{"days": 3}')
+    assert allows(begun + fits)
+    assert not any(allows(begun + each) for each in unfit)
 
 
 def tokens(text: str) -> list[int]:

@@ -46,6 +46,14 @@ FAMILIES = {
         "Let me see.",
         "Well.",
     ),
+    "qwen3-coder": Family(
+        SHOWN + "<tool_call><function=<think>",
+        "<think>\nWell.\n</think>\n\nLet me see.\n<tool_call>\n<function=get_weather>\n"
+        "<parameter=city>\nParis\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n"
+        "</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+        "Let me see.",
+        "Well.",
+    ),
     "generic": Family(
         "{{ messages }}",
         f'```json\n{{"name": "get_weather", "arguments": {ARGUMENTS}}}\n'
@@ -212,3 +220,44 @@ def test_what_json_refuses_is_broken(text: str) -> None:
     assert not accepted or (scan.done and count == len(("{" + text).rstrip()))
     if scan.done:
         assert isinstance(json.loads(said_), dict)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "written", "value"),
+    [
+        ({"type": "string"}, "12", "12"),
+        ({"type": "string"}, 'a\n\n  "b" <c>\n', 'a\n\n  "b" <c>\n'),
+        ({"type": "string"}, "", ""),
+        ({"enum": ["1", "2"]}, "1", "1"),
+        ({"type": "integer"}, "12", 12),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"anyOf": [{"type": "array"}, {"type": "object"}]}, '[1, {"a": "é"}]', [1, {"a": "é"}]),
+        ({"type": "number"}, "NaN", "NaN"),
+        ({"type": "object"}, "no object", "no object"),
+        (None, "12", "12"),
+    ],
+)
+def test_a_value_in_an_element_is_what_the_schema_says(
+    wanted: object, written: str, value: object
+) -> None:
+    """Text as it stands between the line breaks of the tags, all else as JSON where it is some."""
+    properties = {} if wanted is None else {"x": wanted}
+    offer = Offer([{"name": "f", "parameters": {"properties": properties}}])
+    text = f"<function=f>\n<parameter=x>\n{written}\n</parameter>\n</function>"
+    pieces = read(recognise(FAMILIES["qwen3-coder"].template), list(text), offer)
+    assert json.loads("".join(said(pieces, "arguments"))) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=unknown>\n</function>",
+        "<tool_call>\n<function=>",
+        "<tool_call>nothing",
+        "see <function=get_weather",
+    ],
+)
+def test_elements_that_are_no_call_are_words(text: str) -> None:
+    """To the last character."""
+    pieces = read(recognise(FAMILIES["qwen3-coder"].template), [text])
+    assert "".join(said(pieces, "content")) == text

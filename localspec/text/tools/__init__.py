@@ -17,6 +17,7 @@ from localspec.text.tools.hermes import Generic, Hermes
 from localspec.text.tools.llama3 import Llama3
 from localspec.text.tools.mistral import OPENING as MISTRAL
 from localspec.text.tools.mistral import Mistral
+from localspec.text.tools.qwen3_coder import FUNCTION, Qwen3Coder
 from localspec.text.tools.tape import Kind, Piece, Reader
 
 __all__ = ["Format", "Kind", "Offer", "Piece", "Reader", "offers_itself", "recognise"]
@@ -34,8 +35,8 @@ def recognise(template: str) -> Format:
         return Mistral(named="[ARGS]" in template)
     if "<|start_header_id|>" in template and offers_itself(template):
         return Llama3()
-    if HERMES in template and offers_itself(template) and "<function=" not in template:
-        return Hermes()
+    if HERMES in template and offers_itself(template):
+        return Qwen3Coder() if FUNCTION in template else Hermes()
     return Generic()
 
 

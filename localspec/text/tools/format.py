@@ -82,7 +82,11 @@ def schema(function: Json, *, whole: bool) -> Json:
 
     The `whole` one, or any object.
     """
-    given = (function.get("parameters") if whole else None) or {"type": "object"}
+    return spaced((function.get("parameters") if whole else None) or {"type": "object"})
+
+
+def spaced(given: Json) -> Json:
+    """The schema of what is written with one blank behind commas and colons, and no other."""
     spacing = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
     return {**given, "x-guidance": {**spacing, "lenient": True}}
 
@@ -106,7 +110,8 @@ def lark(  # noqa: PLR0913 - the parts of one grammar
     """The grammar of answers that call functions: by force at once, otherwise behind any words.
 
     Calls begin with `opening` and then `first`; `between` stands between two calls, `end` behind
-    the last. `one` writes a call in Lark, given the function and the rule of its arguments.
+    the last. `one` writes a call in Lark, given the function and the rule of its arguments, and on
+    lines of their own the rules that it needs.
     """
     functions = offer.callable
     calls = range(len(functions))
