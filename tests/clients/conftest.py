@@ -23,6 +23,7 @@ class Served:
     socket: str
     url: str
     token: str
+    model: str = "beta"
 
     def base(self, door: str) -> str:
         """The address that a client is given; on the socket any host will do."""
@@ -30,7 +31,12 @@ class Served:
 
     def cancelled(self) -> int:
         """How many requests were cancelled so far."""
-        return self._figure('localspec_requests_total{model="beta",outcome="cancelled"}')
+        return self.outcomes("cancelled")
+
+    def outcomes(self, outcome: str) -> int:
+        """How many requests ended so."""
+        labels = f'model="{self.model}",outcome="{outcome}"'
+        return self.figure(f"localspec_requests_total{{{labels}}}")
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for what other processes do."""
@@ -40,9 +46,10 @@ class Served:
 
     def busy(self) -> bool:
         """Whether a request is being answered."""
-        return self._figure("llamacpp:requests_processing") > 0
+        return self.figure("llamacpp:requests_processing") > 0
 
-    def _figure(self, name: str) -> int:
+    def figure(self, name: str) -> int:
+        """A figure of /metrics; 0 where it is not there."""
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=self.socket)) as http:
             lines = http.get("http://localspec/metrics").text.splitlines()
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name} "))
