@@ -38,13 +38,17 @@ class IdlePrefill:
         if self._engine.steps != self._steps:
             self._steps, self._quiet_since = self._engine.steps, now
             self._work = self._texts()
-        if now - self._quiet_since < QUIET_SECONDS:
+        if not self.quiet(now):
             return False
         try:
             return next(self._work, self) is None
         except Exception:  # noqa: BLE001 — a drafter is optional whatever is wrong with it
             _log.exception("a drafter failed while it read ahead")
             return False
+
+    def quiet(self, now: float) -> bool:
+        """Whether nobody has asked for anything lately, as far as `advance` has seen."""
+        return now - self._quiet_since >= QUIET_SECONDS
 
     def _texts(self) -> Iterator[None]:
         """The latest text first. After a step the slots may hold others: then begin anew."""

@@ -131,7 +131,8 @@ class Loaded:
     def rest(self, now: float) -> bool:
         """One short piece of work for an idle engine; False when there is none left.
 
-        A request that comes meanwhile waits for a few forwards at most. `now` is in seconds,
+        A request that comes meanwhile waits for a few forwards at most, and nobody who types waits:
+        large ones come only when nobody has asked for anything lately. `now` is in seconds,
         monotonic.
         """
         if self._unmeasured:
@@ -139,9 +140,10 @@ class Loaded:
             if self._unmeasured:
                 return True
             self.profile.save()  # a worker killed from now on need not measure that again
-        if self._prefill.advance(self.engine.clock()) or self.reach.advance():
+        clock = self.engine.clock()
+        if self._prefill.advance(clock):
             return True
-        if self.worth.advance():
+        if self._prefill.quiet(clock) and (self.reach.advance() or self.worth.advance()):
             return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now

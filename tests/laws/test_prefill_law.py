@@ -25,6 +25,8 @@ NEXT = [32, 97, 110, 100, 32, 110, 111, 119]
 def rest(prefill: IdlePrefill, now: float, most: int = 1000) -> int:
     """How often there was something to read after a long silence that began at `now`."""
     assert not prefill.advance(now)
+    assert not prefill.quiet(now)
+    assert prefill.quiet(now + QUIET_SECONDS)
     return sum(prefill.advance(now + QUIET_SECONDS) for _ in range(most))
 
 
