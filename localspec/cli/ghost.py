@@ -8,6 +8,7 @@ from typing import Any
 
 MAX_BEFORE_CHARS = 24_000
 MAX_AFTER_CHARS = 6_000
+MAX_TYPED_CHARS = 1_000
 MAX_OTHER_CHARS = 3_000
 MAX_OTHERS = 4
 """Of other open documents only so much is read: it stands before everything else in the prompt."""
@@ -32,14 +33,17 @@ def request(
     """The body of POST /infill for the place `offset` of a buffer.
 
     Where text follows on the line, the rest of the line is wanted, otherwise a block. `others` are
-    the other open documents, the latest last.
+    the other open documents, the latest last. The line that is being typed stands apart, which puts
+    it at the end of the prompt: what follows the place need not be read again for every letter.
     """
     before, after = buffer.text[:offset], buffer.text[offset:]
     line, _, _ = after.partition("\n")
+    typed = before.rpartition("\n")[2][-MAX_TYPED_CHARS:]
     known = [one for one in others if one.text.strip() and one.name != buffer.name]
     return {
         "model": model,
-        "input_prefix": _tail(before),
+        "input_prefix": _tail(before[: len(before) - len(typed)]),
+        "prompt": typed,
         "input_suffix": after[:MAX_AFTER_CHARS],
         "input_extra": [
             {"filename": one.name, "text": one.text[:MAX_OTHER_CHARS]}

@@ -12,8 +12,8 @@ from typing import Any
 from lsprotocol import types as lsp
 from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 
-CODE = "def add(a, b):\n    ret\n"
-PLACE = lsp.Position(1, 7)
+CODE = "def add(a, b):\n\n"
+PLACE = lsp.Position(1, 0)
 
 
 @asynccontextmanager
@@ -34,7 +34,7 @@ async def editor(served: Any, door: str, token: str) -> AsyncIterator[LanguageCl
 
 
 def wish() -> lsp.InlineCompletionParams:
-    """Ghost text behind "ret"."""
+    """Ghost text on the empty line."""
     context = lsp.InlineCompletionContext(lsp.InlineCompletionTriggerKind.Invoked)
     return lsp.InlineCompletionParams(context, lsp.TextDocumentIdentifier("file:///x/a.py"), PLACE)
 
