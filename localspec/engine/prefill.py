@@ -35,9 +35,6 @@ class IdlePrefill:
         Args:
             now: Seconds, monotonic.
         """
-        if self._engine.steps != self._steps:
-            self._steps, self._quiet_since = self._engine.steps, now
-            self._work = self._texts()
         if not self.quiet(now):
             return False
         try:
@@ -47,7 +44,10 @@ class IdlePrefill:
             return False
 
     def quiet(self, now: float) -> bool:
-        """Whether nobody has asked for anything lately, as far as `advance` has seen."""
+        """Whether nobody has asked for anything lately."""
+        if self._engine.steps != self._steps:
+            self._steps, self._quiet_since = self._engine.steps, now
+            self._work = self._texts()
         return now - self._quiet_since >= QUIET_SECONDS
 
     def _texts(self) -> Iterator[None]:

@@ -131,24 +131,24 @@ class Loaded:
     def rest(self, now: float) -> bool:
         """One short piece of work for an idle engine; False when there is none left.
 
-        A request that comes meanwhile waits for a few forwards at most, and nobody who types waits:
-        large ones come only when nobody has asked for anything lately. `now` is in seconds,
-        monotonic.
+        A request that comes meanwhile waits for a few forwards at most; they begin when nobody has
+        asked for anything lately, so that nobody who types waits. `now` is in seconds, monotonic.
         """
-        if self._unmeasured:
-            self._unmeasured = next(self._measuring, self) is None
-            if self._unmeasured:
-                return True
-            self.profile.save()  # a worker killed from now on need not measure that again
-        clock = self.engine.clock()
-        if self._prefill.advance(clock):
-            return True
-        if self._prefill.quiet(clock) and (self.reach.advance() or self.worth.advance()):
+        if self._prefill.quiet(self.engine.clock()) and self._chore():
             return True
         if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
             self._saved_steps, self._saved_at = self.engine.steps, now
             self.profile.save()
         return False
+
+    def _chore(self) -> bool:
+        if self._unmeasured:
+            self._unmeasured = next(self._measuring, self) is None
+            if self._unmeasured:
+                return True
+            self.profile.save()  # a worker killed from now on need not measure that again
+        reading = self._prefill.advance(self.engine.clock())
+        return reading or self.reach.advance() or self.worth.advance()
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
