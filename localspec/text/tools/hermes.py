@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -75,6 +75,10 @@ class Hermes:
             head = json.dumps({"name": function["name"]})[:-1] + ', "arguments": '
             return f"{literal(head)} {arguments} {literal('}')}"
 
+        return self.tagged(offer, spell, one)
+
+    def tagged(self, offer: Offer, spell: Spell, one: Callable[[Json, str], str]) -> str:
+        """Lark of calls between their tags, each on lines of its own; `one` as `lark` has it."""
         closing = f'"\\n" {spell(CLOSING)}'
         return lark(
             offer,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from localspec.text.tools.format import Json, Offer, Spell, lark, literal, spaced
+from localspec.text.tools.format import Json, Offer, Spell, literal, spaced
 from localspec.text.tools.hermes import CLOSING, OPENING, Hermes
 from localspec.text.tools.tape import Reading, Tape, thoughts, words
 
@@ -37,7 +37,6 @@ class Qwen3Coder(Hermes):
 
     def grammar(self, offer: Offer, spell: Spell) -> str:
         """Calls one after the other; arguments in the order of the schema."""
-        closing = f'"\\n" {spell(CLOSING)}'
 
         def one(function: Json, arguments: str) -> str:
             whole = offer.forced or bool(function.get("strict"))
@@ -45,16 +44,7 @@ class Qwen3Coder(Hermes):
             inner, rules = _parameters(function, arguments) if whole else _any(arguments)
             return "\n".join([" ".join([head, *inner, literal(FUNCTION_END)]), *rules])
 
-        return lark(
-            offer,
-            spell,
-            thought=self.thought,
-            opening=OPENING,
-            first='"\\n"',
-            between=f'{closing} "\\n" {spell(OPENING)} "\\n"',
-            end=closing,
-            one=one,
-        )
+        return self.tagged(offer, spell, one)
 
 
 def _call(tape: Tape, marker: str, offer: Offer) -> Reading[bool]:
