@@ -182,7 +182,7 @@ class Controller:
         lasts = view.remaining / rate
         if lead > 0 and _REPAID * backlog <= memory.saving * lasts:
             if rate * backlog > _GLANCE_WAITS and self._looks_first(source, view, memory, backlog):
-                ready = memory.committed >= _GLANCE_TOKENS
+                ready = memory.committed >= _GLANCE_TOKENS and self.ledger.trusts(source.name)
                 return replace(free, glance=source if ready else None)
         elif not view.always or free.base.tokens:
             return free

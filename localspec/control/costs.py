@@ -31,7 +31,9 @@ _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 """Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
 _FIRST_READ_LOOK = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
-_FIRST_HOST_SECONDS = 0.0005
+_FIRST_HOST_SECONDS, _HOST_SHARE = 0.0005, 0.05
+_FIRST_HOST_DRAFTS = 0.002, 20.0
+"""Seconds that drafts added to the host's work, and their rows: as if so many had been seen."""
 _COPY_SHARE = 0.1
 """Share of the latest copy in what copies are taken to cost."""
 
@@ -111,6 +113,7 @@ class Costs:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
+        self._host_drafts = _FIRST_HOST_DRAFTS
         self.copy_seconds: float | None = None
         """What it takes to copy a state, or to bring it back; None where memory is cells."""
         self.furthest = 0.0
@@ -159,6 +162,12 @@ class Costs:
     def host_seconds(self) -> float:
         """Everything of a round that is neither target nor drafter."""
         return self._host_seconds
+
+    @property
+    def host_row_seconds(self) -> float:
+        """What each row of a draft adds to that: to be decided about, and looked at."""
+        more, rows = self._host_drafts
+        return more / rows
 
     def measured_rows(self, cells: int = 0) -> dict[int, float]:
         """Seconds by row count, of those that have been measured, behind so many tokens."""
@@ -216,11 +225,19 @@ class Costs:
         cost = self._drafters[name]
         cost.measured(pending, depth, cells, changes, math.log(seconds) - self._staircase.level)
 
-    def measured_host(self, seconds: float) -> None:
-        """The rest of one round."""
-        if 0 <= seconds < math.inf:
-            bounded = min(seconds, 4 * self._host_seconds)  # a stolen time slice is not host work
-            self._host_seconds += 0.05 * (bounded - self._host_seconds)
+    def measured_host(self, seconds: float, more_rows: int = 0) -> None:
+        """The rest of one round, in which drafts added so many rows."""
+        if not 0 <= seconds < math.inf:
+            return
+        bounded = min(seconds, 4 * self._host_seconds)  # a stolen time slice is not host work
+        if not more_rows:
+            self._host_seconds += _HOST_SHARE * (bounded - self._host_seconds)
+            return
+        more, rows = self._host_drafts
+        bounded = min(seconds, 4 * self._host_seconds + 2 * more_rows * self.host_row_seconds)
+        kept = 1 - _HOST_SHARE
+        more = kept * more + max(0.0, bounded - self._host_seconds)
+        self._host_drafts = more, kept * rows + more_rows
 
     def measured_copy(self, seconds: float) -> None:
         """A state was copied, or brought back."""
@@ -239,6 +256,7 @@ class Costs:
                 name: cost.to_list() for name, cost in self._drafters.items() if cost.measured_once
             },
             "host_seconds": self._host_seconds,
+            "host_drafts": list(self._host_drafts),
             "copy_seconds": self.copy_seconds,
         }
 
@@ -258,6 +276,9 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = finite(data["host_seconds"])
+            costs._host_drafts = belief(data["host_drafts"])
+            if not costs._host_drafts[1]:
+                raise ValueError("not a cost profile: drafts without rows")
             if data["copy_seconds"] is not None:
                 costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:

@@ -38,7 +38,7 @@ def cut(
     gain = sum(sum(each[:count]) for each, count in zip(chances, counts, strict=True))
     undoing = [tariff.undoing(each) for each in chances]
     back = sum(each[count].seconds for each, count in zip(undoing, counts, strict=True))
-    best = gain - rate * (tariff.seconds(max(rows, 1), looks) + back) + margin
+    best = gain - rate * (tariff.judged(max(rows, 1), looks) + back) + margin
     chosen = list(counts)
     heap = [
         (-each[n], i) for i, (each, n) in enumerate(zip(chances, counts, strict=True)) if each[n:]
@@ -54,7 +54,7 @@ def cut(
         back += undoing[index][count].seconds - undoing[index][count - 1].seconds
         if count < len(chances[index]):
             heapq.heappush(heap, (-chances[index][count], index))
-        worth = gain - rate * (tariff.seconds(rows, looks) + back)
+        worth = gain - rate * (tariff.judged(rows, looks) + back)
         if worth > best:
             best, chosen = worth, list(counts)
     return chosen

@@ -75,6 +75,11 @@ class Account:
 
     balance: float = 0.0
 
+    @property
+    def left(self) -> float:
+        """Tokens of plain decoding that may still be lost."""
+        return self.balance + ALLOWANCE
+
     def earn(self, tokens: float) -> None:
         """A round of any kind gave `tokens`: in time that makes up for whatever was lost."""
         self.book(_INCOME * tokens, 0.0)

@@ -78,6 +78,10 @@ class Tariff:
         """A decode in which `rows` are needed, and what it leaves to be paid later."""
         return self._cheapest(rows)[0] + looks * self.costs.look_seconds
 
+    def judged(self, rows: int, looks: float) -> float:
+        """The same, and the host's work with these rows."""
+        return self.seconds(rows, looks) + rows * self.costs.host_row_seconds
+
     def _cheapest(self, rows: int) -> tuple[float, int]:
         """Seconds of the cheapest forward that holds `rows`, and its rows."""
         found = self._known.get(rows)
@@ -113,7 +117,7 @@ class Tariff:
         """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
         more = self.extra_rows(nodes)
         rise = self._cheapest(rows + more)[0] - self._cheapest(rows)[0]
-        return rise + more * cells * self.costs.look_seconds
+        return rise + more * (cells * self.costs.look_seconds + self.costs.host_row_seconds)
 
     def rises(self, rows: int, most: int, cells: float) -> list[float]:
         """The same for 0, 1 ... `most` nodes."""

@@ -251,8 +251,8 @@ class Context:
         return int(native.llama_n_threads(self._handle))
 
     def join(self, team: Team) -> None:
-        """From now on that decides how many threads a forward has."""
-        self._team = team
+        """From now on that decides how many threads a forward has, unless a device computes it."""
+        self._team = None if self.waits else team
 
     def _fill(self, rows: Sequence[Row]) -> int:
         """Write `rows` into the batch, checked; how many of them want logits."""

@@ -27,6 +27,7 @@ SOUND: dict[str, Any] = {
     "furthest": 0,
     "drafters": {"neural": [[0, 1]] * 5},
     "host_seconds": 0,
+    "host_drafts": [0, 1],
     "copy_seconds": None,
 }
 
@@ -107,11 +108,12 @@ def test_no_measurement_makes_costs_absurd(events: list[tuple[int, float]]) -> N
     for rows, value in events:
         costs.measured(rows, value)
         costs.measured_draft("neural", rows, rows, value)
-        costs.measured_host(value)
+        costs.measured_host(value, abs(rows) % 3)
     for rows in (1, 2, 9, 33, 80):
         assert 0 < costs.target(rows) < math.inf
     assert 0 < costs.draft("neural", 3, 2) < math.inf
     assert 0 <= costs.host_seconds < math.inf
+    assert 0 <= costs.host_row_seconds < math.inf
 
 
 def test_a_drafter_costs_what_its_tokens_and_its_reading_took() -> None:
@@ -239,7 +241,7 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     for rows, value in events:
         costs.measured(rows, value, looks=100 * rows, alike=rows % 3)
         costs.measured_draft("neural", rows, 3, value, cells=100, changes=rows % 3)
-        costs.measured_host(value)
+        costs.measured_host(value, rows % 3)
         costs.measured_copy(value)
     again = Costs.from_dict(json.loads(json.dumps(costs.to_dict())))
     for rows in range(1, 50):
@@ -252,6 +254,7 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     ]
     assert again.furthest == costs.furthest
     assert again.host_seconds == costs.host_seconds
+    assert again.host_row_seconds == costs.host_row_seconds
     assert again.copy_seconds == costs.copy_seconds
     assert set(again.measured_rows()) == {rows for rows, _ in events}
 

@@ -13,8 +13,8 @@ CONTROL = [
     Mutant(
         "costs: attention is counted once instead of for each row",
         "localspec/control/tariff.py",
-        "return rise + more * cells * self.costs.look_seconds",
-        "return rise + (more > 0) * cells * self.costs.look_seconds",
+        "return rise + more * (",
+        "return rise + (more > 0) * (",
         ("control/test_tariff.py::test_each_row_looks_back_on_the_whole_text",),
     ),
     Mutant(
