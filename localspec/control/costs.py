@@ -32,8 +32,8 @@ _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 _FIRST_READ_LOOK = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
 _FIRST_HOST_SECONDS, _HOST_SHARE = 0.0005, 0.05
-_FIRST_HOST_DRAFTS = 0.002, 20.0
-"""Seconds that drafts added to the host's work, and their rows: as if so many had been seen."""
+_FIRST_HOST_DRAFTS = 0.0, 20.0
+"""Seconds that drafts added to the host's work, and their rows: as if so many had been free."""
 _COPY_SHARE = 0.1
 """Share of the latest copy in what copies are taken to cost."""
 
