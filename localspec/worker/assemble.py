@@ -148,7 +148,7 @@ class Loaded:
                 return True
             self.profile.save()  # a worker killed from now on need not measure that again
         reading = self._prefill.advance(self.engine.clock())
-        return reading or self.reach.advance() or self.worth.advance()
+        return reading or self.reach.advance(self.engine.clock()) or self.worth.advance()
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:

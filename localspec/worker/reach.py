@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.engine import exactness
-from localspec.engine.probe import REACH
 from localspec.engine.step import Engine
 from localspec.worker.profile import Profile
+
+FIRST_PAUSE_SECONDS = 10.0
+"""So long without a request before a text makes place for a probe; twice as long for each further
+one. Who comes back sooner finds what was read, and few texts are ever read again for this."""
 
 
 class Reach:
     """Work for an idle engine: one forward at a time, line after line, until the context ends.
 
-    It reads in the last slot and stands in others that are empty; whoever takes a slot meanwhile
-    makes it begin its line anew. What it finds is the engine's shape from then on, and kept in the
+    It reads in empty slots. Where every slot remembers a text, the one that was unused for longest
+    is forgotten after a long pause, as it would be for the next conversation. Whoever takes a slot
+    makes the line begin anew. What is found is the engine's shape from then on, and kept in the
     profile. It belongs to the engine's thread. `remark` is what else is to be said of exactness.
     """
 
@@ -22,34 +26,56 @@ class Reach:
 
     def __init__(self, engine: Engine, profile: Profile) -> None:
         self._engine, self._profile = engine, profile
-        self._seated = engine.seated
-        self._work = self._lines()
+        self._seated, self._quiet_since = -1, 0.0
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._failed: int | None = None
+        self._work: Iterator[None] = iter(())
 
     @property
     def detail(self) -> str:
         """What is claimed now, for people."""
         return "; ".join(filter(None, (self._engine.shape.detail, self.remark)))
 
-    def advance(self) -> bool:
-        """Compute one forward; False where there is nothing to do, or the last slot remembers."""
-        if self._engine.remembers(self._engine.target.n_slots - 1):
+    def advance(self, now: float) -> bool:
+        """Compute one forward; False where there is nothing to do, or no slot for it yet.
+
+        Args:
+            now: Seconds, monotonic.
+        """
+        engine = self._engine
+        if engine.seated != self._seated:
+            self._seated, self._quiet_since, self._work = engine.seated, now, iter(())
+        if next(self._work, self) is None:
+            return True
+        # As far as a cache grows unasked; farther once a text has made it grow.
+        line = exactness.next_line(engine.shape, engine.unasked)
+        if line is None or line <= engine.shape.cells or line == self._failed:
             return False
-        if self._engine.seated != self._seated:
-            self._seated, self._work = self._engine.seated, self._lines()
+        if not (slots := self._slots(now)):
+            return False
+        self._work = self._probing(line, slots)
         return next(self._work, self) is None
 
-    def _lines(self) -> Iterator[None]:
-        engine, target = self._engine, self._engine.target
-        last = target.n_slots - 1
-        empty = [slot for slot in range(last) if not engine.remembers(slot)]
-        while line := exactness.next_line(engine.shape, target.context):
-            if line + REACH > engine.unasked:  # until a text has made the cache grow
-                return
-            reached = engine.shape.cells
-            for found in exactness.farther(target, engine.shape, line, [last, *empty]):
-                if found is not None:
-                    engine.shape = self._profile.shape = found
-                    self._profile.save()
-                yield
-            if engine.shape.cells == reached:
-                return
+    def _slots(self, now: float) -> list[int]:
+        """Those to be read in, the one that reads far first; none while texts are worth more."""
+        engine = self._engine
+        slots = range(engine.target.n_slots)
+        empty = [slot for slot in reversed(slots) if not engine.remembers(slot)]
+        texts = engine.held()
+        if not empty and texts and now - self._quiet_since >= self._pause_seconds:
+            self._pause_seconds *= 2
+            oldest, _ = texts[-1]
+            engine.leave(oldest, "", [])
+            return [oldest]
+        return empty
+
+    def _probing(self, line: int, slots: list[int]) -> Iterator[None]:
+        engine = self._engine
+        reached = engine.shape.cells
+        for found in exactness.farther(engine.target, engine.shape, line, slots):
+            if found is not None:
+                engine.shape = self._profile.shape = found
+                self._profile.save()
+            yield
+        if engine.shape.cells == reached:
+            self._failed = line
