@@ -41,7 +41,7 @@ def decoded(context: Context, size: int) -> NDArray[np.float32]:
 
 def main() -> None:
     """As the module says."""
-    model = Model.load(Path(sys.argv[1]))
+    model = Model.load(Path(sys.argv[1]), Placement(gpu_layers=0))
     found: dict[str, object] = {"kernels": rows_kernels()}
     ways = {"products": Placement(flash_attention="off"), "attention": Placement()}
     for name, how in ways.items():
