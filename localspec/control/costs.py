@@ -32,8 +32,8 @@ _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 _FIRST_READ_LOOK = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
 _FIRST_HOST_SECONDS, _HOST_SHARE = 0.0005, 0.05
-_FIRST_HOST_DRAFTS = 0.0, 20.0
-"""Seconds that drafts added to the host's work, and their rows: as if so many had been free."""
+_FEW_ROWS = 1.0
+"""Variance of drafted rows below which little is known of what each of them adds."""
 _COPY_SHARE = 0.1
 """Share of the latest copy in what copies are taken to cost."""
 
@@ -113,7 +113,7 @@ class Costs:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
-        self._host_drafts = _FIRST_HOST_DRAFTS
+        self._host_drafts: list[float] = []
         self.copy_seconds: float | None = None
         """What it takes to copy a state, or to bring it back; None where memory is cells."""
         self.furthest = 0.0
@@ -165,9 +165,13 @@ class Costs:
 
     @property
     def host_row_seconds(self) -> float:
-        """What each row of a draft adds to that: to be decided about, and looked at."""
-        more, rows = self._host_drafts
-        return more / rows
+        """What each row of a draft adds to that: to be decided about, and looked at.
+
+        The slope of what rounds with drafts took by their rows: that there is a draft at all may
+        cost something too, but nothing that more rows would.
+        """
+        _, _, variance, together = self._host_drafts or (0.0,) * 4
+        return max(0.0, together) / (variance + _FEW_ROWS)
 
     def measured_rows(self, cells: int = 0) -> dict[int, float]:
         """Seconds by row count, of those that have been measured, behind so many tokens."""
@@ -229,15 +233,21 @@ class Costs:
         """The rest of one round, in which drafts added so many rows."""
         if not 0 <= seconds < math.inf:
             return
-        bounded = min(seconds, 4 * self._host_seconds)  # a stolen time slice is not host work
+        bounded = 4 * self._host_seconds  # a stolen time slice is not host work
         if not more_rows:
-            self._host_seconds += _HOST_SHARE * (bounded - self._host_seconds)
+            self._host_seconds += _HOST_SHARE * (min(seconds, bounded) - self._host_seconds)
             return
-        more, rows = self._host_drafts
-        bounded = min(seconds, 4 * self._host_seconds + 2 * more_rows * self.host_row_seconds)
+        bounded += 2 * more_rows * self.host_row_seconds
+        seconds = min(seconds, bounded)
+        mean_rows, mean, variance, together = self._host_drafts or (more_rows, seconds, 0.0, 0.0)
+        rows, more = more_rows - mean_rows, seconds - mean
         kept = 1 - _HOST_SHARE
-        more = kept * more + max(0.0, bounded - self._host_seconds)
-        self._host_drafts = more, kept * rows + more_rows
+        self._host_drafts = [
+            mean_rows + _HOST_SHARE * rows,
+            mean + _HOST_SHARE * more,
+            kept * (variance + _HOST_SHARE * rows * rows),
+            kept * (together + _HOST_SHARE * rows * more),
+        ]
 
     def measured_copy(self, seconds: float) -> None:
         """A state was copied, or brought back."""
@@ -256,7 +266,7 @@ class Costs:
                 name: cost.to_list() for name, cost in self._drafters.items() if cost.measured_once
             },
             "host_seconds": self._host_seconds,
-            "host_drafts": list(self._host_drafts),
+            "host_drafts": self._host_drafts,
             "copy_seconds": self.copy_seconds,
         }
 
@@ -276,9 +286,11 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = finite(data["host_seconds"])
-            costs._host_drafts = belief(data["host_drafts"])
-            if not costs._host_drafts[1]:
-                raise ValueError("not a cost profile: drafts without rows")
+            costs._host_drafts = list(map(finite, data["host_drafts"]))
+            if len(costs._host_drafts) not in {0, 4} or min(costs._host_drafts[2:3], default=0) < 0:
+                raise ValueError(
+                    "not a cost profile: the host's work with drafts is something else"
+                )
             if data["copy_seconds"] is not None:
                 costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:

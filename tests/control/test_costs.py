@@ -27,7 +27,7 @@ SOUND: dict[str, Any] = {
     "furthest": 0,
     "drafters": {"neural": [[0, 1]] * 5},
     "host_seconds": 0,
-    "host_drafts": [0, 1],
+    "host_drafts": [],
     "copy_seconds": None,
 }
 

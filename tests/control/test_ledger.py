@@ -61,15 +61,23 @@ def test_the_host_is_dearer_with_each_drafted_row() -> None:
     costs = Costs()
     ledger = Ledger(costs, Acceptance(), 1)
     plain = replace(ROUND, rows=1, judged=(Judged(Draft(), 0),), committed=((1,),))
-    drafted = replace(ROUND, host_seconds=0.001 + NODES * 0.0004)
-    for _ in range(200):
+    for nodes in (1, 15) * 100:
+        chain = Draft.chain([1] * nodes, [Signal("lookup", 0, 0.5)] * nodes)
+        drafted = replace(
+            ROUND,
+            rows=1 + nodes,
+            judged=(Judged(chain, 0),),
+            committed=((1,),),
+            host_seconds=0.0015 + nodes * 0.0004,
+        )
         for round_ in (plain, drafted):
             ledger.observe(round_, Tariff(costs, 1, multiple=1, free=True))
+    row_seconds = costs.host_row_seconds
     assert costs.host_seconds == pytest.approx(0.001, rel=0.01)
-    assert costs.host_row_seconds == pytest.approx(0.0004, rel=0.01)
+    assert row_seconds == pytest.approx(0.0004, rel=0.05)
     tariff = Tariff(costs, 1, multiple=1, free=True)
     forward = tariff.seconds(1 + NODES) - tariff.seconds(1)
-    assert tariff.rise(1, NODES, 0) == pytest.approx(forward + NODES * 0.0004, rel=0.01)
+    assert tariff.rise(1, NODES, 0) == pytest.approx(forward + NODES * row_seconds)
     judged = tariff.judged(1 + NODES, 0) - tariff.judged(1, 0)
     assert judged == pytest.approx(tariff.rise(1, NODES, 0))
 
