@@ -177,15 +177,19 @@ def test_changes_of_models_are_told_as_they_happen(house: Any, daemon: Any) -> N
     async def scene() -> None:
         async with daemon(house) as it, it.http.get("/models/sse") as response:
             told: list[Any] = []
+            greeted = asyncio.Event()
 
             async def listen() -> None:
                 async for line in response.content:
                     if line.startswith(b"data: "):
                         told.append(json.loads(line[6:]))
+                        if len(told) == 2:
+                            greeted.set()
                         if told[-1]["data"]["status"] == "loaded":
                             return
 
             listening = asyncio.create_task(listen())
+            await asyncio.wait_for(greeted.wait(), 20)
             await it.ask("say hi")
             await asyncio.wait_for(listening, 20)
             assert [one["data"]["status"] for one in told[:2]] == ["unloaded", "unloaded"]

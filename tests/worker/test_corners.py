@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def test_every_corner_loads_and_answers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two at once, drafted as deep as it goes, among the measurements of a worker that rests."""
+    """Two at once, drafted as deep as it goes, after what a worker measures while it rests."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     speculation = {key: changed[key] for key in ("drafters", "max_draft", "mode") if key in changed}
     rest = {key: value for key, value in changed.items() if key not in speculation}
@@ -99,6 +100,8 @@ def test_every_corner_loads_and_answers(
         for id_ in "ab"
     ]
     with assemble.load(Load("tiny", *pair, config), lambda _stage, _done: None) as loaded:
+        while loaded.rest(time.monotonic()):
+            pass
         script = Script(requests).run(loaded)
         assert not loaded.measuring
     finished = script.all(Finished)
