@@ -413,10 +413,9 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent about once a second by the engine's own thread: health means that `steps` moves.
 
-    `routing` counts finished requests by the router's reason. `draft_ms` is what one drafted token
-    costs of each source that is not free, `host_ms` the rest of a round. The `far` ones are those
-    behind `far_tokens` tokens of text. `measuring`: costs are still to be measured, in pauses.
-    `exactness_detail` is what is known by now, `kernels` what ours are worth, `gpus` what is free.
+    `routing` counts finished requests by reason. `draft_ms` is a drafted token by source, where not
+    free; `host_ms` the rest of a round, `host_row_ms` more for each drafted row; `far`: behind so
+    many tokens. `measuring`: costs are still to be measured. `kernels`: what ours are worth.
     """
 
     steps: int
@@ -431,6 +430,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     cost_ms_by_rows: dict[int, float]
     draft_ms: dict[str, float] = {}
     host_ms: float = 0.0
+    host_row_ms: float = 0.0
     far_tokens: int = 0
     far_ms_by_rows: dict[int, float] = {}
     far_draft_ms: dict[str, float] = {}

@@ -65,6 +65,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_ms_by_rows: dict[int, float] | None = None
     draft_ms: dict[str, float] | None = None
     host_ms: float | None = None
+    host_row_ms: float | None = None
     far_tokens: int | None = None
     far_ms_by_rows: dict[int, float] | None = None
     far_draft_ms: dict[str, float] | None = None
@@ -193,6 +194,7 @@ def _of_worker(model: Model) -> dict[str, object]:
             "cost_ms_by_rows": beat.cost_ms_by_rows,
             "draft_ms": beat.draft_ms,
             "host_ms": beat.host_ms,
+            "host_row_ms": beat.host_row_ms,
             "far_tokens": beat.far_tokens,
             "far_ms_by_rows": beat.far_ms_by_rows,
             "far_draft_ms": beat.far_draft_ms,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.bench.results import draft_ms, staircase
+from localspec.bench.results import draft_ms, host, staircase
 from localspec.machine import Forwards, History, Host, Machine
 
 _Array: TypeAlias = NDArray[np.float64]
@@ -57,7 +57,7 @@ class Prices:
         return cls(
             Forwards(by_rows, read_row_ms=costs[-1] / rows[-1]),
             draft_ms(model, cells),
-            Host(model.get("host_ms") or 0.0),
+            host(model),
             model.get("row_multiple") or 1,
         )
 

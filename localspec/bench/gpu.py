@@ -22,16 +22,17 @@ from typing import Any, get_args
 import msgspec
 
 from localspec import paths, toml
-from localspec.bench import readiness, report, shapes, staircase
+from localspec.bench import native, readiness, report, results, shapes, staircase
 from localspec.bench.home import Home
 from localspec.bench.report import Table
 from localspec.bench.results import Results
 from localspec.bench.staircase import Measured
 from localspec.bench.summary import Summary
+from localspec.catalog.devices import Device
 from localspec.catalog.registry import Registry, Resolved
 from localspec.config import Config, Engine, Models, Placement
 from localspec.errors import EngineError, LocalSpecError
-from localspec.machine import Host, Machine
+from localspec.machine import Card, Machine
 
 TARGET, DRAFT = "target", "draft"
 
@@ -42,6 +43,7 @@ class Run(msgspec.Struct):
     created: str
     machine: str
     device: str
+    devices: list[Device] = []
     results: Results | None = None
     summary: Summary | None = None
     pair: dict[str, Measured] = {}
@@ -63,6 +65,7 @@ def _measure(asked: argparse.Namespace) -> int:
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         machine=readiness.machine(),
         device=_device(asked.device),
+        devices=native.ask(list[Device], "planning"),
     )
     asked.output.mkdir(parents=True, exist_ok=True)
     for name, step in _steps(run, asked):
@@ -180,12 +183,18 @@ def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
 def machines(run: Run) -> dict[str, Machine]:
     """The tables for `localspec bench --machine` by file: of the pair, and of each shape.
 
-    A shape has the pair's draft, and all have the host's time in the pair's rounds.
+    A shape has the pair's draft, and all have the host's time in the pair's rounds. Their devices,
+    for `localspec models plan --machine`, are those of this machine.
     """
     if DRAFT not in run.pair:
         return {}
     draft = staircase.forwards(run.pair[DRAFT])
-    host_ms = (run.results.model.get("host_ms") if run.results else None) or 0.0
+    host = results.host(run.results.model if run.results else {})
+    cards = tuple(
+        Card(each.name, each.total_bytes, kind=each.kind)
+        for each in run.devices
+        if each.kind != "remote"
+    )
     source = (
         f"Measured on {run.device} ({run.machine}) by make bench-gpu, {run.created}, "
         f"{run.pair[DRAFT].build.partition(';')[0]}."
@@ -195,7 +204,7 @@ def machines(run: Run) -> dict[str, Machine]:
         targets[f"machine-{name.partition(' ')[0]}.toml"] = (f"{name}, random weights", measured)
     return {
         file: Machine(
-            f"{run.device}, {name}", source, staircase.forwards(measured), draft, Host(host_ms)
+            f"{run.device}, {name}", source, staircase.forwards(measured), draft, host, cards
         )
         for file, (name, measured) in targets.items()
     }

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from localspec.bench.statistics import median
-from localspec.machine import Machine
+from localspec.machine import Host, Machine
 from localspec.protocol import Trace
 
 COLD, CONVERSATION, REPLAY = "cold", "conversation", "replay"
@@ -135,6 +135,11 @@ def staircase(model: Mapping[str, Any], cells: float = 0) -> list[tuple[int, flo
 def draft_ms(model: Mapping[str, Any], cells: float = 0) -> dict[str, float]:
     """What one drafted token costs there, of each source that is not free."""
     return _behind(model, model.get("draft_ms") or {}, model.get("far_draft_ms") or {}, cells)
+
+
+def host(model: Mapping[str, Any]) -> Host:
+    """All of a round that is no forward, from a model's status; nothing where it does not say."""
+    return Host(model.get("host_ms") or 0.0, model.get("host_row_ms") or 0.0)
 
 
 def _behind(

@@ -378,6 +378,7 @@ class Service:
                 cost_ms_by_rows=self._loaded.cost_ms_by_rows(),
                 draft_ms=self._loaded.draft_ms(),
                 host_ms=round(self._loaded.profile.costs.host_seconds * 1000, 3),
+                host_row_ms=round(self._loaded.profile.costs.host_row_seconds * 1000, 4),
                 far_tokens=FAR_TOKENS,
                 far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),

@@ -198,14 +198,15 @@ def test_prices_come_from_a_status() -> None:
         "cost_ms_by_rows": {"2": 16.0, "1": 10.0},
         "draft_ms": {"model": 3.0},
         "host_ms": 1.0,
+        "host_row_ms": 0.25,
         "row_multiple": 2,
     }
     stairs = Forwards({1: 10.0, 2: 16.0}, read_row_ms=8.0)
-    assert Prices.of(status) == Prices(stairs, {"model": 3.0}, Host(1.0), 2)
+    assert Prices.of(status) == Prices(stairs, {"model": 3.0}, Host(1.0, 0.25), 2)
     far = {"far_tokens": 1000, "far_ms_by_rows": {"1": 14.0, "2": 24.0}}
     behind = Prices.of(status | far | {"far_draft_ms": {"model": 5.0}}, 500)
     stairs = Forwards({1: 12.0, 2: 20.0}, read_row_ms=10.0)
-    assert behind == Prices(stairs, {"model": 4.0}, Host(1.0), 2)
+    assert behind == Prices(stairs, {"model": 4.0}, Host(1.0, 0.25), 2)
     assert Prices.of({"cost_ms_by_rows": {}}) is None
     assert Prices.of({}) is None
 

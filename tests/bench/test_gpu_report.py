@@ -14,6 +14,7 @@ from localspec import machine
 from localspec.bench import gpu, staircase
 from localspec.bench.gpu import Run
 from localspec.bench.staircase import Curve, Measured, Stair
+from localspec.catalog import devices
 
 
 def report(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -63,6 +64,8 @@ def test_one_run_measures_pair_and_shapes_and_writes_the_report(tmp_path: Path) 
         assert found.target.forward_ms(1, 2) > 0
         assert "make bench-gpu" in found.source
         assert found.host.round_ms > 0
+        (there,) = devices.described(output / name)
+        assert (there.name, there.total_bytes) == ("CPU", devices.host().total_bytes)
 
 
 def test_without_a_gpu_it_says_so_and_measures_nothing(tmp_path: Path) -> None:
