@@ -2,7 +2,8 @@
 
 localspec_daemon ─▶ catalog, chats ──────────────────────┐
 cli ─▶ chats, bench ─▶ client, catalog ──────────────────┤
-worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┴─▶ frames, protocol, config, ranges,
+worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┤
+gauges ─▶ drafters ─▶ engine ─▶ control ─────────────────┴─▶ frames, protocol, config, ranges,
                                                              machine, types, paths, toml, errors
 """
 
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "drafters": LEAVES | {"engine"},
     "text": LEAVES,
     "worker": LEAVES | {"catalog", "control", "engine", "drafters", "text"},
+    "gauges": LEAVES | {"control", "engine", "drafters"},
     "catalog": LEAVES,
     "client": LEAVES,
     "chats": {"errors", "paths"},

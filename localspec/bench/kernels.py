@@ -8,7 +8,7 @@ from localspec.bench import native
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What `worker/kernels.py` found out.
+    """What `gauges/kernels.py` found out.
 
     `kernels` names their instruction set, empty where llama.cpp's own compute; `formats` those of
     weights that are theirs. `failure` is a sentence, empty where each row is as if alone. `worth`
@@ -39,4 +39,4 @@ class Tried(msgspec.Struct, frozen=True):
 
 def tried(*, worth: bool = False) -> Tried:
     """Try them, in a process of their own, in less than a second. Raises EngineError."""
-    return native.ask(Tried, "kernels", *(["--worth"] if worth else []))
+    return native.ask(Tried, "gauges.kernels", *(["--worth"] if worth else []))

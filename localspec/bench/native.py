@@ -1,4 +1,4 @@
-"""Measurements that need the engine: modules of the worker, each run as a process of its own.
+"""Measurements that need the engine: modules of other rooms, each run as a process of its own.
 
 Native code may die on a strange file, and a busy interpreter is no place to measure in.
 """
@@ -21,12 +21,12 @@ _Answer = TypeVar("_Answer")
 
 
 def ask(answer: type[_Answer], module: str, *arguments: str) -> _Answer:
-    """What `python -m localspec.worker.MODULE ARGUMENTS` wrote on standard output, as `answer`.
+    """What `python -m localspec.MODULE ARGUMENTS` wrote on standard output, as `answer`.
 
     Raises:
         EngineError: it failed or died; with the last line that it wrote on standard error.
     """
-    command = [sys.executable, "-P", "-m", f"localspec.worker.{module}", *arguments]
+    command = [sys.executable, "-P", "-m", f"localspec.{module}", *arguments]
     with tempfile.TemporaryFile() as log:
         done = subprocess.run(  # noqa: S603 - our own module in our own interpreter
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False
@@ -35,8 +35,7 @@ def ask(answer: type[_Answer], module: str, *arguments: str) -> _Answer:
         last = log.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
     if done.returncode:
         raise EngineError(
-            f"Measuring by localspec.worker.{module} {ending(done.returncode)}: "
-            f"{last[:_LAST_WORDS]}"
+            f"Measuring by localspec.{module} {ending(done.returncode)}: {last[:_LAST_WORDS]}"
         )
     return msgspec.json.decode(done.stdout, type=answer)
 

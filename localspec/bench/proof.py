@@ -125,7 +125,7 @@ class Logits(msgspec.Struct, frozen=True):
 
 def inspect() -> Build:
     """The build that is installed here, asked in a process of its own. Raises EngineError."""
-    return native.ask(Build, "devices")
+    return native.ask(Build, "gauges.devices")
 
 
 def trials(build: Build) -> Iterator[Trial]:

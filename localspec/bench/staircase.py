@@ -74,7 +74,7 @@ def measure(  # noqa: PLR0913 — a file, and how it is measured, by name
     header.read(path)
     return native.ask(
         Measured,
-        "staircase",
+        "gauges.staircase",
         str(path),
         f"--rows={','.join(map(str, (1, *rows)))}",
         f"--cells={','.join(map(str, cells))}",

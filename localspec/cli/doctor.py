@@ -120,7 +120,7 @@ def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
     from localspec.bench import native  # noqa: PLC0415  as above
 
     try:
-        there = native.ask(list[Device], "planning")
+        there = native.ask(list[Device], "worker.planning")
     except EngineError as error:
         yield failed("memory", error, _AGAIN)
     else:

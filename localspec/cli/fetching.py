@@ -62,7 +62,7 @@ def fetch(
     as_json: bool,
 ) -> None:
     """Fetch it and a draft for it, and say what was done. Raises PullError and what it raises."""
-    room = sum(device.free_bytes for device in native.ask(list[Device], "planning"))
+    room = sum(device.free_bytes for device in native.ask(list[Device], "worker.planning"))
     registry = Registry(directory)
     path = _here(registry, wanted) or _fetch(wanted, directory, name, room, as_json=as_json)
     model = registry.find(path.stem)

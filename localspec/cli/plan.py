@@ -71,7 +71,7 @@ def _machine(described: str | None, memory: str | None) -> list[Device]:
         return devices.described(tables.file(described))
     if memory:
         return devices.of_size(memory)
-    return native.ask(list[Device], "planning")
+    return native.ask(list[Device], "worker.planning")
 
 
 def wished(name: str, settings: Config) -> Wish:
@@ -96,7 +96,7 @@ def wished(name: str, settings: Config) -> Wish:
 
 def together(target: Path, draft: Path | None, settings: Config) -> str:
     """What a load of these files takes here at first, and when it has grown, for people."""
-    there = native.ask(list[Device], "planning")
+    there = native.ask(list[Device], "worker.planning")
     files = [target, draft] if draft else [target]
     outlines = [outline(header.read(file)) for file in files]
     wish = Wish(settings, *outlines)

@@ -1,4 +1,4 @@
-"""What a round costs besides its forwards: `python -m localspec.worker.host`.
+"""What a round costs besides its forwards: `python -m localspec.gauges.host`.
 
 The real engine, lookup, draft model's drafter and controller decide over logits that were prepared
 in memory, so that no model is needed and nothing but host time passes. Forwards pretend to take
@@ -359,7 +359,7 @@ def _span(seconds: Sequence[float]) -> dict[str, float]:
 
 def main() -> int:
     """Measure and say it."""
-    parser = argparse.ArgumentParser(prog="python -m localspec.worker.host", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m localspec.gauges.host", description=__doc__)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
     asked = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a forward costs by its rows: `python -m localspec.worker.staircase MODEL`.
+"""What a forward costs by its rows: `python -m localspec.gauges.staircase MODEL`.
 
 The model is measured alone, through the same `Context` that serves requests: some forwards of one
 row count in a row behind a context of so many tokens, then some of the next, until those that
@@ -42,7 +42,7 @@ _STEADY = 3
 
 def main() -> int:
     """Measure and say it; the exit code is 0, or that of an error told on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m localspec.worker.staircase")
+    parser = argparse.ArgumentParser(prog="python -m localspec.gauges.staircase")
     parser.add_argument("model", type=Path)
     parser.add_argument("--rows", type=_counts, required=True, metavar="N,N")
     parser.add_argument("--cells", type=_counts, required=True, metavar="N,N")

@@ -1,4 +1,4 @@
-"""The process that says what the build is: `python -m localspec.worker.devices`.
+"""The process that says what the build is: `python -m localspec.gauges.devices`.
 
 A broken build or driver may die here, alone. Standard output carries one JSON object, the `Build`
 of `bench/proof.py`.

@@ -1,4 +1,4 @@
-"""LocalSpec's own kernels, tried where they were compiled: `python -m localspec.worker.kernels`.
+"""LocalSpec's own kernels, tried where they were compiled: `python -m localspec.gauges.kernels`.
 
 A compiler may get them wrong. Of each format that is theirs a small product of some rows must have
 the bits of those rows alone, and be what llama.cpp's own kernels say; whole numbers do not vary,
