@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,26 +16,25 @@ import msgspec
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
-from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.control.price import Verdict
-from localspec.engine import calibrate, cores
-from localspec.engine.calibrate import Behind
-from localspec.engine.prefill import IdlePrefill
+from localspec.engine import cores
 from localspec.engine.step import Engine, Limits
 from localspec.engine.team import Team
-from localspec.errors import EngineError, NoRoom, OutOfMemory
+from localspec.errors import EngineError, OutOfMemory
 from localspec.protocol import Load, Ready
 from localspec.text.constraint import Vocabulary
 from localspec.text.markers import Markers
-from localspec.types import Drafter, Sharing
+from localspec.types import Sharing
 from localspec.worker import planning, remotes
 from localspec.worker.choice import Choice, at_once, by_forwards, by_memory, told
 from localspec.worker.grammars import Grammars
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress, model_files
+from localspec.worker.measuring import Measuring
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
 from localspec.worker.reach import Reach
+from localspec.worker.rest import Rest
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
 from localspec.worker.worth import Worth
@@ -50,8 +49,6 @@ _Made = TypeVar("_Made")
 
 _TILED = "GGML_CPU_TILED_MM"
 """Kernels for long forwards, with other bits; llama.cpp reads it once, before the first forward."""
-_SAVE_SECONDS = 60.0
-"""A worker may be killed at any time; then no more than this of learning is lost."""
 
 
 @dataclass(slots=True)
@@ -65,15 +62,11 @@ class Loaded:
     router: Router
     profile: Profile
     _parts: ExitStack
-    _measuring: Iterator[None]
-    _prefill: IdlePrefill
+    rest: Rest
     reach: Reach
     worth: Worth
     team: Team
-    _unmeasured: bool = True
     _has_gpus: bool = True
-    _saved_steps: int = -1
-    _saved_at: float = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -122,33 +115,6 @@ class Loaded:
     def kernels(self) -> str:
         """What computes, in a sentence for people; empty where there is nothing to say."""
         return "; ".join(filter(None, (self.worth.sentence, self.team.sentence)))
-
-    @property
-    def measuring(self) -> bool:
-        """Whether an idle engine has costs to measure."""
-        return self._unmeasured
-
-    def rest(self, now: float) -> bool:
-        """One short piece of work for an idle engine; False when there is none left.
-
-        A request that comes meanwhile waits for a few forwards at most; they begin when nobody has
-        asked for anything lately, so that nobody who types waits. `now` is in seconds, monotonic.
-        """
-        if self._prefill.quiet(self.engine.clock()) and self._chore():
-            return True
-        if self.engine.steps != self._saved_steps and now - self._saved_at >= _SAVE_SECONDS:
-            self._saved_steps, self._saved_at = self.engine.steps, now
-            self.profile.save()
-        return False
-
-    def _chore(self) -> bool:
-        if self._unmeasured:
-            self._unmeasured = next(self._measuring, self) is None
-            if self._unmeasured:
-                return True
-            self.profile.save()  # a worker killed from now on need not measure that again
-        reading = self._prefill.advance(self.engine.clock())
-        return reading or self.reach.advance(self.engine.clock()) or self.worth.advance()
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
@@ -259,11 +225,11 @@ def _load(
             limits=Limits(command.config.engine.prefill_rows, command.config.speculation.max_draft),
             clock=place.clock,
         )
-        measuring = _measured(profile.costs, engine, fresh=fresh)
-        if command.machine:  # nothing may depend on when a first request comes
-            for _ in measuring:
-                on_progress("probe", 1.0)
+        measuring = Measuring(engine, profile, fresh=fresh)
+        while command.machine and measuring.advance():  # nothing may depend on when requests come
+            on_progress("probe", 1.0)
         intake = _intake(engine, model, *words.result(), parts)
+        reach, worth = Reach(engine, profile), loader.worth(engine, profile)
         return Loaded(
             ready=loader.ready(target, engine, shape, off, why),
             model=model,
@@ -272,10 +238,9 @@ def _load(
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            _measuring=measuring,
-            _prefill=IdlePrefill(engine),
-            reach=Reach(engine, profile),
-            worth=loader.worth(engine, profile),
+            rest=Rest(engine, profile, measuring, reach, worth),
+            reach=reach,
+            worth=worth,
             team=team,
         )
 
@@ -304,60 +269,3 @@ def _intake(
     prompts = Prompts(model, markers, longest_bytes, sandbox)
     grammars = Grammars(vocabulary, sandbox)
     return Intake(model, lambda: engine.context, engine.drafters, prompts, grammars)
-
-
-def _measured(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
-    """All that is not known yet, as far as there are cells for it."""
-    try:
-        yield from _measuring(costs, engine, fresh=fresh)
-    except NoRoom as error:
-        slot = engine.target.n_slots - 1
-        engine.target.truncate(slot, engine.kept(slot))
-        _log.warning("costs are not measured: %s", error)
-
-
-def _measuring(costs: Costs, engine: Engine, *, fresh: bool) -> Iterator[None]:
-    """Measure what is not known yet: a few short forwards or one draft for each `next`.
-
-    Of a `fresh` profile nothing is known well. What an idle slot remembers stays there: where the
-    memory cannot forget a part, only an empty slot can be measured in.
-    """
-    target, clock = engine.target, engine.clock
-
-    def where() -> Behind:
-        return calibrate.place(engine)
-
-    if fresh:
-        for alike, seconds in enumerate(calibrate.changes(target, where(), clock)):
-            costs.expect_change(alike, seconds)
-        yield
-    warm = STEADY if costs.change_seconds > calibrate.FREE * costs.target(1) else 0
-    missing = sorted(set(POINTS) - (set() if fresh else set(costs.measured_rows())))
-    yield from calibrate.staircase(target, missing, where, costs.measured, clock, warm)
-    if engine.shape.rollback != "none" and costs.furthest < calibrate.far_tokens(target):
-        for forward in calibrate.far_measurements(engine, calibrate.REPEATS, clock, warm):
-            costs.measured(*forward)
-            yield
-    # Drafts are kept relative to the target, so they come second.
-    for drafter in engine.drafters.values():
-        if not drafter.free and drafter.name not in costs.measured_drafters:
-            try:
-                yield from _rehearsing(costs, engine, drafter, clock)
-            except EngineError:
-                _log.exception("drafter %s failed while it was measured", drafter.name)
-
-
-def _rehearsing(
-    costs: Costs, engine: Engine, drafter: Drafter, clock: Callable[[], float]
-) -> Iterator[None]:
-    """Measure one drafter, in the last slot."""
-    n_vocab, slot = engine.target.n_vocab, engine.target.n_slots - 1
-    held = dict(engine.held()).get(slot, [])
-    change = calibrate.draft_change(drafter, slot, held, n_vocab, clock)
-    costs.expect_draft_change(drafter.name, change)
-    yield
-    for cost in calibrate.rehearsals(drafter, calibrate.REPEATS, slot, held, n_vocab, clock):
-        costs.measured_draft(
-            cost.name, cost.pending, cost.depth, cost.seconds, cost.cells, cost.changes
-        )
-        yield

@@ -87,6 +87,7 @@ class Service:
         self._replays = Replays(loaded, line.send, self._wait)
         self._lanes = Lanes(self._read, line.wake)
         self._totals = Totals()
+        self._more_rest = True
         self._beat_at = clock()
 
     def run(self) -> None:
@@ -99,6 +100,7 @@ class Service:
                 self._step()
                 self._hurry()
                 self._replays.advance()
+                self._rest()
                 self._beat_if_due()
         except Exception:
             self._replays.clear()
@@ -134,12 +136,20 @@ class Service:
 
     def _patience_seconds(self) -> float:
         """How long to wait for a command: not at all while there is something to do."""
-        now = self._clock()
-        if self._answers or self._waiting or self._replays.active or self._replays.waiting:
+        if self._busy or (self._more_rest and not self._lanes.pending):
             return 0.0
-        if not self._lanes.pending and self._loaded.rest(now):
-            return 0.0
-        return max(0.0, self._beat_at + HEARTBEAT_SECONDS - now)
+        return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request has been read and is not over yet."""
+        replays = self._replays
+        return bool(self._answers or self._waiting or replays.active or replays.waiting)
+
+    def _rest(self) -> None:
+        """One short piece of an idle engine's own work, and whether there is more of it."""
+        idle = not self._busy and not self._lanes.pending
+        self._more_rest = idle and self._loaded.rest.advance(self._clock())
 
     def _take(self, request: Unread) -> None:
         """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
@@ -382,7 +392,7 @@ class Service:
                 far_tokens=FAR_TOKENS,
                 far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
-                measuring=self._loaded.measuring,
+                measuring=self._loaded.rest.measuring,
                 exactness_detail=self._loaded.reach.detail,
                 kernels=self._loaded.kernels,
                 gpus=self._loaded.gpus(),

@@ -32,7 +32,7 @@ class Worth:
         """The kernels and their worth, as far as it is known; empty where there are none."""
         return told(self._kernels, self._profile.worth) if self._kernels else ""
 
-    def advance(self) -> bool:
+    def advance(self, _now: float = 0.0) -> bool:
         """Compute four forwards; False where there is nothing to do."""
         return next(self._work, self) is None
 

@@ -100,9 +100,9 @@ def test_every_corner_loads_and_answers(
         for id_ in "ab"
     ]
     with assemble.load(Load("tiny", *pair, config), lambda _stage, _done: None) as loaded:
-        while loaded.rest(time.monotonic()):
+        while loaded.rest.advance(time.monotonic()):
             pass
         script = Script(requests).run(loaded)
-        assert not loaded.measuring
+        assert not loaded.rest.measuring
     finished = script.all(Finished)
     assert [event.usage.completion_tokens for event in finished] == [20, 20]

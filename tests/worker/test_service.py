@@ -68,7 +68,7 @@ def pair(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loa
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         with assemble.load(load(files), lambda _stage, _done: None) as loaded:
-            while loaded.rest(time.monotonic()):
+            while loaded.rest.advance(time.monotonic()):
                 pass
             yield loaded
 
@@ -79,7 +79,7 @@ def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) ->
     assert costs.measured_drafters == {"model"}
     assert set(costs.measured_rows()) >= {1, 2, 4, 8, 16, 32}
     assert costs.furthest >= calibrate.far_tokens(loaded.engine.target)
-    assert not loaded.measuring
+    assert not loaded.rest.measuring
     texts = []
     for mode in ("off", "always"):
         how = SpeculationParams(mode=mode)
@@ -349,7 +349,7 @@ def stages_of(files: Files) -> tuple[list[str], int]:
         load(files), lambda stage, done: said.setdefault(stage, []).append(done)
     ) as loaded:
         rested = 0
-        while loaded.rest(time.monotonic()):
+        while loaded.rest.advance(time.monotonic()):
             rested += 1
         assert loaded.cost_ms_by_rows().keys() >= {1, 2, 4, 8}
     for fractions in said.values():

@@ -1,0 +1,57 @@
+"""An engine on a device that obeys a quirk, left alone between answers."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from engine.lawful import Lawful, Quirk
+from laws.policies import FixedDepth
+
+from localspec import drafters
+from localspec.control.acceptance import Acceptance
+from localspec.control.costs import Costs
+from localspec.engine import exactness
+from localspec.engine.session import Request
+from localspec.engine.step import Engine, Limits
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.worker.profile import Profile
+
+
+def opened(quirk: Quirk, tmp_path: Path) -> tuple[Lawful, Engine, Profile]:
+    """An engine on such a device, probed near and no farther."""
+    target = Lawful(quirk, n_slots=3, context=2048)
+    shape = exactness.strict(target, patience=lambda: False)
+    assert shape.cells == 512
+    target.other_bits.clear()  # what the probe found
+    engine = Engine(
+        target,
+        {"lookup": drafters.load("lookup", piece=lambda token: b"x%d " % token)},
+        FixedDepth(31),
+        ends=frozenset(),
+        shape=shape,
+        limits=Limits(),
+        clock=itertools.count(0.0, 0.001).__next__,
+    )
+    profile = Profile(tmp_path / "profile.json", Costs(), Acceptance(), shape)
+    return target, engine, profile
+
+
+def answer(engine: Engine, client: str, prompt: int) -> int:
+    """60 tokens after such a prompt; how many of them were drafted and accepted."""
+    session = engine.admit(
+        Request(
+            id="r",
+            client=client,
+            prompt=[1, 2, 3, 4] * (prompt // 4),
+            sampling=SamplingParams(temperature=0.0),
+            speculation=SpeculationParams(mode="always"),
+            max_tokens=60,
+            ignore_eos=True,
+        )
+    )
+    while engine.sessions:
+        for advance in engine.step():
+            if advance.finish is not None:
+                engine.retire(advance.session)
+    return session.meter.accepted
