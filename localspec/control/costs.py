@@ -118,7 +118,7 @@ class Costs:
         """What it takes to copy a state, or to bring it back; None where memory is cells."""
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
-        self._row_seconds = self._look_seconds = 0.0
+        self._row_seconds = self._look_seconds = self._change_seconds = 0.0
         self._refresh()
 
     # --- what it costs ----------------------------------------------------------------------------
@@ -132,11 +132,12 @@ class Costs:
         staircase = self._staircase
         self._row_seconds = math.exp(staircase.level)
         self._look_seconds = math.exp(staircase.level + staircase.look)
+        self._change_seconds = self._row_seconds * sum(map(staircase.change, range(STEADY)))
 
     @property
     def change_seconds(self) -> float:
         """What it takes more, in all, to go over to forwards with another row count."""
-        return self._row_seconds * sum(map(self._staircase.change, range(STEADY)))
+        return self._change_seconds
 
     def plateau(self, rows: int) -> int:
         """The cheapest row count of at least `rows`."""
@@ -190,6 +191,7 @@ class Costs:
     def expect_change(self, alike: int, seconds: float) -> None:
         """What a forward was found to take more that had `alike` ones right before it."""
         self._staircase.expect_change(alike, seconds / self._row_seconds)
+        self._refresh()
 
     def expect_draft_change(self, name: str, seconds: float) -> None:
         """What a change of rows was found to cost a drafter."""

@@ -9,7 +9,7 @@ this matters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -98,7 +98,7 @@ class Tariff:
         homes = (count for count in (self.home, self.before) if rows <= count <= self.most)
         return min(
             (self.costs.target(count) + self.changing(count), count)
-            for count in (rows, wider, *homes)
+            for count in {rows, wider, *homes}
         )
 
     def changing(self, rows: int) -> float:
@@ -115,13 +115,18 @@ class Tariff:
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
         """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
-        more = self.extra_rows(nodes)
-        rise = self._cheapest(rows + more)[0] - self._cheapest(rows)[0]
-        return rise + more * (cells * self.costs.look_seconds + self.costs.host_row_seconds)
+        (rise,) = self._rises(rows, (nodes,), cells)
+        return rise
 
     def rises(self, rows: int, most: int, cells: float) -> list[float]:
         """The same for 0, 1 ... `most` nodes."""
-        return [self.rise(rows, nodes, cells) for nodes in range(most + 1)]
+        return self._rises(rows, range(most + 1), cells)
+
+    def _rises(self, rows: int, counts: Iterable[int], cells: float) -> list[float]:
+        now = self._cheapest(rows)[0]
+        row = cells * self.costs.look_seconds + self.costs.host_row_seconds
+        more = map(self.extra_rows, counts)
+        return [self._cheapest(rows + extra)[0] - now + extra * row for extra in more]
 
     def undoing(self, survival: Sequence[float]) -> list[Undoing]:
         """What verifying 0, 1 ... of these nodes costs beyond its forward.

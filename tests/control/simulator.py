@@ -1,8 +1,8 @@
-"""A machine and a text with known costs and known acceptance, to hold the controller against.
+"""A machine and a text with known costs and known acceptance, and policies without a memory.
 
 Everything random is drawn before a policy runs: what each source would say at each position of the
 text, and whether it is right. So all policies meet the same luck. They are charged true costs,
-changes of the row count included; what the controller gets to see of them is noisy.
+changes of the row count included.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from localspec.control.acceptance import Acceptance
-from localspec.control.controller import Controller, Drafted, Judged, Neural, Plan, Round, View
-from localspec.control.costs import POINTS, STEADY, Costs
+from localspec.control.costs import STEADY
 from localspec.types import Draft, Signal
 
 CONFIDENCES = (0.99, 0.95, 0.86, 0.68, 0.42)
@@ -86,9 +85,9 @@ class Machine:
 
     def target(self, rows: int) -> float:
         """One decode like the ones before; between known points the line between them."""
-        known = sorted(self.curve)
         if rows in self.curve:
             return self.curve[rows]
+        known = sorted(self.curve)
         above = bisect_right(known, rows)
         low, high = (known[above - 1], known[above]) if above < len(known) else known[-2:]
         share = (rows - low) / (high - low)
@@ -157,7 +156,7 @@ class Device:
 
     def at(self, position: int) -> Machine:
         """As it is now."""
-        begun = [start for start in self.moods if start <= position]
+        begun = [start for start in self.moods if start <= position] if self.moods else ()
         return self.moods[max(begun)] if begun else self.machine
 
     def decode(self, position: int, rows: int) -> float:
@@ -174,6 +173,18 @@ class Device:
         return cost
 
 
+_SURE = [Signal("neural", bucket, sure) for bucket, sure in enumerate(CONFIDENCES)]
+_COPIED = [Signal("lookup", bucket, prior) for bucket, prior in enumerate(COPY_PRIORS)]
+
+
+def streaks(flags: Sequence[bool]) -> list[int]:
+    """How many in a row are true right before each place, and before the end."""
+    found = [0]
+    for flag in flags:
+        found.append(found[-1] + 1 if flag else 0)
+    return found
+
+
 class Text:
     """What every source would say at every position, drawn once."""
 
@@ -186,9 +197,9 @@ class Text:
         for regime in regimes:
             self._write(regime, rng)
         self.length = len(self.bucket) - 40
-        self.run = [0] * (len(self.copies) + 1)
-        for position, right in enumerate(self.copies):
-            self.run[position + 1] = self.run[position] + 1 if right else 0
+        self.run = streaks(self.copies)  # before each position
+        self.agreeing = streaks(self.agrees[::-1])[::-1]  # from each position on
+        self.copying = streaks(self.copies[::-1])[::-1]
 
     def _write(self, regime: Regime, rng: random.Random) -> None:
         copying = False
@@ -205,10 +216,7 @@ class Text:
         places = range(position, position + depth)
         return Draft.chain(
             [int(self.agrees[place]) for place in places],
-            [
-                Signal("neural", self.bucket[place], CONFIDENCES[self.bucket[place]])
-                for place in places
-            ],
+            [_SURE[self.bucket[place]] for place in places],
         )
 
     def lookup(self, position: int, depth: int) -> Draft:
@@ -216,10 +224,7 @@ class Text:
         if not self.seen[position]:
             return Draft()
         start = self.run[position]
-        signals = []
-        for further in range(depth):
-            place = bisect_right(RUNS, start + further)
-            signals.append(Signal("lookup", place, COPY_PRIORS[place]))
+        signals = [_COPIED[bisect_right(RUNS, start + further)] for further in range(depth)]
         tokens = [int(self.copies[place]) for place in range(position, position + depth)]
         return Draft.chain(tokens, signals)
 
@@ -252,17 +257,31 @@ def accepted(draft: Draft) -> int:
     return next((node for node, token in enumerate(draft.tokens) if not token), len(draft))
 
 
-Policy = Callable[[Text, int], tuple[Draft, str | None]]
+class Fixed(NamedTuple):
+    """What a policy without a memory drafts: so many nodes, those kept, and whose they are."""
+
+    nodes: int = 0
+    kept: int = 0
+    neural: bool = False
+
+
+Policy = Callable[[Text, int], Fixed]
+
+
+def plain(_text: Text, _position: int) -> Fixed:
+    """Depth 0."""
+    return Fixed()
 
 
 def fixed(source: str, depth: int) -> Policy:
     """Always the same source and depth; "lookup+neural" takes lookup where it has anything."""
 
-    def policy(text: Text, position: int) -> tuple[Draft, str | None]:
-        draft = text.lookup(position, depth) if source != "neural" else Draft()
-        if source != "lookup" and not draft:
-            return text.neural(position, depth), "neural"
-        return draft, None
+    def policy(text: Text, position: int) -> Fixed:
+        if source != "neural" and text.seen[position]:
+            return Fixed(depth, min(depth, text.copying[position]))
+        if source != "lookup":
+            return Fixed(depth, min(depth, text.agreeing[position]), neural=True)
+        return Fixed()
 
     return policy
 
@@ -279,153 +298,18 @@ def play(
     read = -unread + 1  # tokens the neural source has read, counted from the text's start
     while outcome.tokens < text.length:
         position = outcome.tokens
-        draft, neural = policy(text, position)
-        if neural and draft:
-            outcome.time += device.draft(position, [position - read + 1], len(draft) - 1)
-        kept = accepted(draft)
-        if neural and draft:
-            read = position + min(kept, len(draft) - 1) + 1
-        outcome.time += device.decode(position, 1 + len(draft)) + device.at(position).host
+        nodes, kept, neural = policy(text, position)
+        if neural:
+            outcome.time += device.draft(position, [position - read + 1], nodes - 1)
+            read = position + min(kept, nodes - 1) + 1
+        outcome.time += device.decode(position, 1 + nodes) + device.at(position).host
         outcome.passed(kept + 1)
     return outcome
 
 
-def profiled(machine: Machine, rng: random.Random, samples: int = 3) -> Costs:
-    """Costs as a measurement at load leaves them: interleaved, noisy, changes apart."""
-    costs, row = Costs(), machine.row_seconds
-    costs.measured(1, row * machine.target(1))
-    costs.expect_draft("neural", machine.step)
-    for alike, change in enumerate(machine.changes):
-        costs.expect_change(alike, row * change)
-    costs.expect_draft_change("neural", row * sum(machine.draft_changes))
-    for _ in range(samples):
-        for rows in POINTS:
-            costs.measured(rows, row * machine.target(rows) * rng.lognormvariate(0, machine.noise))
-        costs.measured_draft("neural", 1, 4, row * machine.draft(1, 4))
-        costs.measured_draft("neural", 64, 1, row * machine.draft(64, 1))
-    return costs
-
-
-class Controlled:
-    """The controller at work on one text, with everything it needs around it."""
-
-    def __init__(
-        self,
-        machine: Machine,
-        text: Text,
-        seed: int,
-        *,
-        controller: Controller | None = None,
-        believed: Machine | None = None,
-        sources: Sequence[str] = ("lookup", "neural"),
-        unread: int = 1,
-        budget: int = 24,
-        moods: Mapping[int, Machine] | None = None,
-        silent_from: int | None = None,
-        prefill: float = 100.0,
-    ) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 — a simulation
-        self.machine = machine
-        self.device = Device(machine, moods or {})
-        self.text = text
-        costs = None if controller else profiled(believed or machine, self.rng)
-        self.controller = controller or Controller(costs or Costs(), Acceptance())
-        self.sources = sources
-        self.budget = budget
-        self.silent_from = text.length + budget if silent_from is None else silent_from
-        self.prefill = prefill
-        self.ease = CONFIDENCES[text.bucket[0]]
-        self.memory = self.controller.open_session()
-        self.read = -unread + 1
-        self.outcome = Outcome()
-
-    def play(self, until: int | None = None) -> Outcome:
-        """Go on to position `until`, or to the end of the text."""
-        stop = self.text.length if until is None else until
-        while self.outcome.tokens < stop:
-            self._round()
-        return self.outcome
-
-    def view(self) -> View:
-        """The session as the engine would show it: nobody knows how long an answer will be."""
-        position = self.outcome.tokens
-        lookup = self.text.lookup(position, self.budget) if "lookup" in self.sources else Draft()
-        neural = Neural("neural", position - self.read + 1, before=self.device.source.rows)
-        return View(
-            free=(lookup,) if lookup else (),
-            neural=(neural,) if "neural" in self.sources else (),
-            budget=self.budget,
-            remaining=float(min(self.text.length - position, max(position - 32, 32))),
-            memory=self.memory,
-            ease=self.ease,
-            elapsed_seconds=self.machine.row_seconds * (self.prefill + self.outcome.time),
-        )
-
-    def _round(self) -> None:
-        position, outcome, device = self.outcome.tokens, self.outcome, self.device
-        row = self.machine.row_seconds
-        view = self.view()
-        (plan,) = self.controller.plan([view], before=device.target.rows)
-        tail, drafted, cost = Draft(), None, 0.0
-        if plan.extend is not None:
-            tail, drafted, cost = self._extend(plan)
-        whole = plan.base.then(tail)
-        (count,) = self.controller.cut([view], [whole])
-        draft = whole.head(count)
-        kept = accepted(draft)
-        if tail:
-            self.read = position + min(accepted(whole), kept, len(whole) - 1) + 1
-        rows = max(1 + len(draft), self.controller.padded(1 + len(draft)))
-        target, host = device.decode(position, rows), device.at(position).host
-        outcome.time += target + host + cost
-        for place in range(position, position + kept + 1):
-            self.ease += (CONFIDENCES[self.text.bucket[place]] - self.ease) / 6
-        outcome.passed(kept + 1)
-        for signal in draft.signals:
-            outcome.drafted[signal.source] = outcome.drafted.get(signal.source, 0) + 1
-        self.controller.observe(
-            Round(
-                rows=rows,
-                target_seconds=row * target * self._noise(),
-                host_seconds=row * host,
-                drafted=() if drafted is None else (drafted,),
-                views=(view,),
-                judged=(Judged(draft, kept),),
-                committed=((1,) * (kept + 1),),
-                alike=device.target.alike,
-            )
-        )
-
-    def _extend(self, plan: Plan) -> tuple[Draft, Drafted, float]:
-        """What the neural source adds to the plan's base, and what that costs in rows."""
-        position, track = self.outcome.tokens, self.device.source
-        pending, changed, row = position - self.read + 1, track.changed, self.machine.row_seconds
-        reads = min(pending + len(plan.base), plan.read)
-        tail, steps = Draft(), 0
-        if reads == pending + len(plan.base):
-            self.read += pending
-            if position < self.silent_from:
-                while len(tail) < plan.budget and plan.worth(tail.signals):
-                    tail = self.text.neural(position + len(plan.base), len(tail) + 1)
-                steps = len(tail) - 1
-        else:
-            self.read += reads
-        each = [1] * reads if plan.stride == 1 else [reads]
-        cost = self.device.draft(position, each, steps)
-        pending, depth = min(pending, reads), len(tail)
-        if plan.stride == 1:
-            pending, depth = 1, depth + pending - 1
-        seconds, changes = row * cost * self._noise(), track.changed - changed
-        return tail, Drafted("neural", pending, depth, seconds, changes=changes), cost
-
-    def _noise(self) -> float:
-        spike = 3.0 if self.rng.random() < 0.02 else 1.0
-        return spike * self.rng.lognormvariate(0, self.machine.noise)
-
-
 def best_fixed(machine: Machine, text: Text, unread: int = 1) -> tuple[str, Outcome]:
     """The best of plain decoding and every source at every depth, with its name."""
-    arms = {"plain": play(machine, text, lambda *_: (Draft(), None))}
+    arms = {"plain": play(machine, text, plain)}
     for source in ("lookup", "neural", "lookup+neural"):
         for depth in (1, 2, 3, 4, 5, 7, 11, 15, 23):
             arms[f"{source} {depth}"] = play(machine, text, fixed(source, depth), unread)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from _pytest.mark import ParameterSet
+from control.controlled import Controlled
 from control.simulator import (
     CODE,
     EDIT,
@@ -14,19 +15,18 @@ from control.simulator import (
     NOISE,
     PROSE,
     Q4_K,
-    Controlled,
     Machine,
     Regime,
     Text,
     best_fixed,
     fixed,
+    plain,
     play,
 )
 
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
-from localspec.types import Draft
 
 TEXTS = {
     "prose": [PROSE],
@@ -55,11 +55,6 @@ SLACK = {
     f"{_BEST}[H100 32B-noise]": 0.06,
 }
 """Worlds whose bound is not reached yet, and what beyond it is granted to them."""
-
-
-def plain(_text: Text, _position: int) -> tuple[Draft, None]:
-    """Depth 0."""
-    return Draft(), None
 
 
 def worlds() -> list[ParameterSet]:

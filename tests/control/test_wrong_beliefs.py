@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from control.controlled import Controlled
 from control.simulator import (
     ALMOST_FLAT,
     CODE,
@@ -15,13 +16,12 @@ from control.simulator import (
     MACHINES,
     NOISE,
     PROSE,
-    Controlled,
     Machine,
     Regime,
     Text,
+    plain,
     play,
 )
-from control.test_controller_regret import plain
 
 from localspec.control.controller import Controller
 

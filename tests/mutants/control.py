@@ -13,8 +13,8 @@ CONTROL = [
     Mutant(
         "costs: attention is counted once instead of for each row",
         "localspec/control/tariff.py",
-        "return rise + more * (",
-        "return rise + (more > 0) * (",
+        "- now + extra * row for",
+        "- now + (extra > 0) * row for",
         ("control/test_tariff.py::test_each_row_looks_back_on_the_whole_text",),
     ),
     Mutant(
