@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, thread_time
 
 from rich.console import Console
 from rich.text import Text
 
-from localspec.cli import markdown
+from localspec.cli import growing, markdown
+from localspec.cli.highlight import recent
 from localspec.cli.render import printable
 from localspec.cli.screen import Screen
 from localspec.cli.theme import Theme, theme
@@ -19,10 +20,14 @@ from localspec.client import End, Piece
 
 REDRAW_SECONDS = 1 / 15
 DRAWING_SHARE = 0.04
-"""At most this share of time goes into drawing: the processor is the model's, too."""
+"""At most this share of a processor goes into drawing: it is the model's, too."""
+READING_SHARE = 0.01
+"""The same of reading a block of many rows from its beginning, to see whether it has ended."""
+WAITING_SHARE = 1 / 3
+"""At most this share of time: a terminal far away that is slow to take it gets it less often."""
 _CODE_LINES = 12
 """So many lines of an open block of code are printed at once: fewer have no colours to rely on."""
-_FENCE = re.compile(r"(?P<opener>(?P<mark>`{3,}|~{3,})[^\n`]*\n)")
+_FENCE = re.compile(r"(?P<opener>(?P<mark>`{3,}|~{3,})(?P<info>[^\n`]*)\n)")
 
 
 class MarkdownSink:
@@ -38,12 +43,16 @@ class MarkdownSink:
         *,
         show_thinking: bool = True,
         clock: Callable[[], float] = monotonic,
+        processor: Callable[[], float] = thread_time,
     ) -> None:
         self._screen = Screen(console)
         self._look = look or theme("auto")
         self._show_thinking = show_thinking
-        self._clock = clock
-        self._redraw_at = clock()
+        self._clock, self._processor = clock, processor
+        self._redraw_at = self._read_at = clock()
+        self._reading_seconds = 0.0
+        self._read = 0
+        """Where the last row began when a block of many rows was read."""
         self._divider = Divider()
         self._thoughts = ""
         self._thinking = False
@@ -52,8 +61,9 @@ class MarkdownSink:
         self._apart = True
         """Whether a blank line comes before what is open."""
         self._fence = ""
-        """The first line of the open block of code, of which `_code` is printed already."""
+        """The first line of the open block of code, whose lines are printed but for the last."""
         self._code = ""
+        """What of those lines decides the colours of the others."""
         self._begun = False
 
     def write(self, piece: Piece) -> None:
@@ -82,14 +92,18 @@ class MarkdownSink:
             self._open += printable(text if inside else text.lstrip("\n"))
 
     def _redraw(self) -> None:
-        start = self._clock()
+        began, began_busy, self._reading_seconds = self._clock(), self._processor(), 0.0
         if self._thinking:
             self._screen.draw(self._thought())
         else:
-            self._advance()
-            self._screen.draw(self._drawn(self._units()))
-        spent_seconds = self._clock() - start
-        self._redraw_at = start + max(REDRAW_SECONDS, spent_seconds / DRAWING_SHARE)
+            self._screen.draw(self._grown())
+        busy_seconds = self._processor() - began_busy - self._reading_seconds
+        pause_seconds = max(
+            REDRAW_SECONDS,
+            busy_seconds / DRAWING_SHARE,
+            (self._clock() - began) / WAITING_SHARE,
+        )
+        self._redraw_at = began + pause_seconds
 
     # What is being thought
 
@@ -105,9 +119,13 @@ class MarkdownSink:
         if newline and self._show_thinking:
             self._screen.print(self._folded(whole))
 
-    def _thought(self) -> list[Text]:
+    def _thought(self) -> Sequence[Text]:
         if self._show_thinking:
-            return self._folded(self._thoughts)
+            *whole, last = self._folded(self._thoughts)
+            if whole:
+                self._screen.print(whole)
+                self._thoughts = last.plain
+            return [last]
         return [self._aside(f"thinking: {self._thought_words} words")]
 
     def _stop_thinking(self, tag: str) -> None:
@@ -134,15 +152,49 @@ class MarkdownSink:
 
     @property
     def _set_apart(self) -> bool:
-        return self._apart and not self._code
+        return self._apart and not (self._code or self._open.startswith(markdown.GOING_ON))
+
+    def _grown(self) -> Sequence[Text]:
+        """Print what is finished. What is open is to be drawn; of many rows the last ones."""
+        if self._is_long:
+            self._read_long()
+        else:
+            self._advance()
+        if self._is_long:
+            return markdown.lines(growing.tail(self._open), self._screen.width, self._look)
+        return self._drawn(self._units())
+
+    def _read_long(self) -> None:
+        """Read many rows again, if they may have ended and it is not too soon."""
+        if self._clock() < self._read_at or not growing.may_end(self._open[self._read :]):
+            return
+        began = self._processor()
+        self._advance()
+        self._read = self._open.rfind("\n", 0, -1) + 1
+        self._reading_seconds = self._processor() - began
+        self._read_at = self._clock() + self._reading_seconds / READING_SHARE
+
+    @property
+    def _is_long(self) -> bool:
+        return self._open.count("\n") > growing.ROWS
 
     def _advance(self) -> None:
-        """Print what is finished: units that another follows, lines of an open block of code."""
+        """Print units that another follows, and lines of the last one that stay as they are."""
         units = self._units()
         if len(units) > 1:
             self._print(units[:-1])
             self._open, self._apart = units[-1].source, units[-1].apart
-        self._advance_code()
+        if units and units[-1].is_paragraph:
+            self._advance_paragraph()
+        else:
+            self._advance_code()
+
+    def _advance_paragraph(self) -> None:
+        set_apart = self._set_apart
+        lines, self._open = growing.settled(self._open, self._screen.width, self._look)
+        if lines:
+            self._screen.print([*([Text()] if self._begun and set_apart else []), *lines])
+            self._begun = True
 
     def _advance_code(self) -> None:
         found = _FENCE.match(self._fence + self._open)
@@ -157,7 +209,8 @@ class MarkdownSink:
         drawn = self._drawn([markdown.Unit(source, self._set_apart)])
         self._screen.print(drawn)
         self._begun, self._fence = True, found["opener"]
-        self._code, self._open = self._code + whole, code[len(whole) :]
+        self._code = recent(self._code + whole, markdown.language(found["info"]))
+        self._open = code[len(whole) :]
 
     def _drawn(self, units: list[markdown.Unit]) -> list[Text]:
         drawn: list[Text] = []

@@ -12,17 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from localspec.cli.highlight import highlighted
 from localspec.cli.theme import Theme
 
 _HIDING = (
@@ -33,11 +33,19 @@ _LEAST_COLUMNS = 8
 """Nesting never leaves a text less than this."""
 _PLAIN_ESCAPES = frozenset("()[]{}")
 r"""Behind a backslash these are TeX: \(x\) is shown as it is, \* as *."""
+GOING_ON = "\u2060 "
+"""Before a source that goes on in a paragraph: a word without width, which is not shown."""
 
 
 @cache
 def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table").disable(_HIDING)
+
+
+@cache
+def _outline() -> MarkdownIt:
+    """The same as far as blocks go; what is in them is not read."""
+    return MarkdownIt("commonmark").enable("table").disable([*_HIDING, "inline"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,7 @@ class Unit:
 
     source: str
     apart: bool
+    is_paragraph: bool = False
 
 
 def units(text: str) -> list[Unit]:
@@ -53,20 +62,21 @@ def units(text: str) -> list[Unit]:
 
     All but the last are finished: nothing that follows can change what they mean.
     """
-    lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # not splitlines, which knows more line ends
-    starts = list(_starts(_parser().parse(text)))
+    rows = re.findall(r"[^\n]*\n|[^\n]+", text)  # not splitlines, which knows more line ends
+    starts = list(_starts(_outline().parse(text)))
     if not starts:
         return []
-    ends = [start for start, _ in starts[1:]] + [len(lines)]
+    ends = [start for start, *_ in starts[1:]] + [len(rows)]
     found = []
-    for (start, joined), end in zip(starts, ends, strict=True):
-        blank = start > 0 and not lines[start - 1].strip()
-        found.append(Unit("".join(lines[start:end]), blank or not joined))
+    for (start, joined, kind), end in zip(starts, ends, strict=True):
+        blank = start > 0 and not rows[start - 1].strip()
+        is_paragraph = kind == "paragraph_open"
+        found.append(Unit("".join(rows[start:end]), blank or not joined, is_paragraph))
     return found
 
 
-def _starts(tokens: Sequence[Token]) -> Iterator[tuple[int, bool]]:
-    """First lines of units, and whether each goes on with the list before it."""
+def _starts(tokens: Sequence[Token]) -> Iterator[tuple[int, bool, str]]:
+    """First lines of units, whether each goes on with the list before it, and its token."""
     first = False
     for token in tokens:
         if token.map is None or token.nesting < 0:
@@ -74,7 +84,7 @@ def _starts(tokens: Sequence[Token]) -> Iterator[tuple[int, bool]]:
         if token.level == 0 and token.type.endswith("_list_open"):
             first = True
         elif token.level == 0 or (token.level == 1 and token.type == "list_item_open"):
-            yield token.map[0], token.level == 1 and not first
+            yield token.map[0], token.level == 1 and not first, token.type
             first = False
 
 
@@ -83,17 +93,31 @@ def fences(text: str) -> list[str]:
     return [t.content for t in _parser().parse(text) if t.type in {"fence", "code_block"}]
 
 
-def lines(source: str, width: int, theme: Theme, code_before: str = "") -> list[Text]:
+def language(info: str) -> str:
+    """What the first line of a block of code says that it is written in."""
+    return (info.split() or [""])[0]
+
+
+@lru_cache(maxsize=4)
+def lines(source: str, width: int, theme: Theme, code_before: str = "") -> Sequence[Text]:
     """One unit as lines without newlines; only code and sources may be longer than `width`.
 
-    `code_before` is code of the same block that stands on the screen already: then the block's own
-    label is left out, and colours go on as they were.
+    They are kept for a moment and given again: nobody may change them.
+
+    `code_before` is code of the same block that stands on the screen already, or what decides the
+    colours of it: then the block's own label is left out.
     """
     tree = SyntaxTreeNode(_parser().parse(source))
     drawn = _Painter(theme, code_before).blocks(tree.children, width)
     if code_before or _holds("".join(line.plain for line in drawn), source):
         return drawn
     return [Text(line) for line in source.rstrip("\n").split("\n")]
+
+
+def unmarked(source: str) -> str:
+    """The plain text of a paragraph, in which what has a meaning as Markdown is a letter."""
+    inline = (child for token in _parser().parse(source) for child in token.children or ())
+    return "".join(child.content if child.type == "text" else "x" for child in inline)
 
 
 def folded(text: Text, width: int) -> list[Text]:
@@ -145,6 +169,8 @@ class _Painter:
     def _wrapped(self, node: SyntaxTreeNode, width: int) -> list[Text]:
         style = self._theme.heading if node.type == "heading" else ""
         text = self._inline(node.children[0], style) if node.children else Text()
+        if text.plain.startswith(GOING_ON):
+            text = text[len(GOING_ON) :]
         return folded(text, width)
 
     def _quote(self, node: SyntaxTreeNode, width: int) -> list[Text]:
@@ -156,8 +182,8 @@ class _Painter:
 
     def _code(self, node: SyntaxTreeNode, _width: int) -> list[Text]:
         before = self._code_before
-        language = node.info.split()[0] if node.info.strip() else ""
-        code = highlighted(before + node.content, language, self._theme)[before.count("\n") :]
+        code = highlighted(before + node.content, language(node.info), self._theme)
+        code = code[before.count("\n") :]
         if before or not node.info.strip():
             return code
         return [Text(node.info.strip(), style=self._theme.aside), *code]
@@ -251,17 +277,6 @@ def _hung(mark: str, body: list[Text | _Flush]) -> list[Text]:
             drawn.append(Text.assemble(mark, line))
         mark = " " * len(mark)
     return drawn
-
-
-def highlighted(code: str, language: str, theme: Theme) -> list[Text]:
-    """Lines of code in the theme's colours; plain where the language is not known."""
-    if not code:
-        return []
-    if not (theme.pygments and language):
-        return [Text(line) for line in code.removesuffix("\n").split("\n")]
-    text = Syntax("", language, theme=theme.pygments).highlight(code)
-    text.right_crop(len(text.plain) - len(code.removesuffix("\n")))
-    return list(text.split("\n", allow_blank=True))
 
 
 def _joined(segments: Sequence[object]) -> Text:

@@ -47,6 +47,8 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._frame: list[_Line] = []
+        self._known: dict[tuple[object, ...], _Line] = {}
+        """What was written when it was last drawn: most lines of a frame are as before."""
 
     @property
     def width(self) -> int:
@@ -61,7 +63,7 @@ class Screen:
     def draw(self, lines: Sequence[Text]) -> None:
         """Show `lines` in the place of those that were drawn: the last of them that fit."""
         if self._console.is_terminal:
-            self._replace(self._fitting([self._written(line) for line in lines]))
+            self._replace(self._fitting(lines))
 
     def _replace(self, lines: list[_Line]) -> None:
         width, same = self.width, 0
@@ -81,14 +83,18 @@ class Screen:
         self._console.file.flush()
         self._frame = lines
 
-    def _fitting(self, lines: list[_Line]) -> list[_Line]:
+    def _fitting(self, lines: Sequence[Text]) -> list[_Line]:
         room = max(int(self._console.height * _SHARE), 1)
         kept: list[_Line] = []
+        known: dict[tuple[object, ...], _Line] = {}
         for line in reversed(lines):
-            room -= line.rows(self.width)
+            look = (line.plain, line.style, *line.spans)
+            written = known[look] = self._known.get(look) or self._written(line)
+            room -= written.rows(self.width)
             if room < 0:
                 break
-            kept.append(line)
+            kept.append(written)
+        self._known = known
         return kept[::-1]
 
     def _written(self, line: Text) -> _Line:

@@ -1,0 +1,89 @@
+"""What of a block that is still growing need not be drawn again, so that no update costs more.
+
+Lines of a paragraph that nothing can change any more are found; of what can only be drawn whole,
+such as a table, the end stands for it until it is finished.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from localspec.cli import markdown
+from localspec.cli.theme import Theme
+
+ROWS = 24
+"""A block of more rows is drawn as so many at its end."""
+_OPEN_LINES = 12
+"""So many lines of a paragraph stay open: what is marked as strong may have begun on any."""
+_STUBBORN_LINES = 40
+"""A mark that has not been closed for so many lines is no mark."""
+_OPENER = re.compile(r"`|\*(?![\s*]|$)|(?<!\w)_+(?![\s_]|$)")
+_FENCE = re.compile(r"^[ \t]*(?:[-*+>]|\d+[.)])?[ \t]*(?P<opener>(?:`{3,}|~{3,}).*)$", re.MULTILINE)
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d+[.)]) +")
+_TABLE_RULE = re.compile(r"[ \t|:-]*-[ \t|:-]*")
+
+
+def settled(source: str, width: int, theme: Theme) -> tuple[list[Text], str]:
+    """The first lines of an open paragraph that stay as they are, and the source of the rest.
+
+    The rest goes on with the same paragraph (`markdown.GOING_ON`).
+    """
+    drawn = markdown.lines(source, width, theme)
+    if len(drawn) <= _OPEN_LINES:
+        return [], source
+    start = len(markdown.GOING_ON) if source.startswith(markdown.GOING_ON) else 0
+    ends = [word.end() for word in re.compile(r"\S+").finditer(source, start)]
+    stubborn = len(drawn) > _STUBBORN_LINES
+    for count in range(len(drawn) - 2, len(drawn) - _OPEN_LINES, -1 if stubborn else -4):
+        words = sum(map(len, _words_by_line(drawn[:count])))
+        if not 0 < words <= len(ends):
+            continue
+        head, rest = source[: ends[words - 1]], source[ends[words - 1] :].lstrip()
+        if not stubborn and _OPENER.search(markdown.unmarked(head)):
+            continue
+        parted = [*markdown.lines(head, width, theme)]
+        parted += markdown.lines(markdown.GOING_ON + rest, width, theme)
+        if _words_by_line(parted) == _words_by_line(drawn):
+            return list(drawn[:count]), markdown.GOING_ON + rest
+    return [], source
+
+
+def _words_by_line(lines: Sequence[Text]) -> list[list[str]]:
+    return [line.plain.split() for line in lines]
+
+
+def tail(source: str) -> str:
+    """The last rows of a long block, below what tells of which item, table or code they are."""
+    rows = source.split("\n")
+    if len(rows) <= ROWS:
+        return source
+    cut, kept = rows[:-ROWS], textwrap.dedent("\n".join(rows[-ROWS:]))
+    if _TABLE_RULE.fullmatch(rows[1]):
+        return "\n".join([*rows[:2], kept])
+    inside = _open_fence("\n".join(cut)) + kept
+    if item := _ITEM.match(source):
+        return f"{rows[0]}\n{textwrap.indent(inside, ' ' * len(item[0]))}"
+    return inside
+
+
+def may_end(rows: str) -> bool:
+    """Whether a block can end among these rows: its rows begin alike, such as all those of a table.
+
+    Wrong for some: then it is printed when what follows it has ended.
+    """
+    return len({row[0] for row in rows.split("\n") if row}) > 1
+
+
+def _open_fence(source: str) -> str:
+    """The row that opens the block of code in which this ends, if it does."""
+    opener = ""
+    for row in _FENCE.finditer(source):
+        if not opener:
+            opener = row["opener"]
+        elif opener.startswith(row["opener"].rstrip()):
+            opener = ""
+    return f"{opener}\n" if opener else ""
