@@ -19,7 +19,7 @@ from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, Why, sig
 from localspec.drafters._edits import Edit, Edits, Path, between
 from localspec.drafters._joints import NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
-from localspec.types import Ask, Draft, Proposing, Signal, Token
+from localspec.types import Ask, Draft, DraftSession, Proposing, Signal, Token
 
 _END = NO_TOKEN
 """Stands after the prediction in the index: no copy runs on into the prompt."""
@@ -81,10 +81,9 @@ class _Cursor:
 class LookupSession:
     """The index of one request's texts and the place it is copying from.
 
-    The index holds the prediction, `_END`, then prompt and output.
+    The index holds the prediction, `_END`, then prompt and output. It is made by `read`: until all
+    is read nothing is proposed.
     """
-
-    pending = 0
 
     def __init__(
         self,
@@ -96,17 +95,33 @@ class LookupSession:
     ) -> None:
         self._joints = joints
         self._sampled = sampled
-        self._seen = Occurrences([*prediction, _END, *prompt])
+        self._seen = Occurrences()
+        self._unread = [*prediction, _END, *prompt]
         self._end = len(prediction)
-        self._start = len(self._seen.text)
+        self._start = len(self._unread)
         self._entering = self._end > 0
         self._cursor: _Cursor | None = None
         self._broken_at: int | None = None
         self._since_break = 0
         self._edits = Edits()
 
+    @property
+    def pending(self) -> int:
+        """Tokens that are not in the index yet."""
+        return len(self._unread)
+
+    def read(self, most: int) -> int:
+        """Put at most so many more into the index; how many these were. Microseconds for each."""
+        part = self._unread[:most]
+        del self._unread[:most]
+        self._seen.extend(part)
+        return len(part)
+
     def commit(self, tokens: Sequence[Token]) -> None:
         """Append `tokens` and move the cursor along them, or break it where they differ."""
+        if self._unread:
+            self._unread += tokens
+            return
         self._seen.extend(tokens)
         for token in tokens:
             self._since_break += 1
@@ -115,7 +130,7 @@ class LookupSession:
 
     def propose(self, ask: Ask) -> Draft:
         """The continuation of the best place known, after `ask.prefix` if there is one."""
-        if ask.budget <= 0 or not self._seen.text:
+        if ask.budget <= 0 or self._unread or not self._seen.text:
             return Draft()
         cursor, matches = self._cursor, []
         if ask.prefix.tokens:
@@ -130,7 +145,7 @@ class LookupSession:
 
     def close(self) -> None:
         """Forget the text."""
-        self._seen = Occurrences()
+        self._seen, self._unread = Occurrences(), []
         self._cursor = None
 
     def _advance(self, cursor: _Cursor, token: Token) -> None:
@@ -291,9 +306,13 @@ class LookupDrafter:
         sampler: Proposing,
         prediction: Sequence[Token] = (),
     ) -> LookupSession:
-        """Index both texts: microseconds per token, nothing is decoded."""
+        """Begin with both texts, of which nothing is read yet."""
         del slot
         return LookupSession(prompt, prediction, joints=self._joints, sampled=not sampler.greedy)
+
+    def read(self, session: DraftSession, most: int) -> int:
+        """Index at most so many tokens more; how many these were."""
+        return cast("LookupSession", session).read(most)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """One chain per ask."""

@@ -45,6 +45,10 @@ class Lull:
             views, self._wanted = self._drafting.look(proposals.sessions, *how)
             proposals.views.extend(views)
 
+    def drop(self) -> None:
+        """There was no forward: whoever was to be looked at may be gone by the next."""
+        self._unseen = None
+
     def settle(self, proposals: Proposals, outcomes: Mapping[Session, Outcome]) -> None:
         """Who is calm after this round."""
         self._calm.clear()

@@ -54,7 +54,7 @@ class IdlePrefill:
         """The latest text first. After a step the slots may hold others: then begin anew."""
         for slot, tokens in self._engine.held():
             for drafter in self._engine.drafters.values():
-                if isinstance(drafter, Reading):
+                if isinstance(drafter, Reading) and not drafter.free:
                     opened = drafter.open(slot, tokens, Sampler(SamplingParams(temperature=0.0)))
                     while drafter.read(opened, CHUNK_ROWS):
                         yield

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from localspec.engine.agreement import agreement
+from localspec.engine.drafting import indexed
 from localspec.engine.sampling import Sampler
 from localspec.engine.step import Engine
 from localspec.protocol import Trace
@@ -127,6 +128,7 @@ def _trace(
     try:
         sampler = Sampler(SamplingParams(temperature=0))
         opened = drafter.open(slot, script.prompt, sampler, script.prediction)
+        yield from indexed(drafter, opened)
         for position, token in enumerate(text):
             room = context - len(script.prompt) - position - 1
             budget = min(script.max_draft if drafter.free else min(script.max_draft, 1), room)

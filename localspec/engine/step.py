@@ -9,17 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from localspec.control import scheduler
-from localspec.control.round import Judged, Policy, Round
+from localspec.control.round import Policy, Round
 from localspec.control.routing import SPECULATING
 from localspec.control.scheduler import Need
-from localspec.engine.agreement import agreement, predicted
+from localspec.engine.accounting import Took, charge, lesson
 from localspec.engine.apart import apart
-from localspec.engine.drafting import Drafting, Proposals
+from localspec.engine.drafting import Drafting
 from localspec.engine.exactness import Shape
-from localspec.engine.judging import Advance, Judging, Outcome
+from localspec.engine.judging import Advance, Judging
 from localspec.engine.lull import Lull
 from localspec.engine.masks import Masks
 from localspec.engine.rollback import Undo
@@ -39,20 +38,6 @@ _NONE = Draft()
 
 JUDGED_ROWS = 32
 """Rows with logits that `Engine.read` takes at once: 20 MB of them with a large vocabulary."""
-
-
-class _Took(NamedTuple):
-    """Clock readings of a step: at first, around its forward, at last. And what that was.
-
-    `read` are its rows of prompts; `regular` as `Round` has it.
-    """
-
-    began: float
-    before: float
-    after: float
-    ended: float
-    read: int
-    regular: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +279,7 @@ class Engine:
         self.steps += 1
         if outgrown := self._room.outgrown(self.context):
             return [Advance(each, [], [], "length", failure) for each, failure in outgrown]
+        self._drafting.read_on(self._sessions)
         began = self.clock()
         going, spare = self._room.fitting()
         chunk = self._chunk_rows()
@@ -337,17 +323,32 @@ class Engine:
             if not self._room.shrank:
                 raise
             _log.warning("%s", error)
+            self._lull.drop()
             self._undo.settle(going, held)
             return []
         after = self.clock()
         self._lull.look()
         outcomes = self._judging.judge(going, shares, drafts, logits, self.context)
         self._undo.settle(going, held)
-        regular = not again and self._undo.regular(shares)
-        took = _Took(began, before, after, self.clock(), read, regular)
-        self._account(proposals, outcomes, took)
+        took = Took(
+            began,
+            before,
+            after,
+            self.clock(),
+            rows=self._before,
+            alike=self._alike,
+            read=read,
+            regular=not again and self._undo.regular(shares),
+            copies=self._undo.copies,
+            copy_seconds=self._undo.seconds,
+        )
+        charge(proposals, outcomes, took)
+        self._chunks.ran(took.rows, read, took.target_seconds, alone=not proposals.sessions)
+        self._lesson = lesson(proposals, outcomes, took)
         if self.waits:
             self._lull.settle(proposals, outcomes)
+        else:
+            self._learn()
         return [outcome.advance for outcome in outcomes.values()]
 
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
@@ -386,56 +387,6 @@ class Engine:
         return [replace(last, position=last.position + 1 + place) for place in range(more)]
 
     # --- learn ------------------------------------------------------------------------------------
-
-    def _account(
-        self,
-        proposals: Proposals,
-        outcomes: Mapping[Session, Outcome],
-        took: _Took,
-    ) -> None:
-        """Charge the round to its sessions and let the controller learn from it."""
-        began, before, after, ended, read, regular = took
-        host_seconds = (ended - began) - (after - before) - proposals.seconds - self._undo.seconds
-        free = {
-            session: view.free
-            for session, view in zip(proposals.sessions, proposals.views, strict=True)
-        }
-        for session, (advance, draft) in outcomes.items():
-            meter = session.meter
-            meter.last_token_at = ended
-            if meter.first_token_at == 0.0:
-                meter.first_token_at = ended
-                continue
-            meter.rounds += 1
-            meter.draft_seconds += proposals.seconds
-            meter.verify_seconds += after - before
-            meter.host_seconds += host_seconds
-            meter.count(draft, agreement(draft, advance.tokens))
-            meter.predicted += predicted(free.get(session, ()), advance.tokens)
-        rows = self._before
-        seen = [outcomes[session] for session in proposals.sessions if session in outcomes]
-        whole = len(seen) == len(proposals.sessions) and all(
-            advance.tokens for advance, _ in outcomes.values()
-        )
-        self._chunks.ran(rows, read, after - before, alone=not proposals.sessions)
-        if read == 0 and proposals.views and whole:
-            self._lesson = Round(
-                rows=rows,
-                target_seconds=after - before,
-                host_seconds=host_seconds,
-                drafted=tuple(proposals.drafted),
-                views=tuple(proposals.views),
-                judged=tuple(
-                    Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen
-                ),
-                committed=tuple(tuple(advance.tokens) for advance, _ in seen),
-                alike=self._alike,
-                copies=self._undo.copies,
-                copy_seconds=self._undo.seconds,
-                regular=regular,
-            )
-            if not self.waits:
-                self._learn()
 
     def _learn(self) -> None:
         """From the latest round: where a device computes, while it computes the next."""

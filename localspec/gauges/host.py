@@ -41,6 +41,7 @@ from localspec.types import (
     DraftSession,
     Floats,
     Proposing,
+    Reading,
     Row,
     SamplingParams,
     Signal,
@@ -198,6 +199,10 @@ class _TimedDrafter:
         prediction: Sequence[Token] = (),
     ) -> DraftSession:
         return _TimedSession(self.drafter.open(slot, prompt, sampler, prediction), self.watch)
+
+    def read(self, session: DraftSession, most: int) -> int:
+        inner = cast("_TimedSession", session).session
+        return self.drafter.read(inner, most) if isinstance(self.drafter, Reading) else 0
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         inner = [replace(ask, session=cast("_TimedSession", ask.session).session) for ask in asks]

@@ -13,10 +13,17 @@ DRAFTER = drafters.load("lookup", piece=lambda _: b" word")
 """To it every token is a word of its own."""
 
 
-def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
-    """A session on both texts."""
+def begun(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
+    """A session on both texts that has read nothing of them."""
     session = DRAFTER.open(0, prompt, Sampler(SamplingParams(temperature=0)), prediction)
     assert isinstance(session, LookupSession)
+    return session
+
+
+def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSession:
+    """A session that has read both texts."""
+    session = begun(prompt, prediction)
+    session.read(session.pending)
     return session
 
 

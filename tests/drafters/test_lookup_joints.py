@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from localspec import drafters
 from localspec.drafters._joints import NO_TOKEN, Joint, Joints
+from localspec.engine.drafting import indexed
 from localspec.engine.sampling import Sampler
 from localspec.types import Ask, Draft, SamplingParams
 
@@ -18,6 +19,7 @@ def drafted(pieces: list[str], end: int) -> Draft:
     drafter = drafters.load("lookup", piece=lambda token: vocabulary[token].encode())
     tokens = [vocabulary.index(piece) for piece in pieces]
     session = drafter.open(0, tokens + tokens[:end], Sampler(SamplingParams(temperature=0)))
+    list(indexed(drafter, session))
     (draft,) = drafter.propose([Ask(session, Draft(), len(pieces) - end, lambda _: True)])
     assert list(draft.tokens) == tokens[end : end + len(draft)]
     return draft

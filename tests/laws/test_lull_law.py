@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Literal
 
 import pytest
 from laws.house import PROMPTS, SLOTS, House, finish, output
@@ -14,7 +15,9 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Plan, View
-from localspec.types import SpeculationParams
+from localspec.engine.paper import Here
+from localspec.errors import NoRoom
+from localspec.types import Backend, Floats, Row, SpeculationParams
 
 AUTO = SpeculationParams(mode="auto")
 
@@ -89,3 +92,50 @@ def test_on_a_processor_all_are_asked_every_round(house: House) -> None:
     request = house.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=20)
     finish(house.engine(house.drafters("lookup"), policy), [request])
     assert all(policy.asked)
+
+
+class Scarce(Here):
+    """A device whose memory ends when it is said to: it keeps what it holds, and takes no more."""
+
+    over = False
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The target's memory is this."""
+        assert role == "target"
+        return _Ending(backend, self)
+
+
+class _Ending:
+    def __init__(self, backend: Backend, place: Scarce) -> None:
+        self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
+        self.max_rows, self.waits = backend.max_rows, True
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.truncate, self.checkpoint = backend.truncate, backend.checkpoint
+        self._backend, self._place = backend, place
+        self.context = backend.context
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        if self._place.over and rows[-1].position >= 16:
+            self.context = 16
+            raise NoRoom("There is no more memory.")
+        logits = self._backend.decode(rows)
+        self.meanwhile()
+        return logits
+
+
+def test_nobody_looks_at_a_request_whose_forward_found_no_room(house: House) -> None:
+    """It ends; what reads next, for whomever, is no time for looking at it."""
+    policy, place = Noted(0), Scarce()
+    engine = house.engine(house.drafters("lookup"), policy, place=place)
+    session = engine.admit(house.request(PROMPTS[2], CHAINS["seeded"], speculation=AUTO, tokens=60))
+    while not policy.asked or policy.asked[-1]:
+        engine.step()
+    place.over = True
+    assert engine.step() == []
+    (ended,) = engine.step()
+    assert (ended.session, ended.finish) == (session, "length")
+    engine.retire(session)
+    asked = list(policy.asked)
+    slot, held = engine.seat("other", [1, 2, 3, 4])
+    engine.read(slot, [1, 2, 3, 4], held, 3)
+    assert policy.asked == asked

@@ -9,6 +9,7 @@ from laws.house import PROMPTS, SLOTS, House, finish, output
 from laws.policies import FixedDepth, Lying, Raising
 
 from localspec.engine.agreement import agreement
+from localspec.engine.drafting import indexed
 from localspec.engine.replay import Reading, Script, replay
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Session
@@ -59,6 +60,7 @@ def _survivors(drafter: Drafter, prompt: list[Token], text: list[Token]) -> list
     found = []
     for position in range(len(text)):
         opened = drafter.open(0, [*prompt, *text[:position]], Sampler(GREEDY))
+        list(indexed(drafter, opened))
         (draft,) = drafter.propose([Ask(opened, Draft(), MAX_DRAFT, _always)])
         opened.close()
         found.append(agreement(draft, text[position:]))

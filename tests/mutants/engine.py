@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/judging.py"
+ACCOUNTING = "localspec/engine/accounting.py"
 DRAFTING, SLOTS = "localspec/engine/drafting.py", "localspec/engine/slots.py"
 ROLLBACK, CONTEXT = "localspec/engine/rollback.py", "localspec/engine/context.py"
 STATES = "laws/test_states_law.py::"
@@ -89,16 +90,16 @@ ENGINE = [
     ),
     Mutant(
         "step: a round that failed teaches",
-        STEP,
-        "        if read == 0 and proposals.views and whole:",
-        "        if read == 0 and proposals.views:",
+        ACCOUNTING,
+        "    if took.read or not proposals.views or not whole:",
+        "    if took.read or not proposals.views:",
         ("laws/test_blast_radius.py::test_what_fails_teaches_nothing",),
     ),
     Mutant(
         "step: rounds that read a prompt teach the stairs",
-        STEP,
-        "        if read == 0 and proposals.views",
-        "        if proposals.views",
+        ACCOUNTING,
+        "    if took.read or not proposals.views",
+        "    if not proposals.views",
         ("laws/test_learning_law.py::test_a_round_that_read_a_prompt_teaches_nothing",),
     ),
     Mutant(

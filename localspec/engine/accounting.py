@@ -1,0 +1,83 @@
+"""What a round took: charged to its sessions, and told to the policy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from localspec.control.round import Judged, Round
+from localspec.engine.agreement import agreement, predicted
+from localspec.engine.drafting import Proposals
+from localspec.engine.judging import Outcome
+from localspec.engine.session import Session
+
+
+class Took(NamedTuple):
+    """Clock readings of a step: at first, around its forward, at last. And what that was.
+
+    `read` are its rows of prompts; the others are as `Round` has them.
+    """
+
+    began: float
+    before: float
+    after: float
+    ended: float
+    rows: int
+    alike: int
+    read: int
+    regular: bool
+    copies: int
+    copy_seconds: float
+
+    @property
+    def target_seconds(self) -> float:
+        """Its forward."""
+        return self.after - self.before
+
+    def host_seconds(self, drafting_seconds: float) -> float:
+        """All of it that was no model's work."""
+        whole = self.ended - self.began
+        return whole - self.target_seconds - drafting_seconds - self.copy_seconds
+
+
+def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Took) -> None:
+    """Charge a round to the sessions that gained by it."""
+    free = {
+        session: view.free
+        for session, view in zip(proposals.sessions, proposals.views, strict=True)
+    }
+    for session, (advance, draft) in outcomes.items():
+        meter = session.meter
+        meter.last_token_at = took.ended
+        if meter.first_token_at == 0.0:
+            meter.first_token_at = took.ended
+            continue
+        meter.rounds += 1
+        meter.draft_seconds += proposals.seconds
+        meter.verify_seconds += took.target_seconds
+        meter.host_seconds += took.host_seconds(proposals.seconds)
+        meter.count(draft, agreement(draft, advance.tokens))
+        meter.predicted += predicted(free.get(session, ()), advance.tokens)
+
+
+def lesson(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Took) -> Round | None:
+    """What a policy can learn from a round: nothing if prompts were read, or a session is gone."""
+    seen = [outcomes[session] for session in proposals.sessions if session in outcomes]
+    whole = len(seen) == len(proposals.sessions) and all(
+        advance.tokens for advance, _ in outcomes.values()
+    )
+    if took.read or not proposals.views or not whole:
+        return None
+    return Round(
+        rows=took.rows,
+        target_seconds=took.target_seconds,
+        host_seconds=took.host_seconds(proposals.seconds),
+        drafted=tuple(proposals.drafted),
+        views=tuple(proposals.views),
+        judged=tuple(Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen),
+        committed=tuple(tuple(advance.tokens) for advance, _ in seen),
+        alike=took.alike,
+        copies=took.copies,
+        copy_seconds=took.copy_seconds,
+        regular=took.regular,
+    )
