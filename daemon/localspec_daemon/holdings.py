@@ -8,7 +8,6 @@ from collections.abc import Collection
 from typing import Literal
 
 from localspec.catalog import devices
-from localspec.catalog.placement import PROCESS_BYTES
 from localspec_daemon.admission import Memory, Resident
 from localspec_daemon.demand import used
 from localspec_daemon.model import Model
@@ -48,7 +47,6 @@ def taken(model: Model) -> dict[str, int]:
     if not worker or not worker.ready:
         return {}
     planned = Counter(worker.ready.takes)
-    planned["CPU"] += PROCESS_BYTES
     buffers: Counter[str] = Counter()
     for held in worker.ready.devices:
         buffers[held.device] += held.bytes

@@ -38,6 +38,13 @@ class Device(msgspec.Struct, frozen=True):
     description: str = ""
 
 
+class Present(msgspec.Struct, frozen=True):
+    """What there is to plan with; `own_attention` as `plan.Wish` has it."""
+
+    devices: list[Device]
+    own_attention: bool = False
+
+
 def host() -> Device:
     """This computer's own memory: what could be taken now without pushing anything out."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -26,7 +26,9 @@ class Outline:
     a block takes on a GPU and `host_bytes` what it takes on the CPU, where what llama.cpp repacks
     is given back (`engine/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are the
     keys and values of one token, by layer, and `state_values` what a recurrent layer keeps of a
-    session, however long; none where no layer is recurrent.
+    session, however long; none where no layer is recurrent. One that `embeds` makes a vector of a
+    text: it keeps no keys, and has no logits, where every token looks at every other. `gated` is
+    whether its feed-forward layers multiply two inner vectors.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Outline:
     vocabulary: int
     context_length: int
     state_values: tuple[int, ...] = ()
+    embeds: bool = False
+    gated: bool = True
 
     @property
     def blocks(self) -> int:
@@ -55,10 +59,17 @@ class Outline:
         """Bytes of the states of so many sessions, in the blocks from `first` to before `end`."""
         return 4 * sessions * sum(self.state_values[first:end])
 
-    def attention_bytes(self, rows: int, cells: int, *, flash: bool) -> int:
-        """Scratch of one forward of `rows` rows over `cells` cells, as llama.cpp reserves it."""
+    def attention_bytes(self, rows: int, cells: int, *, flash: bool, host: bool = False) -> int:
+        """Scratch of one forward of `rows` rows over `cells` cells, as llama.cpp reserves it.
+
+        On the host flash attention leaves its mask beside the vectors of the feed-forward layers.
+        """
         mask = cells * (2 if flash else 4 * self.heads + 4)
-        layers = max(mask + 22 * self.width, 12 * (self.feed_forward + self.width))
+        inner = (12 if self.gated else 4) * self.feed_forward
+        if host and flash:
+            layers = mask + inner + 16 * self.width
+        else:
+            layers = max(mask + 22 * self.width, inner + 12 * self.width)
         return min(rows, max(cells, 1)) * layers
 
     def logits_bytes(self, rows: int) -> int:
@@ -93,6 +104,8 @@ def outline(header: Header) -> Outline:
         vocabulary=header.vocabulary_size,
         context_length=header.context_length,
         state_values=_state_values(header),
+        embeds=header.embeds,
+        gated=_gated(header),
     )
 
 
@@ -103,11 +116,23 @@ def _block(name: str, layers: int) -> int | None:
     return layers if name.startswith("output") else None
 
 
+def _gated(header: Header) -> bool:
+    """Whether feed-forward layers have a gate, as a tensor of its own or as half of another."""
+    inner = max(header.per_layer("feed_forward_length"), default=0)
+    return any(
+        "ffn_gate" in tensor.name or (".ffn_up." in tensor.name and tensor.shape[-1] > inner)
+        for tensor in header.tensors
+    )
+
+
 def _kv_values(header: Header) -> tuple[int, ...]:
     """An upper bound for architectures that keep less, such as sliding windows.
 
-    Layers with a state and without keys keep none, whatever number of heads they are given.
+    Layers with a state and without keys keep none, whatever number of heads they are given; nor do
+    those of an encoder, whose texts are one forward each.
     """
+    if header.embeds and not header.number("attention.causal", 1):
+        return (0,) * header.layers
     attends, states = _layers_with(header, _KEYS), _layers_with(header, _STATE)
     heads = header.per_layer("attention.head_count")
     groups = header.per_layer("attention.head_count_kv", heads[0])

@@ -20,8 +20,6 @@ from localspec.config import Config, Placement
 from localspec.errors import ConfigError
 
 LEAST_CELLS = 1024
-PROCESS_BYTES = 160 << 20
-"""What a worker takes beside its models."""
 _DRIVER_BYTES = 192 << 20
 """What is left on a GPU for what its driver allocates while it computes."""
 _SMALLER = 0.75
@@ -58,7 +56,7 @@ def best(wish: Wish, devices: Sequence[Device]) -> Plan:
 
 def usable(device: Device) -> int:
     """What may be planned with of a device: some is left for what nobody counts."""
-    kept = PROCESS_BYTES if device.kind == "cpu" else _DRIVER_BYTES
+    kept = 0 if device.kind == "cpu" else _DRIVER_BYTES
     return max(0, device.free_bytes - kept - device.free_bytes // 32)
 
 
@@ -114,9 +112,12 @@ def _best(wish: Wish, devices: Sequence[Device], limits: Mapping[str, int]) -> P
 
 def _rungs(wish: Wish) -> Iterator[Rung]:
     """From all that is wished for downwards."""
+    if wish.target.embeds:
+        yield Rung(wish.slots, wish.most_cells(wish.slots), draft=False)
+        return
     wanted = wish.context if wish.config.engine.context else FLOOR_CELLS
     full = rounded(min(wanted, wish.context))
-    fewer = [wish.config.engine.slots]
+    fewer = [wish.slots]
     while fewer[-1] > 1:
         fewer.append(fewer[-1] // 2)
     shorter = [full]
@@ -206,7 +207,7 @@ class _Search:
     def _enlarged(self, home: Layout | None, order: tuple[str, ...], count: int) -> Plan:
         """With that many blocks on GPUs, the most KV that fits."""
         rung, wish = self.rung, self.wish
-        cap = max(rung.floor, rounded(wish.context) * rung.slots)
+        cap = max(rung.floor, wish.most_cells(rung.slots))
         step = CELL_STEP * (rung.slots if wish.strict else 1)
         more = _most(
             (cap - rung.floor) // step,
@@ -234,7 +235,7 @@ class _Search:
         if sum(shares) != count:
             return None
         layout = Layout(order, shares)
-        parts = [*drafts, *self.wish.target_parts(self.rung, layout, cells)]
+        parts = self.wish.parts(self.rung, layout, home, cells)
         fits = all(size <= self.limits[name] for name, size in taken(parts).items())
         return layout if fits else None
 
@@ -307,6 +308,9 @@ def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int
 def _least(wish: Wish, limits: Mapping[str, int]) -> Plan:
     """One slot, a short context, no draft, everything on the CPU."""
     cells = min(LEAST_CELLS, rounded(wish.context))
-    plan = wish.plan(Rung(1, cells, draft=False), Layout(), None, cells)
+    rung = Rung(1, cells, draft=False)
+    if wish.target.embeds:
+        rung = next(_rungs(wish))
+    plan = wish.plan(rung, Layout(), None, rung.floor)
     fits = all(size <= limits[name] for name, size in plan.taken().items())
     return msgspec.structs.replace(plan, fits=fits)

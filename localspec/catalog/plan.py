@@ -21,6 +21,17 @@ LEAST_ROWS = 32
 DRAFT_ROWS = 256
 """Rows of one forward of the draft: as many as it reads of one text at a time."""
 
+PROCESS_BYTES = 64 << 20
+"""What a worker takes beside its models: Python, llama.cpp and what they load."""
+
+_TOKEN_BYTES, _DRAFT_TOKEN_BYTES = 960, 320
+"""What it keeps of each token of the vocabularies. llama.cpp's tables are 320 of it; the rest is
+what prompts and grammars have to know of the target's."""
+
+EMBEDDED_TEXTS, EMBEDDED_ROWS = 32, 2048
+"""Texts of one forward of a model that embeds, and its tokens, where `engine.context` asks for no
+more: so long is the longest text."""
+
 _JUDGED_ROWS = 32
 """Rows of one session that may want logits in one forward, or more if it drafts more."""
 
@@ -38,7 +49,9 @@ tokens of vocabulary, on an H100."""
 class Part(msgspec.Struct, frozen=True):
     """What one device holds of one model ("target", "draft"): bytes, and blocks of it.
 
-    `kv_bytes` are those of recurrent states too.
+    `kv_bytes` are those of recurrent states too. `spare_bytes` of `compute_bytes` are reserved for
+    the logits of many rows at once: a CPU has no memory there before they come. "process" is what
+    the worker itself takes, and "growing" what is there twice for a moment.
     """
 
     device: str
@@ -47,6 +60,7 @@ class Part(msgspec.Struct, frozen=True):
     weight_bytes: int
     kv_bytes: int
     compute_bytes: int
+    spare_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -95,6 +109,7 @@ class Plan(msgspec.Struct, frozen=True):
     draft: Layout | None
     parts: list[Part]
     fits: bool = True
+    embeds: bool = False
 
     def taken(self) -> dict[str, int]:
         """Bytes by device."""
@@ -107,6 +122,8 @@ class Plan(msgspec.Struct, frozen=True):
         draft = f"draft {self.draft.sentence('all')}" if self.draft else "no draft"
         sessions = "1 session" if self.slots == 1 else f"{self.slots} sessions"
         held = f"{sessions} of at most {self.context} tokens, together {self.cells}"
+        if self.embeds:
+            return f"model {target}; {self.slots} texts at once, {self.context} tokens together"
         return f"target {target}; {draft}; {held}"
 
 
@@ -125,35 +142,61 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be loaded, and how. `draft` is None where there is none."""
+    """What is to be loaded, and how. `draft` is None where there is none.
+
+    `own_attention`: the build that will load has attention of ours on a CPU (`native/attention.h`).
+    """
 
     config: Config
     target: Outline
     draft: Outline | None = None
+    own_attention: bool = False
 
     @classmethod
-    def of(cls, config: Config, outlines: Sequence[Outline]) -> Wish:
-        """For a target and perhaps its draft, which is of no use where the memory is a state."""
-        return cls(config, *(outlines[:1] if any(outlines[0].state_values) else outlines))
+    def of(
+        cls, config: Config, outlines: Sequence[Outline], *, own_attention: bool = False
+    ) -> Wish:
+        """For a target and perhaps its draft.
+
+        That is of no use where the memory is a state, or nothing is written.
+        """
+        target = outlines[0]
+        alone = target.embeds or any(target.state_values)
+        draft = None if alone or len(outlines) == 1 else outlines[1]
+        return cls(config, target, draft, own_attention)
 
     @property
     def strict(self) -> bool:
         """Whether every slot has a KV stream of its own."""
-        return self.config.engine.exactness == "strict"
+        return self.config.engine.exactness == "strict" and not self.target.embeds
+
+    @property
+    def slots(self) -> int:
+        """Sessions that are wished for at the same time."""
+        return EMBEDDED_TEXTS if self.target.embeds else self.config.engine.slots
 
     @property
     def context(self) -> int:
         """Tokens of the longest session that is wished for."""
         trained = self.target.context_length or FLOOR_CELLS
-        return min(self.config.engine.context or trained, trained)
+        usual = EMBEDDED_ROWS if self.target.embeds else trained
+        return min(self.config.engine.context or usual, trained)
+
+    def most_cells(self, slots: int) -> int:
+        """Cells that are of use: a whole context for each session."""
+        return rounded(self.context) * (1 if self.target.embeds else slots)
 
     def rows(self, slots: int) -> int:
         """Most rows of one forward of the target."""
+        if self.target.embeds:  # a text is one forward
+            return self.context
         most = slots * (1 + self.config.speculation.max_draft)
         return max(self.config.engine.prefill_rows, most, LEAST_ROWS)
 
     def outputs(self, slots: int) -> int:
-        """Most rows of one forward that want logits."""
+        """Most rows of one forward that want logits, or get them unasked."""
+        if self.target.embeds:
+            return self.context if any(self.target.kv_values) else 0
         judged = max(1 + self.config.speculation.max_draft, _JUDGED_ROWS)
         return min(slots * judged, self.rows(slots))
 
@@ -166,19 +209,46 @@ class Wish:
             rows=self.rows(rung.slots),
             outputs=self.outputs(rung.slots),
             cells=cells,
-            start_cells=min(cells, rung.start_cells),
+            start_cells=self._start(rung, cells),
             target=target.without_idle(),
             draft=None if draft is None else draft.without_idle(),
-            parts=[
-                *self.target_parts(rung, target, cells),
-                *self.draft_parts(rung, draft, cells),
-            ],
+            parts=self.parts(rung, target, draft, cells),
+            embeds=self.target.embeds,
         )
 
+    def parts(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> list[Part]:
+        """What each device holds of each model, and what the worker takes on the host beside."""
+        both = [*self.target_parts(rung, target, cells), *self.draft_parts(rung, draft, cells)]
+        known = self.target.vocabulary
+        tables = known * (_DRAFT_TOKEN_BYTES if self.target.embeds else _TOKEN_BYTES)
+        if draft is not None and self.draft is not None:
+            tables += self.draft.vocabulary * _DRAFT_TOKEN_BYTES
+        both.append(Part("CPU", "process", 0, 0, 0, PROCESS_BYTES + tables))
+        if cells > self._start(rung, cells):
+            both.append(Part("CPU", "growing", 0, 0, 0, self._copied(rung, draft, cells)))
+        return both
+
+    def _start(self, rung: Rung, cells: int) -> int:
+        """Cells that there is KV for at first."""
+        return cells if self.target.embeds else min(cells, rung.start_cells)
+
+    def _copied(self, rung: Rung, draft: Layout | None, cells: int) -> int:
+        """What a context that grows is saved in: half of it, at the last doubling; one at once."""
+        engine = self.config.engine
+        copies = [self.target.kv_bytes(cells, engine.target.kv_type) // 2]
+        copies[0] += self.target.state_bytes(rung.slots)
+        if draft is not None and self.draft is not None:
+            copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2)
+        return max(copies)
+
     def at_first(self, plan: Plan) -> dict[str, int]:
-        """Bytes by device before anything was said, when a context has its first cells."""
+        """Bytes by device, what is reserved included, while a context has its first cells."""
+        return taken(self.first_parts(plan))
+
+    def first_parts(self, plan: Plan) -> list[Part]:
+        """What each device holds while a context has its first cells."""
         rung = Rung(plan.slots, plan.start_cells, plan.draft is not None)
-        return self.plan(rung, plan.target, plan.draft, plan.start_cells).taken()
+        return self.parts(rung, plan.target, plan.draft, plan.start_cells)
 
     def target_parts(self, rung: Rung, layout: Layout, cells: int) -> list[Part]:
         """What the target takes, by device."""
@@ -203,9 +273,9 @@ class Wish:
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
 
     def steps(self, layout: Layout) -> bool:
-        """Whether the draft may decode without flash attention, as it does on some CPUs."""
+        """Whether the draft decodes without flash attention, as it does on a CPU without ours."""
         how = self.config.engine.draft
-        on_cpu = layout.gpu_layers == 0
+        on_cpu = layout.gpu_layers == 0 and not self.own_attention
         return on_cpu and how.flash_attention == "auto" and how.kv_type == "f16"
 
 
@@ -233,8 +303,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
 ) -> list[Part]:
     """What each device holds of one model, the host last.
 
-    A long prompt brings the host's blocks to a GPU one by one. A context that grows is saved on the
-    host meanwhile: half of it, at the last doubling, and all states.
+    A long prompt brings the host's blocks to a GPU one by one.
     """
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
@@ -248,17 +317,20 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
             kv += outline.state_bytes(rung.slots, at, end)
             last = end == outline.blocks
             compute = visiting + (logits if last else scratch)
-            compute += seats_bytes(outline, how.seen, flash=how.flash, last=last)
+            heads = last and how.outputs > 0
+            compute += seats_bytes(outline, how.seen, flash=how.flash, last=heads)
             parts.append(Part(name, model, count, sum(outline.device_bytes[at:end]), kv, compute))
             at = end
     weights = (outline.input_bytes + sum(outline.host_bytes[:first])) * (2 if how.locked else 1)
     kv = outline.kv_bytes(cells, how.kv_type, 0, first) + outline.state_bytes(rung.slots, 0, first)
-    compute = 0 if first == 0 else scratch if first < outline.blocks else logits
-    states = outline.state_bytes(rung.slots)
-    compute += how.outputs * 4 * outline.vocabulary + _STATE_COPIES * states
-    if cells > rung.start_cells:
-        compute += outline.kv_bytes(cells, how.kv_type) // 2 + states
-    return [*parts, Part("CPU", model, first, weights, kv, compute)]
+    scratch = outline.attention_bytes(rows, how.seen, flash=how.flash, host=True) * (first > 0)
+    compute = scratch
+    if first == outline.blocks:
+        compute = max(scratch, outline.logits_bytes(how.outputs))
+    compute += how.outputs * 4 * outline.vocabulary
+    spare = compute - scratch
+    compute += _STATE_COPIES * outline.state_bytes(rung.slots)
+    return [*parts, Part("CPU", model, first, weights, kv, compute, spare)]
 
 
 def seats_bytes(outline: Outline, seen: int, *, flash: bool, last: bool) -> int:
@@ -275,3 +347,25 @@ def taken(parts: Sequence[Part]) -> dict[str, int]:
     for part in parts:
         sums[part.device] = sums.get(part.device, 0) + part.total_bytes
     return sums
+
+
+class Amounts(msgspec.Struct, frozen=True):
+    """Bytes by device that a plan comes to.
+
+    Once it is loaded and has answered, when all cells are taken, and for a moment while they become
+    that many.
+    """
+
+    loaded: dict[str, int]
+    full: dict[str, int]
+    peak: dict[str, int]
+
+    @classmethod
+    def of(cls, wish: Wish, plan: Plan) -> Amounts:
+        """What `plan` takes of the devices."""
+        first = wish.first_parts(plan)
+        loaded = taken(first)
+        loaded["CPU"] -= sum(part.spare_bytes for part in first)
+        return cls(
+            loaded, taken([part for part in plan.parts if part.model != "growing"]), plan.taken()
+        )

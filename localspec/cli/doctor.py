@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from localspec import paths
-from localspec.catalog.devices import Device
+from localspec.catalog.devices import Present
 from localspec.catalog.header import Header
 from localspec.cli import findings
 from localspec.cli.findings import Finding, failed, fine, wrong
@@ -120,7 +120,7 @@ def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
     from localspec.bench import native  # noqa: PLC0415  as above
 
     try:
-        there = native.ask(list[Device], "worker.planning")
+        there = native.ask(Present, "worker.planning").devices
     except EngineError as error:
         yield failed("memory", error, _AGAIN)
     else:

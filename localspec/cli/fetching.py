@@ -11,7 +11,7 @@ import msgspec
 
 from localspec.bench import native
 from localspec.catalog import acquire, entries, header, pairing, partner, repository
-from localspec.catalog.devices import Device
+from localspec.catalog.devices import Present
 from localspec.catalog.partner import Partner
 from localspec.catalog.reference import Reference, parse
 from localspec.catalog.registry import Registry
@@ -62,7 +62,7 @@ def fetch(
     as_json: bool,
 ) -> None:
     """Fetch it and a draft for it, and say what was done. Raises PullError and what it raises."""
-    room = sum(device.free_bytes for device in native.ask(list[Device], "worker.planning"))
+    room = sum(device.free_bytes for device in native.ask(Present, "worker.planning").devices)
     registry = Registry(directory)
     path = _here(registry, wanted) or _fetch(wanted, directory, name, room, as_json=as_json)
     model = registry.find(path.stem)

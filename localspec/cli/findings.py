@@ -289,7 +289,7 @@ def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[
     if not pair or chosen.engine.remote:  # what remotes have is known when they are reached
         return
     empty = [msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there]
-    wish = Wish(chosen, *map(outline, pair))
+    wish = Wish.of(chosen, [outline(found) for found in pair])
     try:
         best = placement.plans(wish, empty)[0]
     except LocalSpecError as error:

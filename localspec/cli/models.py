@@ -72,9 +72,12 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
     Example: localspec models show qwen2.5-coder-1.5b-instruct --context 16384
     """
     configured = chosen.settings()
+    if context:
+        engine = msgspec.structs.replace(configured.engine, context=context)
+        configured = msgspec.structs.replace(configured, engine=engine)
     settings = configured.engine
     path, draft_path = _files(model)
-    context = context or settings.context or header.read(path).context_length
+    context = settings.context or header.read(path).context_length
     said = describe.describe(header.read(path), context, settings.target.kv_type)
     if template:
         click.echo(printable(said.chat_template or "").rstrip("\n"))
@@ -86,7 +89,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         _emit({**msgspec.to_builtins(said), "draft_memory": draft.memory if draft else None})
         return
     lines = _lines(said, draft)
-    lines.append(("memory together", together(path, draft_path, configured)))
+    lines += together(path, draft_path, configured)
     for label, value in lines:
         click.echo(escaped(f"{label:16}{value}"))
 
@@ -270,8 +273,10 @@ def _lines(said: describe.Description, draft: describe.Description | None) -> li
     for what, part in (("target", said), ("draft", draft)):
         if part is not None:
             kept = part.memory
-            weights, cache = show_bytes(kept.weight_bytes), show_bytes(kept.kv_bytes)
-            lines.append((f"memory {what}", f"{weights} weights + {cache} KV cache"))
+            held = f"{show_bytes(kept.weight_bytes)} weights"
+            if kept.kv_bytes:
+                held += f" + {show_bytes(kept.kv_bytes)} KV cache for {kept.context:,} tokens"
+            lines.append((f"memory {what}", held))
     return lines
 
 

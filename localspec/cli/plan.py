@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,14 @@ import msgspec
 from localspec import paths
 from localspec.bench import native, tables
 from localspec.catalog import devices, entries, header, placement
-from localspec.catalog.devices import Device
+from localspec.catalog.devices import Device, Present
 from localspec.catalog.entries import Sizes
 from localspec.catalog.memory import Outline, outline, show_bytes
-from localspec.catalog.plan import Plan, Wish
+from localspec.catalog.plan import Amounts, Plan, Wish
 from localspec.catalog.registry import Registry
 from localspec.cli import chosen as configured
 from localspec.config import Config
 from localspec.errors import ConfigError, UnknownModel, escaped
-
-"""What a machine that is only described is taken to have."""
 
 
 @click.command()
@@ -54,34 +53,37 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     settings = msgspec.structs.replace(
         settings, engine=msgspec.structs.replace(settings.engine, **chosen)
     )
-    there = _machine(machine, memory)
-    wish = wished(model or settings.models.default, settings)
-    best = placement.plans(wish, there)[0]
+    present = _machine(machine, memory)
+    wish = wished(model or settings.models.default, settings, present)
+    best = placement.plans(wish, present.devices)[0]
+    amounts = Amounts.of(wish, best)
     if as_json:
-        report = {"devices": there, "plan": best, "placement": best.sentence()}
-        click.echo(msgspec.json.encode(report).decode())
+        report = {"devices": present.devices, "plan": best, "placement": best.sentence()}
+        click.echo(msgspec.json.encode({**report, "bytes": amounts}).decode())
     else:
-        for line in table(best, there):
+        for line in table(best, present.devices):
             click.echo(escaped(line))
+        for label, value in sums(best, amounts):
+            click.echo(escaped(f"{label}: {value}"))
 
 
-def _machine(described: str | None, memory: str | None) -> list[Device]:
+def _machine(described: str | None, memory: str | None) -> Present:
     """The machine that is meant; this one where none is described."""
     if described:
-        return devices.described(tables.file(described))
+        return Present(devices.described(tables.file(described)))
     if memory:
-        return devices.of_size(memory)
-    return native.ask(list[Device], "worker.planning")
+        return Present(devices.of_size(memory))
+    return native.ask(Present, "worker.planning")
 
 
-def wished(name: str, settings: Config) -> Wish:
+def wished(name: str, settings: Config, there: Present) -> Wish:
     """A model and its draft, from their headers, or from the catalog where they are not pulled.
 
     `name` may be a file, which has no draft. Raises UnknownModel, BadGGUF.
     """
     path = Path(name).expanduser()
     if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
-        return Wish(settings, outline(header.read(path)))
+        return Wish(settings, outline(header.read(path)), own_attention=there.own_attention)
     chosen = settings.models.directory
     registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
     found = registry.find(name)
@@ -91,19 +93,29 @@ def wished(name: str, settings: Config) -> Wish:
         for each in (found, draft)
         if each is not None
     ]
-    return Wish(settings, *outlines)
+    return Wish.of(settings, outlines, own_attention=there.own_attention)
 
 
-def together(target: Path, draft: Path | None, settings: Config) -> str:
+def together(target: Path, draft: Path | None, settings: Config) -> list[tuple[str, str]]:
     """What a load of these files takes here at first, and when it has grown, for people."""
-    there = native.ask(list[Device], "worker.planning")
+    there = native.ask(Present, "worker.planning")
     files = [target, draft] if draft else [target]
     outlines = [outline(header.read(file)) for file in files]
-    wish = Wish(settings, *outlines)
-    best = placement.plans(wish, there)[0]
-    first = ", ".join(f"{show_bytes(size)} on {name}" for name, size in wish.at_first(best).items())
-    grown = ", ".join(f"{show_bytes(size)} on {name}" for name, size in best.taken().items())
-    return f"{first}; with all {best.cells:,} tokens {grown}"
+    wish = Wish.of(settings, outlines, own_attention=there.own_attention)
+    best = placement.plans(wish, there.devices)[0]
+    return sums(best, Amounts.of(wish, best))
+
+
+def sums(plan: Plan, amounts: Amounts) -> list[tuple[str, str]]:
+    """What a plan comes to, at first and at most, for people."""
+    most = f"{_sizes(amounts.full)}, with all {plan.cells:,} tokens"
+    if amounts.peak != amounts.full:
+        most += f"; {_sizes(amounts.peak)} for a moment while it grows to that"
+    return [("memory loaded", _sizes(amounts.loaded)), ("memory at most", most)]
+
+
+def _sizes(held: Mapping[str, int]) -> str:
+    return " + ".join(f"{show_bytes(size)} on {name}" for name, size in held.items() if size)
 
 
 def _expected(name: str) -> Outline:
@@ -135,7 +147,7 @@ def from_sizes(name: str, sizes: Sizes) -> Outline:
 
 
 def table(plan: Plan, there: list[Device]) -> list[str]:
-    """Device by device what each model takes when all cells are, and what remains."""
+    """Device by device what each model takes when all cells are taken, and what remains."""
     row = "{:10} {:8} {:>7} {:>10} {:>10} {:>10} {:>10}"
     lines = [row.format("DEVICE", "MODEL", "BLOCKS", "WEIGHTS", "KV", "COMPUTE", "REMAINS")]
     taken = plan.taken()
@@ -149,8 +161,9 @@ def table(plan: Plan, there: list[Device]) -> list[str]:
         remains = show_bytes(left) if left >= 0 else f"-{show_bytes(-left)}"
         free = f"{show_bytes(device.free_bytes)} free"
         lines.append(f"{device.name:10} {free:46} {'':2} {remains:>10}")
-    cells = f"{plan.cells} tokens of KV, taken as needed from {plan.start_cells} on"
-    lines += ["", plan.sentence(), cells]
+    lines += ["", plan.sentence()]
+    if plan.cells > plan.start_cells:
+        lines.append(f"{plan.cells} tokens of KV, taken as needed from {plan.start_cells} on")
     if not plan.fits:
         lines.append("This does not fit; a load would try it all the same.")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from localspec.catalog import header
-from localspec.errors import ContextOverflow, RequestError, no_text
+from localspec.catalog.plan import Plan
+from localspec.errors import ContextOverflow, EngineError, OutOfMemory, RequestError, no_text
 from localspec.protocol import (
     Cancel,
     DeviceMemory,
@@ -30,20 +32,18 @@ from localspec.protocol import (
     Told,
 )
 from localspec.types import Floats, Token
-from localspec.worker import limits
+from localspec.worker import limits, planning
 from localspec.worker.lanes import Lanes
 from localspec.worker.lanes import Request as Unread
-from localspec.worker.loader import OnProgress, model_files
+from localspec.worker.loader import OnProgress, model_files, placed
 from localspec.worker.questions import told
 from localspec.worker.service import HEARTBEAT_SECONDS, Line, failed
 
 if TYPE_CHECKING:
     from localspec.engine.pooling import Pooling
 
-MAX_ROWS = 2048
-"""Tokens of one forward, and so of the longest text, where `engine.context` asks for no more."""
-AT_ONCE = 32
-"""Texts of one forward."""
+_log = logging.getLogger("localspec.worker")
+
 MAX_TEXTS = 2048
 """Of one request: OpenAI's own bound."""
 MAX_BYTES = 8 * 1024 * 1024
@@ -79,22 +79,37 @@ def load(command: Load, on_progress: OnProgress) -> Encoder:
     Raises:
         OutOfMemory: there is no room for it.
         ModelError: llama.cpp refused the file or its context.
+        ConfigError: a device that is not there.
     """
+    files = model_files(command)[:1]
+    found = planning.plans(command, files, planning.present())
+    for plan, smaller in zip_longest(found, found[1:]):
+        try:
+            return _load(command, plan, on_progress)
+        except OutOfMemory as error:
+            _log.warning("plan failed %s: %s", plan.sentence(), error)
+            if smaller is None:
+                raise
+    raise EngineError("There was no plan at all.")
+
+
+def _load(command: Load, plan: Plan, on_progress: OnProgress) -> Encoder:
+    """One plan carried out. Raises OutOfMemory when that is more than there is."""
     from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
     from localspec.engine.model import Model  # noqa: PLC0415 - the same
     from localspec.engine.pooling import Pooling  # noqa: PLC0415 - the same
 
-    began, settings = time.monotonic(), command.config.engine
+    began = time.monotonic()
+    placement = placed(command.config.engine.target, plan.target)
     with ExitStack() as parts:
         model = Model.load(
             Path(command.target_path),
-            settings.target,
+            placement,
             safe_kernels=command.safe_kernels,
             on_progress=lambda done: on_progress("target", done),
         )
         parts.callback(model.close)
-        rows = min(model.context_train, settings.context or MAX_ROWS)
-        pooling = Pooling.open(model, settings.target, texts=AT_ONCE, rows=rows)
+        pooling = Pooling.open(model, placement, texts=plan.slots, rows=plan.rows)
         parts.callback(pooling.close)
         on_progress("warmup", 0.0)
         pooling.embed([[0]])
@@ -104,7 +119,7 @@ def load(command: Load, on_progress: OnProgress) -> Encoder:
             target_path=command.target_path,
             draft_path=None,
             n_vocab=model.n_vocab,
-            context=rows,
+            context=plan.rows,
             context_train=model.context_train,
             parameters=model.parameters,
             size_bytes=model.size_bytes,
@@ -120,8 +135,10 @@ def load(command: Load, on_progress: OnProgress) -> Encoder:
             ],
             load_seconds=time.monotonic() - began,
             layers=model.layers,
-            slots=AT_ONCE,
-            cells=rows,
+            slots=plan.slots,
+            cells=plan.cells,
+            placement=plan.sentence(),
+            takes=planning.takes(command, [Path(command.target_path)], plan),
         )
         return Encoder(ready, pooling, parts.pop_all())
 

@@ -1,7 +1,7 @@
 """What there is to load and where it could go: headers, devices, and the plans that follow.
 
-`python -m localspec.worker.planning` writes the devices and the build's features as JSON: for those
-who must not load native code.
+`python -m localspec.worker.planning` writes both devices and what the build has of its own as JSON:
+for those who must not load native code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from localspec.catalog import devices, header, placement
-from localspec.catalog.devices import Device
+from localspec.catalog.devices import Device, Present
 from localspec.catalog.memory import Outline, outline
 from localspec.catalog.plan import Plan, Wish
 from localspec.protocol import Load
@@ -68,7 +68,15 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 
 
 def _wish(command: Load, files: Sequence[Path]) -> Wish:
-    return Wish.of(command.config, [_outline(file) for file in files])
+    outlines = [_outline(file) for file in files]
+    return Wish.of(command.config, outlines, own_attention=own_attention())
+
+
+def own_attention() -> bool:
+    """Whether attention on this CPU is ours."""
+    from localspec.engine.llama import attention_is_ours  # noqa: PLC0415 - see `assemble.load`
+
+    return attention_is_ours()
 
 
 @functools.cache
@@ -89,7 +97,7 @@ def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
 
 def main() -> int:
     """Say what there is."""
-    sys.stdout.buffer.write(msgspec.json.encode(present()))
+    sys.stdout.buffer.write(msgspec.json.encode(Present(present(), own_attention())))
     return 0
 
 

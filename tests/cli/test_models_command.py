@@ -75,7 +75,7 @@ def test_import_show_check_list_rm_tell_one_story(
 
 
 def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path, Path]) -> None:
-    """Tables and sentences for people: sizes, quantization, template hash, memory together."""
+    """Tables and sentences for people: sizes, quantization, template hash, memory."""
     run("import", files[0], "--name", "big")
     table = run("list").stdout
     assert "big" in table
@@ -87,7 +87,8 @@ def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path
         "Q4_0",
         "262 tokens, gpt2",
         "sha256 ",
-        "together",
+        "memory loaded",
+        "memory at most",
     ):
         assert words in page
     assert run("show", "big", "--template").stdout.rstrip("\n") == tiny.TEMPLATE.rstrip("\n")

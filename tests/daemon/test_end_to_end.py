@@ -17,7 +17,7 @@ import openai
 import pytest
 import tiny
 
-from localspec.catalog.placement import PROCESS_BYTES
+from localspec.catalog.plan import PROCESS_BYTES
 from localspec_daemon.worker import COMMAND
 
 TEXT = "def add(a, b):\n    return a + b\n" * 4
@@ -363,6 +363,6 @@ def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(house: Any, r
         async with real() as it:
             status, answer = await it.ask("hello")
             assert (status, answer["error"]["code"]) == (507, "out_of_memory")
-            assert "alpha does not fit into 167.8 MB of CPU" in answer["error"]["message"]
+            assert "alpha does not fit into 67.1 MB of CPU" in answer["error"]["message"]
 
     asyncio.run(scene())

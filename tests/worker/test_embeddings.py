@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worker_peer import Files, Worker, load
 
+from localspec.catalog.plan import EMBEDDED_TEXTS
 from localspec.protocol import Cancel, Embed, Failed, Told
-from localspec.worker.embedding import AT_ONCE, MAX_TEXTS, scaled
+from localspec.worker.embedding import MAX_TEXTS, scaled
 
 POOLINGS = (gguf.PoolingType.MEAN, gguf.PoolingType.CLS, gguf.PoolingType.LAST)
 
@@ -70,7 +71,7 @@ def test_vectors_are_those_of_the_model(worker: Worker, encoder: Encoder) -> Non
 
 def test_long_lists_and_short_ones_share_forwards(worker: Worker) -> None:
     """More texts than fit a forward come in their order, and who asks for one does not wait."""
-    many = Embed("many", [f"text {number}" for number in range(4 * AT_ONCE)])
+    many = Embed("many", [f"text {number}" for number in range(4 * EMBEDDED_TEXTS)])
     alone = vectors(worker, many)
     answers = embed(worker, many, *(Embed(f"one-{text}", [text]) for text in ("x", "text 7")))
     assert list(answers)[-1] == "many"
