@@ -28,7 +28,7 @@ from localspec.bench.report import Table
 from localspec.bench.results import Results
 from localspec.bench.staircase import Measured
 from localspec.bench.summary import Summary
-from localspec.catalog.devices import Device
+from localspec.catalog.devices import Device, Present
 from localspec.catalog.registry import Registry, Resolved
 from localspec.config import Config, Engine, Models, Placement
 from localspec.errors import EngineError, LocalSpecError
@@ -65,7 +65,7 @@ def _measure(asked: argparse.Namespace) -> int:
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         machine=readiness.machine(),
         device=_device(asked.device),
-        devices=native.ask(list[Device], "planning"),
+        devices=native.ask(Present, "worker.planning").devices,
     )
     asked.output.mkdir(parents=True, exist_ok=True)
     for name, step in _steps(run, asked):

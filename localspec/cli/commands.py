@@ -65,9 +65,10 @@ def _help(talk: Talk, _: str) -> None:
 
 def _model(talk: Talk, name: str) -> None:
     known = talk.models()
+    before = talk.conversation.model
     if not name:
         for each in known:
-            talk.show(f"{'*' if each == talk.conversation.model else ' '} {each}")
+            talk.show(f"{'*' if each == (before or known[0]) else ' '} {each}")
         return
     if name not in known:
         near = difflib.get_close_matches(name, known, 3, 0.4) or known
@@ -76,7 +77,11 @@ def _model(talk: Talk, name: str) -> None:
         )
     talk.conversation.model = name
     talk.say(f"model: {name}")
-    talk.switch()
+    try:
+        talk.switch()
+    except LocalSpecError:
+        talk.conversation.model = before
+        raise
 
 
 def _system(talk: Talk, text: str) -> None:

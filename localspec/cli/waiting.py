@@ -52,6 +52,6 @@ def followed(client: Client, name: str, notice: Notice) -> str:
         notice.show(stage(loading))
         time.sleep(_LOOK_SECONDS)
     notice.clear()
-    if waited and model.get("error"):
+    if model.get("error") and (waited or model["state"] == "failed"):  # perhaps at once
         raise LocalSpecError(model["error"])
     return model.get("loaded") or "" if waited else ""

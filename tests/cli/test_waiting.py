@@ -44,8 +44,10 @@ def test_a_model_that_was_there_is_no_news_and_one_that_fails_is(
     """Nothing is said of a load of yesterday."""
     ready = {"state": "ready", "loaded": LOADED}
     assert told(monkeypatch, ready) == ("", "")
-    with pytest.raises(LocalSpecError, match="too large"):
-        told(monkeypatch, LOADING, {"state": "failed", "error": "too large"})
+    failed = {"state": "failed", "error": "too large"}
+    for states in ((LOADING, failed), (failed,)):
+        with pytest.raises(LocalSpecError, match="too large"):
+            told(monkeypatch, *states)
 
 
 def test_a_chat_tells_of_its_switch(peer: Peer, talk: Typist) -> None:
@@ -54,3 +56,13 @@ def test_a_chat_tells_of_its_switch(peer: Peer, talk: Typist) -> None:
     peer.status["models"] = [{"name": "big", "state": "ready", "loaded": LOADED}]
     peer.statuses = [{"models": [{"name": "big", **LOADING}]}] * 3  # one for who looks if it runs
     assert f"model: big\n{LOADED}\n" in talk.type(f"/model big{ENTER}")
+
+
+def test_a_switch_that_fails_leaves_the_model_that_answers(peer: Peer, talk: Typist) -> None:
+    """The default, which is marked before anything was chosen."""
+    peer.models, peer.streams = [{"id": "small"}, {"id": "big"}], [answer("ok")]
+    peer.statuses = [{"models": [{"name": "big", **LOADING}]}] * 2
+    peer.status["models"] = [{"name": "big", "state": "failed", "error": "big is too large."}]
+    assert "* small\n  big\n" in talk.type(f"/model{ENTER}")
+    assert "error: big is too large." in talk.type(f"/model big{ENTER}")
+    assert "* small\n  big\n" in talk.type(f"/model{ENTER}")
