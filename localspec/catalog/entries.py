@@ -145,6 +145,19 @@ def repository(name: str) -> str | None:
     return next((family.models[lower] for family in families() if lower in family.models), None)
 
 
+def relatives(name: str) -> list[str]:
+    """Short names of the models in families whose name begins with `name`, such as "llama"."""
+    lower = name.strip().lower()
+    if not lower:
+        return []
+    return [
+        model
+        for family in families()
+        if any(each.startswith(lower) for each in (family.name.lower(), *family.words))
+        for model in family.models
+    ]
+
+
 # msgspec looks into a type that has others in it when it first meets it, and crashes where two
 # threads do that at once: so it meets this one while the module is imported.
 _SEEN = msgspec.json.Decoder(_Catalog)

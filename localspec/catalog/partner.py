@@ -26,6 +26,7 @@ _A_ROW = (0.35, 0.08)
 _DEEPEST = 8
 
 _SIZE = re.compile(r"(?<![0-9a-z.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+_ACTIVE = re.compile(r"(?<![0-9a-z.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")
 
 
 class Partner(NamedTuple):
@@ -51,16 +52,15 @@ def here(target: Path, registry: Registry) -> Partner | None:
 def elsewhere(names: Iterable[str]) -> Partner | None:
     """A repository with a draft for a target, by the families that the catalog knows.
 
-    `names` are what the target is called: by its repository, its file, its header.
+    `names` are what the target is called: by its repository, its file, its header. The first family
+    with a word of one of them is the target's: others may have other vocabularies.
     """
     for name in names:
         lower = name.lower()
-        size = parameters(lower)
-        for family in entries.families():
-            if size and any(word in lower for word in family.words):
-                found = _smaller(family, size)
-                if found is not None:
-                    return found
+        if size := active(lower):
+            for family in entries.families():
+                if any(word in lower for word in family.words):
+                    return _smaller(family, size)
     return None
 
 
@@ -68,6 +68,12 @@ def parameters(name: str) -> float:
     """Parameters by what a name says, such as "8b" or "270m"; 0 if it says nothing."""
     found = _SIZE.search(name.lower())
     return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0.0
+
+
+def active(name: str) -> float:
+    """Parameters that a token costs, by what a name says: of "30b-a3b", a mixture, 3e9."""
+    found = _ACTIVE.search(name.lower())
+    return float(found[1]) * 1e9 if found else parameters(name)
 
 
 def brings(share: float) -> tuple[float, float]:

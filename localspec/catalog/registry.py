@@ -20,6 +20,7 @@ from localspec.errors import ConfigError, UnknownModel
 
 DRAFTS_FILE = "drafts.json"
 _SUFFIX = ".gguf"
+_SHOWN_RELATIVES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,17 @@ class Registry:
                 fix=f"Fetch it: localspec models pull {name[:120]}",
                 param="model",
             )
+        if (elsewhere := entries.repository(wanted)) is not None:
+            raise UnknownModel(
+                f'Model "{wanted}" is not here; on the Hugging Face Hub it is {elsewhere}.',
+                fix=f"Fetch it: localspec models pull {wanted}",
+                param="model",
+            )
         near = difflib.get_close_matches(wanted[:200], [*known, *aliases], n=3, cutoff=0.5)
+        family = entries.relatives(wanted[:200])[:_SHOWN_RELATIVES]
         meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        if family and not near:
+            meant = f"Models of that name: {', '.join(family)}; localspec models pull {family[0]}. "
         raise UnknownModel(
             f'There is no model "{name[:80]}", neither here nor in the catalog.',
             fix=f"{meant}`localspec models list` shows all.",

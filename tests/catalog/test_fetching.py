@@ -174,6 +174,22 @@ def test_a_family_of_the_catalog_brings_its_draft(hub: Any, tmp_path: Path, mode
     assert Registry(models).find(repo).draft == "qwen3-0.6b-q8_0"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qwen3-8b", "models pull qwen3-8b"),
+        ("Qwen3", "qwen3-0.6b, qwen3-1.7b"),
+        ("llama", "llama3.2-1b, llama3.2-3b"),
+        ("mistral-small", "models pull mistral-small-24b"),
+        ("nosuch", "models list"),
+    ],
+)
+def test_a_name_that_the_catalog_knows_says_how_to_fetch_it(name: str, said: str) -> None:
+    """Whatever asks for it; a family names its models."""
+    for command in (("show", name), ("plan", name)):
+        assert said in run(*command).stderr
+
+
 def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
     """Most fetched first, with licences; nothing found is said."""
     hub.repos.append("someone/Other-GGUF")
@@ -193,9 +209,18 @@ def test_every_family_is_reachable_and_its_drafts_are_its_own() -> None:
     for family in families:
         for repo in (*family.models.values(), *family.drafts):
             assert any(word in repo.lower() for word in family.words), repo
+        for repo in family.models.values():
+            size, found = partner.active(repo), partner.elsewhere([repo])
+            times = [size / partner.parameters(draft) for draft in family.drafts]
+            assert (found is not None) == any(4 <= each <= 30 for each in times), repo
+            assert found is None or found.name in family.drafts
     found = partner.elsewhere([entries.repository("llama3.3-70b") or ""])
     assert found is not None
     assert found.name == "bartowski/Llama-3.2-3B-Instruct-GGUF"
+    mixture = partner.elsewhere(["Qwen/Qwen3-30B-A3B-GGUF"])
+    assert mixture is not None
+    assert mixture.name == "Qwen/Qwen3-0.6B-GGUF"
+    assert mixture.share == pytest.approx(0.2)  # of 3e9 parameters that a token costs
 
 
 def test_what_a_draft_may_bring_falls_with_its_size_and_is_never_a_loss() -> None:
