@@ -149,7 +149,7 @@ class Tariff:
     def _beside(self, rows: int) -> tuple[float, float]:
         """Seconds of so many rows more in one session, and how far that is beyond `rises`.
 
-        Beside other sessions they are a forward of their own (`Undo.regular`).
+        Beside other sessions they are a forward of their own (`control/forwards.py`).
         """
         rise = self.costs.target(self.home + rows) - self.costs.target(self.home)
         own = self.costs.target(rows) if self.home > 1 else rise

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from localspec.control import scheduler
+from localspec.control.forwards import Layout
 from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, Trial, shared, sizes, window
 from localspec.engine.rollback import Rollback, rereading
 from localspec.errors import NoRoom
-from localspec.types import Backend, Floats, Row, Token
+from localspec.types import Backend, Floats, Row, Sharing, Token
 
 BORDER = 256
 """Cells by which llama.cpp pads what attention sees (`llama_kv_cache::get_n_kv`)."""
@@ -66,6 +67,14 @@ class Shape:
         """Rows of one session from position `start` on that one forward may hold."""
         within = scheduler.room(start, multiple=self.multiple, border=self.border)
         return min(within, self.max_rows // self.multiple * self.multiple)
+
+
+def layout_of(target: Backend, shape: Shape) -> Layout:
+    """What decodes of such a target are made into."""
+    if shape.alone:
+        return "apart"
+    streams = isinstance(target, Sharing) and target.shared_cells is None
+    return "streams" if streams or shape.rollback == "restore" else "shared"
 
 
 def strict(

@@ -162,10 +162,3 @@ class Undo:
                 self.copies += self._restores
         if self.copies > copies:
             self.seconds += self._clock() - began
-
-    def regular(self, shares: Sequence[Share]) -> bool:
-        """Whether a decode is one forward: llama.cpp makes one for each number of rows of a slot.
-
-        It does so where the rows of a slot have to be computed one after the other.
-        """
-        return not self._restores or len({share.rows for share in shares}) == 1

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from localspec.control import scheduler
+from localspec.control.forwards import forwards
 from localspec.control.round import Policy, Round
 from localspec.control.routing import SPECULATING
-from localspec.control.scheduler import Need
+from localspec.control.scheduler import Need, Share
 from localspec.engine.accounting import Took, charge, lesson
 from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting
-from localspec.engine.exactness import Shape
+from localspec.engine.exactness import Shape, layout_of
 from localspec.engine.judging import Advance, Judging
 from localspec.engine.lull import Lull
 from localspec.engine.masks import Masks
@@ -75,6 +76,7 @@ class Engine:
     ) -> None:
         self.target = apart(target) if shape.alone else target
         self.shape = shape
+        self.layout = layout_of(target, shape)
         self.steps = 0
         self.seated = 0
         self._drafting = Drafting(
@@ -307,11 +309,15 @@ class Engine:
             chunk=chunk,
             multiple=self.shape.multiple,
         )
+        going, shares = _by_slot(going, shares)
         rows = [
             row
             for session, share in zip(going, shares, strict=True)
             for row in rows_of(session, share, drafts.get(session, _NONE), self.shape.multiple)
         ]
+        made = forwards(
+            {each.slot: share.rows for each, share in zip(going, shares, strict=True)}, self.layout
+        )
         padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
         held = self._undo.prepare(going, shares)
         parts = zip(going, shares, strict=True)
@@ -338,7 +344,7 @@ class Engine:
             rows=self._before,
             alike=self._alike,
             read=read,
-            regular=not again and self._undo.regular(shares),
+            regular=not again and len(made) == 1,
             copies=self._undo.copies,
             copy_seconds=self._undo.seconds,
         )
@@ -399,3 +405,9 @@ class Engine:
         self._learn()
         self.meanwhile()
         self._lull.look()
+
+
+def _by_slot(sessions: list[Session], shares: list[Share]) -> tuple[list[Session], list[Share]]:
+    """In the order in which slots with memories of their own can share a forward."""
+    pairs = sorted(zip(sessions, shares, strict=True), key=lambda pair: pair[0].slot)
+    return [session for session, _ in pairs], [share for _, share in pairs]
