@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from localspec.types import Backend, Row, Sharing
 
@@ -11,6 +12,14 @@ STEP = 256
 
 KEPT_CELLS = 32768
 """Up to so many cells a cache grows before idle slots forget their texts; beyond, after that."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A backend that may grow, and grows once where it knows how long a text will be."""
+
+    def foresee(self, slot: int, tokens: int) -> None:
+        """The slot is going to hold so many; 0 where nothing is known."""
 
 
 class Cells:
@@ -25,6 +34,8 @@ class Cells:
 
     def __init__(self, slots: int, now: int, most: int, *, streams: bool) -> None:
         self.held = [0] * slots
+        self.foreseen = [0] * slots
+        """Tokens that each slot is going to hold, as far as that is known."""
         self.streams = streams
         self._parts = slots if streams else 1
         self.now = self._whole(now)
@@ -46,12 +57,23 @@ class Cells:
 
     def needed(self, rows: Sequence[Row]) -> int:
         """Cells that there must be, for all slots together, to decode these rows as well."""
-        if not self.streams:
-            return sum(self.held) + len(rows)
         held = list(self.held)
         for row in rows:
             held[row.slot] = row.position + 1
-        return max(held) * self._parts
+        return self._room(held)
+
+    def wanted(self, rows: Sequence[Row]) -> int:
+        """Cells for these rows and what is foreseen to follow them, as far as there may be so many.
+
+        Who grows to that at once copies what others hold, and not twice what it has read itself.
+        """
+        held = list(self.held)
+        for row in rows:
+            held[row.slot] = max(row.position + 1, self.foreseen[row.slot])
+        return min(self._room(held), self.most)
+
+    def _room(self, held: Sequence[int]) -> int:
+        return max(held) * self._parts if self.streams else sum(held)
 
     def grown(self, needed: int) -> int:
         """The size to grow to: twice as often as it takes, at most what may be."""
@@ -59,6 +81,11 @@ class Cells:
         while size < needed:
             size *= 2
         return min(self._whole(size), self.most)
+
+    def fail(self, size: int) -> None:
+        """There is no memory for `size`: from now on that is known, and less is foreseen."""
+        self.most = max(self.now, self._whole(min(self.most, size) // 2 - 1))
+        self.foreseen = [0] * len(self.held)
 
     def _whole(self, cells: int) -> int:
         """Cells as llama.cpp allocates them: each stream a multiple of its step."""

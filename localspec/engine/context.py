@@ -151,41 +151,51 @@ class Context:
         """Tokens of all slots that there is KV for now."""
         return self._cells.now
 
+    def foresee(self, slot: int, tokens: int) -> None:
+        """The slot is going to hold so many: a cache that is too small for them grows once."""
+        self._cells.foreseen[slot] = tokens
+
     def _make_room(self, rows: Sequence[Row]) -> None:
         """See that these rows find cells: by growing, then by forgetting. Raises NoRoom."""
         cells = self._cells
+        if cells.now < (foreseen := cells.grown(cells.wanted(rows))) <= KEPT_CELLS:
+            self._grow(foreseen)  # once, while there is little to take over
         while (needed := cells.needed(rows)) > cells.now:
-            larger = cells.grown(needed)
+            enough, larger = cells.grown(needed), cells.grown(max(needed, cells.wanted(rows)))
             kept = larger <= KEPT_CELLS and needed <= larger
             if not kept and self.on_full():
                 continue
-            if needed > larger or not self._grow(larger):
+            if needed > larger or not (self._grow(larger) or self._grow(enough)):
                 raise NoRoom(
                     f"{needed} tokens of KV are needed, and there is memory for {cells.now}.",
                     fix="Shorten the text, or lower engine.slots in config.toml.",
                 )
 
     def _grow(self, size: int) -> bool:
-        """Have `size` cells, what is held taken over; False, and never again, without memory."""
-        before, held = (
-            self._cells.now,
-            [slot for slot, length in enumerate(self._cells.held) if length],
-        )
+        """Have `size` cells, what is held taken over; False, and no more than now, without memory.
+
+        One instruction to everybody else: the cells are made and cleared, and what is held is
+        copied out and in.
+        """
+        cells, before = self._cells, self._cells.now
+        if not before < size <= cells.most:
+            return False
         try:
-            saved = {slot: self._saved(slot) for slot in held}
+            saved = {slot: self._saved(slot) for slot, length in enumerate(cells.held) if length}
         except MemoryError:  # not even for the copies
-            self._cells.most = before
+            cells.fail(size)
             return False
         native.llama_free(self._handle)
-        self._handle, self._cells.now = None, size
+        self._handle, cells.now = None, size
         try:
             self._make()
         except ModelError:
-            self._cells.now = self._cells.most = before
+            cells.now = before
+            cells.fail(size)
             self._make()
         for slot, state in saved.items():
             self._load(slot, state)
-        return self._cells.now == size
+        return cells.now == size
 
     def _saved(self, slot: int) -> Any:
         """A copy of all that the slot holds."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.engine.cells import unasked
+from localspec.engine.cells import Foreseeing, unasked
 from localspec.engine.session import Session
 from localspec.engine.slots import Slot, fitting, idle
 from localspec.errors import LocalSpecError, NoRoom
 from localspec.types import Backend, Sharing
+
+FORESEEN_TOKENS = 1024
+"""So much of an answer is foreseen with its prompt; few are longer."""
 
 
 class Room:
@@ -52,6 +55,11 @@ class Room:
     def unasked(self) -> int:
         """Tokens that an idle slot may hold to probe something."""
         return unasked(self._target)
+
+    def foresee(self, slot: int, tokens: int = 0) -> None:
+        """The slot is going to hold so many; 0 where nothing is known any more."""
+        if isinstance(self._target, Foreseeing):
+            self._target.foresee(slot, min(tokens, self._target.context))
 
     def fitting(self) -> tuple[list[Session], int]:
         """The sessions that there are cells for, and how many draft nodes each of them may add."""

@@ -23,7 +23,7 @@ from localspec.engine.judging import Advance, Judging
 from localspec.engine.lull import Lull
 from localspec.engine.masks import Masks
 from localspec.engine.rollback import Undo
-from localspec.engine.room import Room
+from localspec.engine.room import FORESEEN_TOKENS, Room
 from localspec.engine.rows import rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
@@ -163,6 +163,8 @@ class Engine:
             self.leave(index, request.client, [])
             raise
         self._sessions.append(session)
+        longest = len(session.tokens) + min(request.max_tokens, FORESEEN_TOKENS)
+        self._room.foresee(index, longest)
         return session
 
     def _session(self, request: Request, index: int, shared: int) -> Session:
@@ -218,6 +220,7 @@ class Engine:
 
     def leave(self, slot: int, client: str, held: list[Token], session: str = "") -> None:
         """Free a slot, which keeps of its memory what `held` begins with: all of it, if it can."""
+        self._room.foresee(slot)
         held = held[: self.target.truncate(slot, len(held))]
         self._slots[slot] = Slot(client, held, used=self.steps, session=session)
 

@@ -184,6 +184,50 @@ def test_sessions_that_do_not_fit_together_all_end_with_their_own_words(model: M
     roomy.close()
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read(
+    model: Model, *, streams: bool
+) -> None:
+    """What is taken over is what others hold, and never what the prompt has read itself."""
+    parts = 3 if streams else 1
+    context = opened(model, cells=256 * parts, most=1024 * parts, streams=streams)
+    house = engine(model, context)
+    house.admit(request(tokens(100, 1), 60, "bystander"))
+    while not house.sessions[0].n_output:
+        house.step()
+    house.admit(request(tokens(800), 20, "long"))
+    sizes, taken = [context.kv_cells], []
+    while house.sessions:
+        held = sum(context.held)
+        for advance in house.step():
+            assert advance.failure is None
+            if advance.finish is not None:
+                house.retire(advance.session)
+        if context.kv_cells != sizes[-1]:
+            sizes.append(context.kv_cells)
+            taken.append(held)
+    assert sizes == [256 * parts, 1024 * parts]
+    assert taken[0] < 110
+    context.close()
+
+
+def test_who_has_gone_makes_no_cache_grow(model: Model) -> None:
+    """What was foreseen of a text is forgotten with it; one that found no memory as well."""
+    context = opened(model, cells=256, most=1024)
+    house = engine(model, context)
+    gone = house.admit(request(tokens(800), 20))
+    house.retire(gone)
+    run(house, [request(tokens(100), 20)])
+    assert context.kv_cells == 256
+    cells = Cells(1, 256, 1024, streams=False)
+    cells.foreseen[0] = 800
+    first = [Row(1, 0, 0)]
+    assert (cells.needed(first), cells.wanted(first)) == (1, 800)
+    cells.fail(cells.grown(800))
+    assert (cells.wanted(first), cells.most) == (1, 512)
+    context.close()
+
+
 def test_a_text_that_nobody_uses_makes_room_for_a_request(model: Model) -> None:
     """The prefix that was remembered longest ago goes first; the latest is still there."""
     context = opened(model, cells=512, most=512)
