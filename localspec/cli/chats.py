@@ -85,7 +85,13 @@ def show(name: str, *, as_json: bool) -> None:
 @chats.command()
 @_NAME
 @click.option("--as", "kind", type=click.Choice(["md", "json"]), default="md", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Instead of standard output.",
+)
 def export(name: str, kind: str, output: Path | None) -> None:
     """Write a conversation as Markdown, or as the messages of a request.
 

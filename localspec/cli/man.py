@@ -1,64 +1,129 @@
-"""The manual page localspec(1): the help of every command, in the man macros of roff.
+"""The manual pages: localspec(1), one of each command, and localspec-config(5).
 
-`python -m localspec.cli.man > docs/localspec.1` writes it; a test compares it. An installation puts
-it where `man` looks that belongs to the `bin` of the command.
+Commands are described by their help, the configuration by the comments of `config.toml`.
+`python -m localspec.cli.man docs/man` writes them all; a test compares them. An installation puts
+them where `man` looks that belongs to the `bin` of the command.
 """
 
 from __future__ import annotations
 
 import inspect
-import textwrap
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import click
 
+from localspec import paths
 from localspec.cli.help import commands
 from localspec.cli.main import EPILOG
+from localspec.cli.roff import escaped, filled, item, verbatim
 
-WIDTH = 72
-"""Characters of a line of the file; roff fills them anew."""
 VERBATIM = "\b"
 """click's mark for a paragraph that must not be wrapped."""
+CODE = " " * 4
+"""What a line of a comment begins with that must not be wrapped."""
+PARTS = {"1": "User Commands", "5": "File Formats"}
 
 
-def page() -> str:
-    """The page, with commands in the order of the table in `main.py`."""
+def pages() -> dict[str, str]:
+    """The text of each page by the name of its file."""
     root, *others = commands()
+    families = itertools.groupby(others, lambda context: context.command_path.split()[1])
+    every = [(name, list(family)) for name, family in families]
+    config = paths.shipped("config.toml").read_text(encoding="utf-8")
+    made = {
+        "localspec.1": _overview(root, [family[0] for _, family in every]),
+        **{f"localspec-{name}.1": _command(*family) for name, family in every},
+        "localspec-config.5": _configuration(config.splitlines()),
+    }
+    return {name: "\n".join([*_title(name), *lines]) + "\n" for name, lines in made.items()}
+
+
+def _title(name: str) -> tuple[str, str]:
+    page, _, part = name.rpartition(".")
+    return f'.TH {escaped(page.upper())} {part} "" LocalSpec "{PARTS[part]}"', ".ad l"
+
+
+def _overview(root: click.Context, others: Sequence[click.Context]) -> Iterator[str]:
+    """What there is, and what holds for all of it."""
     summary, *described = _paragraphs(root.command.help or "")
-    lines = [
-        '.TH LOCALSPEC 1 "" LocalSpec "User Commands"',
-        ".ad l",
-        ".SH NAME",
-        *_filled(f"localspec - {summary[0].rstrip('.')}"),
-        ".SH SYNOPSIS",
-        ".B localspec",
-        ".I COMMAND",
-        '.RI [ OPTION "]... [" ARGUMENT ]...',
-        ".SH EXAMPLES",
-        *_body(described),
-        ".SH OPTIONS",
-        *_options(root),
-        ".SH COMMANDS",
-    ]
+    yield from _name("localspec", summary)
+    yield from (".SH SYNOPSIS", ".B localspec", ".I COMMAND", '.RI [ OPTION "]... [" ARGUMENT ]...')
+    yield from (".SH EXAMPLES", *_body(described))
+    yield from (".SH OPTIONS", *_options(root))
+    yield from (".SH COMMANDS", "Each has a page of its own, such as localspec\\-chat(1).")
     for context in others:
-        lines += _command(context)
+        yield from item(context.info_name or "", _paragraphs(context.command.help or "")[0][0])
     for paragraph in _paragraphs(EPILOG):
-        lines += [f".SH {paragraph[1].rstrip(':').upper()}", *_text([VERBATIM, *paragraph[2:]])]
-    return "\n".join(lines) + "\n"
+        yield f".SH {paragraph[1].rstrip(':').upper()}"
+        yield from _text([VERBATIM, *paragraph[2:]])
+    yield from _see("localspec-config(5)")
 
 
-def _command(context: click.Context) -> Iterator[str]:
+def _command(first: click.Context, *below: click.Context) -> Iterator[str]:
+    """One command, and what is below it."""
+    summary, *described = _paragraphs(first.command.help or "")
+    yield from _name(first.command_path.replace(" ", "-"), summary)
+    yield from (".SH SYNOPSIS", f".B {_usage(first)}")
+    if described:
+        yield from (".SH DESCRIPTION", *_body(described))
+    yield from (".SH OPTIONS", *_options(first))
+    if below:
+        yield ".SH COMMANDS"
+    for context in below:
+        yield f'.SS "{_usage(context)}"'
+        yield from _body(_paragraphs(context.command.help or ""))
+        yield from _options(context)
+    yield from _see("localspec(1)", "localspec-config(5)")
+
+
+def _configuration(lines: Iterable[str]) -> Iterator[str]:
+    """The file with every key: comments describe what follows them, the first one all of it."""
+    yield from _name("localspec-config", ["the configuration of LocalSpec"])
+    yield from (".SH SYNOPSIS", ".I ~/.config/localspec/config.toml")
+    yield ".SH DESCRIPTION"
+    comment: list[str] = []
+    for line in lines:
+        if line.startswith("#"):
+            comment.append(line.removeprefix("#").removeprefix(" "))
+            continue
+        if line.startswith("["):
+            yield f'.SH "{line}"'
+            yield from _comment(comment)
+        elif line and comment:
+            yield from item(line, " ".join(comment))
+        elif line:
+            yield from verbatim([line])
+        else:
+            yield from _comment(comment)
+        comment = []
+    yield from _see("localspec(1)", "localspec-config(1)")
+
+
+def _comment(lines: Iterable[str]) -> Iterator[str]:
+    for code, part in itertools.groupby(lines, lambda line: line.startswith(CODE)):
+        text = list(part)
+        yield from verbatim(text) if code else filled(" ".join(text))
+
+
+def _name(name: str, summary: Sequence[str]) -> Iterator[str]:
+    yield from (".SH NAME", *filled(f"{name} - {' '.join(summary).rstrip('.')}"))
+
+
+def _see(*others: str) -> Iterator[str]:
+    yield from (".SH SEE ALSO", escaped(", ".join(others)))
+
+
+def _usage(context: click.Context) -> str:
     pieces = context.command.collect_usage_pieces(context)
-    yield f'.SS "{_escaped(" ".join([context.command_path, *pieces]))}"'
-    yield from _body(_paragraphs(context.command.help or ""))
-    yield from _options(context)
+    return escaped(" ".join([context.command_path, *pieces]))
 
 
 def _options(context: click.Context) -> Iterator[str]:
     for parameter in context.command.get_params(context):
-        names, text = parameter.get_help_record(context) or ("", "")
-        if text:
-            yield from (".TP", f"\\fB{_escaped(names)}\\fR", *_filled(text))
+        if record := parameter.get_help_record(context):
+            yield from item(*record)
 
 
 def _paragraphs(text: str) -> list[list[str]]:
@@ -78,22 +143,22 @@ def _body(paragraphs: list[list[str]]) -> Iterator[str]:
 def _text(paragraph: list[str]) -> Iterator[str]:
     """A paragraph, filled, or line by line as it is."""
     if paragraph[0].strip(" ") == VERBATIM:
-        lines = textwrap.dedent("\n".join(paragraph[1:])).split("\n")
-        yield from (".RS 4", ".nf", *map(_escaped, lines), ".fi", ".RE")
+        yield from verbatim(paragraph[1:])
     else:
-        yield from _filled(" ".join(paragraph))
+        yield from filled(" ".join(paragraph))
 
 
-def _filled(text: str) -> Iterator[str]:
-    for line in textwrap.wrap(text, WIDTH, break_on_hyphens=False):
-        yield _escaped(line)
-
-
-def _escaped(text: str) -> str:
-    """What roff prints as `text`: hyphens that can be copied, and no line that is a request."""
-    shown = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
-    return f"\\&{shown}" if shown.startswith((".", "'")) else shown
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+def write(directory: Path) -> None:
+    """Write every page into DIRECTORY, below man1 and man5; pages of commands that went, go."""
+    for old in directory.glob("man*/localspec*"):
+        old.unlink()
+    for name, text in pages().items():
+        path = directory / f"man{name[-1]}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    click.echo(page(), nl=False)
+    write()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from localspec.cli import help as help_page
-from localspec.cli import man
 from localspec.cli.main import COMMANDS, Edge, cli
 from localspec.errors import Loading, LocalSpecError, by_code
 
@@ -101,30 +98,6 @@ def test_the_summary_in_the_table_is_the_first_line_of_the_help(name: str) -> No
 def test_the_page_of_help_is_the_help() -> None:
     """docs/help.md is what `python -m localspec.cli.help` writes."""
     assert (ROOT / "docs" / "help.md").read_text(encoding="utf-8") == help_page.page()
-
-
-def test_the_manual_page_is_the_help_of_every_command() -> None:
-    """docs/localspec.1 is what `python -m localspec.cli.man` writes; no command is missing."""
-    text = man.page()
-    assert (ROOT / "docs" / "localspec.1").read_text(encoding="utf-8") == text
-    for context in help_page.commands():
-        path = context.command_path.replace("-", "\\-")
-        assert f'.SS "{path}' in text or path == "localspec"
-    requests = {line.split()[0] for line in text.splitlines() if re.match(r"[.']", line)}
-    known = ".TH .ad .SH .SS .PP .TP .B .I .RI .RS .RE .nf .fi"
-    assert requests <= set(known.split())
-
-
-@pytest.mark.parametrize(
-    "renderer", [("groff", "-ww", "-man", "-Tutf8"), ("mandoc", "-Tlint", "-Werror")]
-)
-def test_the_manual_page_renders_without_a_warning(renderer: tuple[str, ...]) -> None:
-    """By the programs that `man` is made of on Linux and on macOS and the BSDs."""
-    if not shutil.which(renderer[0]):
-        pytest.skip(f"there is no {renderer[0]} here")
-    page = ROOT / "docs" / "localspec.1"
-    done = subprocess.run([*renderer, page], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 class Fixed(Edge):
