@@ -233,7 +233,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     Each session's rows of a forward are padded to a multiple of `row_multiple`. `layers` are the
     target's first and last on each device; the output counts as the layer after the last. `context`
     is the most of one session, `cells` of all `slots` together; `placement` says what is where,
-    and `takes` how many bytes that is by device, at first.
+    and `takes` its bytes by device, at first. `gpus` are the machine's, with all their bytes.
     """
 
     model: str
@@ -258,6 +258,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     cells: int = 0
     placement: str = ""
     takes: dict[str, int] = {}
+    gpus: list[DeviceMemory] = []
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -269,10 +270,9 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """The request has its slot; `cached_tokens` of `prompt_tokens` need no prefill.
+    """The request has its slot; `cached_tokens` of `prompt_tokens`, `prompt`, need no prefill.
 
-    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere; `prompt` are
-    the prompt's tokens.
+    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere.
     """
 
     id: str

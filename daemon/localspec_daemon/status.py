@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from localspec.catalog.devices import Device
 from localspec.catalog.registry import Model as Entry
 from localspec.config import Config
 from localspec.protocol import DeviceMemory
@@ -81,6 +83,19 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     stalled: bool = False
 
 
+class DeviceStatus(msgspec.Struct, frozen=True):
+    """A device of this machine: what it is, its bytes, and what loaded models have of them.
+
+    "CPU" is the host's memory. GPUs are known from the first load on.
+    """
+
+    name: str
+    description: str
+    total_bytes: int
+    free_bytes: int
+    held_bytes: int
+
+
 class UpstreamStatus(msgspec.Struct, frozen=True):
     """A server elsewhere, and the models that are asked of it."""
 
@@ -93,7 +108,8 @@ class Status(msgspec.Struct, frozen=True):
     """The daemon and its models; `loading` is that of the model which is loading now, if one is.
 
     `activated` says that systemd holds the socket: it starts the daemon whenever somebody connects.
-    `memory_bytes` is what models may take together, 0 what there is; now so much is free.
+    `memory_bytes` is what models may take together, 0 what there is; now so much is free. `machine`
+    is the table by which everything is timed, "" on a real one.
     """
 
     version: str
@@ -108,8 +124,10 @@ class Status(msgspec.Struct, frozen=True):
     restart_needed: list[str]
     models_directory: str
     default_model: str
+    machine: str
     memory_bytes: int
     memory_free_bytes: int
+    devices: list[DeviceStatus]
     loading: Stage | None
     models: list[ModelStatus]
     upstreams: list[UpstreamStatus]
@@ -133,6 +151,24 @@ def of_models(
                 size_bytes=entry.size_bytes,
             )
     return sorted(statuses.values(), key=lambda status: (not status.default, status.name))
+
+
+def of_devices(host: Device, models: Iterable[Model]) -> list[DeviceStatus]:
+    """The host's memory, and the GPUs that workers have told of; what models have of each."""
+    held: Counter[str] = Counter()
+    cards: dict[str, DeviceStatus] = {}
+    for model in models:
+        held.update(holdings.taken(model))
+        worker = model.worker
+        if worker and worker.ready and worker.heartbeat:
+            free = worker.heartbeat.gpus
+            for card in worker.ready.gpus:
+                name = card.device
+                cards[name] = DeviceStatus(name, card.what, card.bytes, free.get(name, 0), 0)
+    cpu = DeviceStatus(host.name, host.description, host.total_bytes, host.free_bytes, 0)
+    return [
+        msgspec.structs.replace(each, held_bytes=held[each.name]) for each in (cpu, *cards.values())
+    ]
 
 
 def of_upstreams(config: Config) -> list[UpstreamStatus]:

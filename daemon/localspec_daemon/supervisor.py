@@ -32,7 +32,7 @@ from localspec_daemon.dialects.relay import Route, route
 from localspec_daemon.journal import Record, Tally
 from localspec_daemon.model import FileIdentity, Model
 from localspec_daemon.pool import Pool
-from localspec_daemon.status import Status, of_models, of_upstreams, stage
+from localspec_daemon.status import Status, of_devices, of_models, of_upstreams, stage
 from localspec_daemon.stream import Resumed
 from localspec_daemon.upstream import Upstreams
 from localspec_daemon.worker import COMMAND, StreamEvent
@@ -186,6 +186,7 @@ class Supervisor:
             entries = await self.entries()
         except LocalSpecError as error:
             problem = problem or str(error)
+        host = devices.host()
         return Status(
             version=VERSION,
             pid=os.getpid(),
@@ -199,8 +200,10 @@ class Supervisor:
             restart_needed=self.restart_needed(),
             models_directory=str(self.models_directory),
             default_model=config.models.default,
+            machine=config.engine.machine,
             memory_bytes=config.server.memory_bytes,
-            memory_free_bytes=devices.host().free_bytes,
+            memory_free_bytes=host.free_bytes,
+            devices=of_devices(host, self.pool.models.values()),
             loading=next(filter(None, map(stage, self.pool.models.values())), None),
             models=of_models(self.pool.models, entries, config.models.default),
             upstreams=of_upstreams(config),

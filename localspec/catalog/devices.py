@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import re
 import sys
 from collections.abc import Sequence
@@ -50,7 +52,19 @@ def host() -> Device:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = total if sys.platform == "darwin" else _available(total)
     room = _cgroup_room()
-    return Device("CPU", "cpu", max(0, free if room is None else min(free, room)), total)
+    free = max(0, free if room is None else min(free, room))
+    return Device("CPU", "cpu", free, total, processor())
+
+
+@functools.cache
+def processor() -> str:
+    """What this computer's CPU calls itself; "" where nobody says."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor()
 
 
 def _available(total: int) -> int:

@@ -74,17 +74,22 @@ def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
         yield "config error", f"{report['config_error']} (the last good one is in force)"
     if report.get("restart_needed"):
         yield "after a restart", ", ".join(report["restart_needed"])
-    if any(model.get("memory") for model in report.get("models", [])):
-        yield "memory", _memory(report)
+    if report.get("machine"):
+        yield "machine", f"{report['machine']}, on paper: answers are timed by that table"
+    for device in report.get("devices", []):
+        yield device["name"], _device(device)
+    if limit := report.get("memory_bytes"):
+        yield "memory", f"models may take {size(limit)} of the CPU's together"
     if not report.get("models"):
         yield "models", f"none in {report.get('models_directory', 'the models directory')}"
 
 
-def _memory(report: Json) -> str:
-    held = sum(model["memory"].get("CPU", 0) for model in report["models"] if model.get("memory"))
-    bound = f" of {size(limit)}" if (limit := report.get("memory_bytes")) else ""
-    free = report.get("memory_free_bytes", 0)
-    return f"models hold {size(held)}{bound}, {size(free)} are free on this computer"
+def _device(device: Json) -> str:
+    known = [device["description"]] if device["description"] else []
+    known.append(f"{size(device['free_bytes'])} of {size(device['total_bytes'])} free")
+    if device["held_bytes"]:
+        known.append(f"models hold {size(device['held_bytes'])}")
+    return ", ".join(known)
 
 
 def _upstream_rows(report: Json) -> Iterator[tuple[str, str]]:

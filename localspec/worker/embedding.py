@@ -139,6 +139,7 @@ def _load(command: Load, plan: Plan, on_progress: OnProgress) -> Encoder:
             cells=plan.cells,
             placement=plan.sentence(),
             takes=planning.takes(command, [Path(command.target_path)], plan),
+            gpus=planning.cards(),
         )
         return Encoder(ready, pooling, parts.pop_all())
 

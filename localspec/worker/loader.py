@@ -277,6 +277,7 @@ class Loader:
             cells=self.plan.cells,
             placement=self.plan.sentence() + why,
             takes=planning.takes(command, self.files, self.plan),
+            gpus=planning.cards(),
         )
 
 

@@ -17,8 +17,8 @@ import msgspec
 from localspec.catalog import devices, header, placement
 from localspec.catalog.devices import Device, Present
 from localspec.catalog.memory import Outline, outline
-from localspec.catalog.plan import Plan, Wish
-from localspec.protocol import Load
+from localspec.catalog.plan import Amounts, Plan, Wish
+from localspec.protocol import DeviceMemory, Load
 
 if TYPE_CHECKING:
     from localspec.engine import rpc
@@ -39,6 +39,13 @@ def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
         for found in usable()
     ]
     return [*remotes, *gpus, devices.host()]
+
+
+def cards() -> list[DeviceMemory]:
+    """What the GPUs of this machine are, and all of their bytes."""
+    from localspec.engine.devices import usable  # noqa: PLC0415 - see `assemble.load`
+
+    return [DeviceMemory(each.name, each.description, each.total_bytes) for each in usable()]
 
 
 def free_on_gpus() -> dict[str, int]:
@@ -63,8 +70,8 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
 
 
 def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
-    """Bytes by device of such a plan, before anything is said. Raises BadGGUF."""
-    return _wish(command, files).at_first(plan)
+    """Bytes by device of such a plan, while it has its first cells. Raises BadGGUF."""
+    return Amounts.of(_wish(command, files), plan).loaded
 
 
 def _wish(command: Load, files: Sequence[Path]) -> Wish:

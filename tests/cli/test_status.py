@@ -12,6 +12,13 @@ from scripted import Peer
 from localspec.cli.main import cli
 from localspec.cli.status import size, span
 
+
+def device(name: str, what: str, total: int, free: int, held: int) -> dict[str, Any]:
+    """One device, as the daemon tells of it."""
+    sizes = {"total_bytes": total, "free_bytes": free, "held_bytes": held}
+    return {"name": name, "description": what, **sizes}
+
+
 MODEL: dict[str, Any] = {
     "name": "qwen",
     "state": "ready",
@@ -49,6 +56,10 @@ REPORT: dict[str, Any] = {
     "loading": None,
     "memory_bytes": 2_000_000_000,
     "memory_free_bytes": 9_500_000_000,
+    "devices": [
+        device("CPU", "A Processor", 16_000_000_000, 9_500_000_000, 1_400_000_000),
+        device("CUDA0", "", 24_000_000_000, 24_000_000_000, 0),
+    ],
     "models": [MODEL],
 }
 
@@ -71,7 +82,9 @@ def shown(peer: Peer, **changes: Any) -> str:
         "draft small.gguf",
         "memory CPU: weights 1.10 GB",
         "holds 1.40 GB of CPU",
-        "memory: models hold 1.40 GB of 2.00 GB, 9.50 GB are free on this computer",
+        "CPU: A Processor, 9.50 GB of 16.00 GB free, models hold 1.40 GB",
+        "CUDA0: 24.00 GB of 24.00 GB free memory",
+        "memory: models may take 2.00 GB of the CPU's together",
         "context 8192 tokens of 32768 trained",
         "drafters lookup, model",
         "exactness standard: 1 to 4 rows agree",
@@ -108,6 +121,12 @@ def test_loading_and_trouble_are_told(peer: Peer) -> None:
 def test_no_models_names_the_directory(peer: Peer) -> None:
     """So that one knows where to put a file."""
     assert "models: none in /models" in shown(peer, models=[])
+
+
+def test_a_machine_on_paper_is_told(peer: Peer) -> None:
+    """Nobody takes its figures for this one's."""
+    assert "machine: h100-7b, on paper" in shown(peer, machine="h100-7b")
+    assert "on paper" not in shown(peer, machine="")
 
 
 def test_names_cannot_command_the_terminal(peer: Peer) -> None:

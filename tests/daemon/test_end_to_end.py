@@ -335,6 +335,9 @@ def test_models_stay_while_there_is_memory_and_the_oldest_leaves(house: Any, rea
             status = await it.get("/v1/status")
             (held,) = [one["memory"]["CPU"] for one in status["models"] if one.get("memory")]
             assert PROCESS_BYTES < held < 4 * PROCESS_BYTES
+            host = status["devices"][0]
+            assert (host["name"], host["held_bytes"]) == ("CPU", pytest.approx(held, rel=0.1))
+            assert 0 < host["free_bytes"] < host["total_bytes"]
             house.configure(server={"memory_bytes": 5 * held // 2})
             await it.until(lambda: it.server.supervisor.config.server.memory_bytes > 0)
             beta = await pid("beta")

@@ -128,7 +128,7 @@ def held_by(cache: Path, command: Load) -> tuple[int, Amounts]:
     wish = Wish.of(command.config, outlines, own_attention="ROWS" in ready.llama_build)
     plan = placement.plans(wish, _HOST)[0]
     assert plan.sentence() == ready.placement
-    assert wish.at_first(plan) == ready.takes
+    assert Amounts.of(wish, plan).loaded == ready.takes
     weights = sum(part.weight_bytes for part in plan.parts)
     packed = sum(
         one.bytes for one in ready.devices if one.device != "CPU_Mapped" and "model" in one.what
