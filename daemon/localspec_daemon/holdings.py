@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from localspec.catalog import devices
+from localspec.catalog.plan import PROCESS_BYTES
 from localspec_daemon.admission import Memory, Resident
 from localspec_daemon.demand import used
 from localspec_daemon.model import Model
@@ -46,7 +47,7 @@ def taken(model: Model) -> dict[str, int]:
     worker = model.worker
     if not worker or not worker.ready:
         return {}
-    planned = Counter(worker.ready.takes)
+    planned = Counter(CPU=PROCESS_BYTES) | Counter(worker.ready.takes)
     buffers: Counter[str] = Counter()
     for held in worker.ready.devices:
         buffers[held.device] += held.bytes

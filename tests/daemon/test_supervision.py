@@ -12,8 +12,8 @@ from typing import Any
 from localspec_daemon.policy import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
 from localspec_daemon.pool import MOURNING_SECONDS
 
-ROOM_FOR_ONE = 200 << 20
-"""Bytes: a process with a tiny model is counted as 176 MB."""
+ROOM_FOR_ONE = 100 << 20
+"""Bytes: a process with a tiny model is counted as 75 MB."""
 
 
 def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
