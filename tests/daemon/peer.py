@@ -19,6 +19,7 @@ How it loads is decided by the model's name, what it answers by the first word o
 | wait | one delta, then silence until it is cancelled; on a later worker 16 tokens before that |
 | die a b c | one delta, then SIGKILL from nowhere, until no word is left |
 | cancelled | how many requests were cancelled so far |
+| clock | when it says so, in nanoseconds of the clock that all processes here share |
 | crash | one delta, then SIGSEGV |
 | leave | exit code 0 without a goodbye |
 | fail | Failed: the prompt does not fit the context |
@@ -33,6 +34,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from localspec import frames
@@ -145,6 +147,8 @@ class Peer:
         self.send(Started(request.id, len(text), 2))
         if word == "cancelled":
             words = [str(self.cancelled)]
+        if word == "clock":
+            words = [str(time.monotonic_ns())]
         if word == "rubbish":
             self.connection.sendall(b"\x00\x00\x00\x03abc")
             return
