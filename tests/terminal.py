@@ -1,4 +1,4 @@
-"""A terminal of its own for `localspec chat`: keys go in, what it shows comes out, with the time."""
+"""A terminal of its own for `localspec chat`: keys go in, and what it shows comes out, timed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Terminal:
         self._pid, self._handle = pty.fork()
         if not self._pid:
             command = [sys.executable, "-m", "localspec.cli.main", "chat", "--no-spawn"]
-            os.execve(sys.executable, command, environment)
+            os.execve(sys.executable, command, environment)  # noqa: S606  our own command
         fcntl.ioctl(self._handle, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._shown = b""
 

@@ -14,6 +14,7 @@ from localspec import paths
 from localspec.chats import archive
 from localspec.chats.archive import Kept
 from localspec.cli import names
+from localspec.cli.columns import columns, cut
 from localspec.cli.render import printable
 from localspec.errors import escaped
 
@@ -64,7 +65,7 @@ def search(words: tuple[str, ...], *, as_json: bool) -> None:
         return
     for kept, line in found:
         click.echo(_row(kept))
-        click.echo(escaped(f"    {line[:200]}"))
+        click.echo(cut(escaped(f"    {line[:200]}"), columns()))
 
 
 @chats.command()
@@ -123,7 +124,8 @@ def rm(chosen: tuple[str, ...]) -> None:
 
 def _row(kept: Kept) -> str:
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
-    return escaped(f"{kept.name:24}  {moment}  {kept.turns:>4}  {kept.title}")
+    row = escaped(f"{kept.name:24}  {moment}  {kept.turns:>4}  {kept.title}")
+    return cut(row, columns())
 
 
 def _emit(value: object) -> None:

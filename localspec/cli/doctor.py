@@ -17,6 +17,7 @@ from localspec import paths
 from localspec.catalog.devices import Present
 from localspec.catalog.header import Header
 from localspec.cli import findings
+from localspec.cli.columns import columns, hung
 from localspec.cli.findings import Finding, failed, fine, wrong
 from localspec.client import Client
 from localspec.config import Config
@@ -55,9 +56,10 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
 def _show(finding: Finding) -> None:
     said = escaped(finding.said)
     if finding.verdict == "ok":
-        click.echo(f"ok     {finding.what:12} {said}")
+        click.echo(hung(f"ok     {finding.what:12} ", said, columns()))
     else:
-        click.echo(click.style(f"WRONG  {finding.what:12} {said}", fg="red"))
+        wrong = hung(f"WRONG  {finding.what:12} ", said, columns())
+        click.echo(click.style(wrong, fg="red"))
         click.echo(escaped(f"{'':19} {finding.fix}"))
 
 

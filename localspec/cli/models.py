@@ -22,12 +22,15 @@ from localspec.errors import escaped
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 
 
-@click.group()
-def models() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def models(context: click.Context) -> None:
     """List, pull, import and inspect models.
 
     Example: localspec models list
     """
+    if context.invoked_subcommand is None:
+        context.invoke(list_models)
 
 
 models.add_command(plan)
@@ -36,7 +39,7 @@ models.add_command(fetching.search)
 
 @models.command("list")
 @_JSON
-def list_models(*, as_json: bool) -> None:
+def list_models(*, as_json: bool = False) -> None:
     """Show every model here and in the catalog.
 
     Example: localspec models list

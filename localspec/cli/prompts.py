@@ -8,6 +8,7 @@ import click
 
 from localspec.cli import names
 from localspec.cli import presets as kept
+from localspec.cli.columns import columns, cut
 from localspec.cli.render import printable
 from localspec.errors import RequestError
 
@@ -33,8 +34,8 @@ def list_presets() -> None:
     """
     for name in kept.names():
         needs = " ".join(f"{variable}=..." for variable in kept.variables(name))
-        begins = kept.text(name).split("\n")[0][:60]
-        click.echo(printable(f"@{name:12} {needs:14} {begins}"))
+        begins = kept.text(name).split("\n")[0]
+        click.echo(cut(printable(f"@{name:12} {needs:14} {begins}"), columns()))
 
 
 @presets.command()

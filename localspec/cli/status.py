@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from localspec.cli import chosen
+from localspec.cli.columns import columns, hung
 from localspec.cli.waiting import stage
 from localspec.client import Json
 from localspec.errors import NotRunning, escaped
@@ -44,13 +45,16 @@ def show(report: Json) -> None:
     from rich.console import Console  # noqa: PLC0415  slow to import, of no use for --json
 
     console = Console(markup=False, highlight=False)
-    console.print(_head(report), soft_wrap=True)
+    width = columns()
+    console.print(hung("", _head(report), width), soft_wrap=True)
     for name, value in _daemon_rows(report):
-        console.print(escaped(f"{name}: {value}"), style="red" if name == "config error" else None)
+        style = "red" if name == "config error" else None
+        console.print(hung(f"{name}: ", escaped(value), width), style=style, soft_wrap=True)
     for model in report.get("models", []):
         console.print(f"\n{escaped(model['name'] + _title(model))}", style="bold")
         for name, value in _model_rows(model):
-            console.print(escaped(f"  {name:<{LABEL_WIDTH}}  {value}"), soft_wrap=True)
+            label = f"  {name:<{LABEL_WIDTH}}  "
+            console.print(hung(label, escaped(value), width), soft_wrap=True)
     for name, value in _upstream_rows(report):
         console.print(f"\n{escaped(f'{name}: {value}')}", soft_wrap=True)
 

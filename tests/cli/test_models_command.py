@@ -80,6 +80,7 @@ def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path
     table = run("list").stdout
     assert "big" in table
     assert "catalog" in table
+    assert run().stdout == table
     page = run("show", "big").stdout
     for words in (
         "llama, 2 layers",

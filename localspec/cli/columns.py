@@ -1,0 +1,34 @@
+"""Lines for people in a window of so many columns; in a pipe they stay whole."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+
+_LEAST_COLUMNS = 24
+"""A value with less room than this is left to the terminal."""
+
+
+def columns() -> int | None:
+    """Of the terminal that stdout is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def hung(label: str, value: str, width: int | None) -> str:
+    """`label` and `value`, which goes on below its beginning; a word is never broken."""
+    if width is None or (room := width - len(label)) < _LEAST_COLUMNS:
+        return label + value
+    rows = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
+    return label + ("\n" + " " * len(label)).join(rows)
+
+
+def cut(line: str, width: int | None) -> str:
+    """What fits of `line`, with … where some of it does not."""
+    if width is None or (line.isascii() and len(line) <= width):
+        return line
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  slow to import
+
+    if cell_len(line) <= width:
+        return line
+    return set_cell_size(line, width - 1).rstrip() + "…"
