@@ -98,19 +98,24 @@ def speedups(summary: Summary) -> str:
     if not ends:
         return ""
     x = Axis(0, max(1.1, *ends), LEFT, WIDTH - RIGHT).rounded()
-    parts, y = [], float(TOP)
+    rows: list[str] = []
+    texts: list[str] = []  # before everything else, also before the line at 1
+    y = float(TOP)
     for name, slice_bars in bars.items():
         height = BAR * len(slice_bars)
-        parts.append(_text(LEFT - 8, y + height / 2 + 4, name, "end"))
+        texts.append(_text(LEFT - 8, y + height / 2 + 4, name, "end"))
         for row, (colour, cell) in enumerate(slice_bars):
-            parts.append(_row(x, y + row * BAR, colour, cell))
+            rows.append(_row(x, y + row * BAR, colour, cell))
+            texts.append(_figures(x, y + row * BAR, cell))
         y += height + GAP
     frame = [_tick_below(x, value, y, f"{value:g}") for value in x.ticks()]
     one = f'<line class="one" x1="{x(1):.1f}" x2="{x(1):.1f}" y1="{TOP}" y2="{y:.1f}"/>'
     bounded = any(cell.bound for slice_bars in bars.values() for _, cell in slice_bars)
     told = "decode speed, plain = 1" + "; the thick stroke is the bound" * bounded
     label = _text((x.start + x.end) / 2, y + 36, told, "middle")
-    return legend(arms) + _svg([*frame, *parts, one, label], y + BOTTOM, "Speed-up per slice")
+    return legend(arms) + _svg(
+        [*frame, *rows, one, *texts, label], y + BOTTOM, "Speed-up per slice"
+    )
 
 
 def _end(cell: Cell) -> float:
@@ -120,15 +125,19 @@ def _end(cell: Cell) -> float:
 
 
 def _row(x: Axis, y: float, colour: int, cell: Cell) -> str:
-    """The bar of a cell with its bound, and both as figures behind the end of what is drawn."""
-    if not cell.ratio:
-        return ""
-    figure, stroke = f"{cell.ratio.mean:.2f}", ""
+    """The bar of a cell with its bound."""
+    stroke = ""
+    if cell.bound:
+        stroke = f'<path class="bound" d="M{x(cell.bound.mean):.1f} {y + 1:.1f}v{BAR - 2}"/>'
+    return (_bar(x, y, colour, cell.ratio) if cell.ratio else "") + stroke
+
+
+def _figures(x: Axis, y: float, cell: Cell) -> str:
+    """Both in words, behind the end of what is drawn."""
+    figure = f"{cell.ratio.mean:.2f}" if cell.ratio else ""
     if cell.bound:
         figure += f" of {cell.bound.mean:.2f}"
-        stroke = f'<path class="bound" d="M{x(cell.bound.mean):.1f} {y + 1:.1f}v{BAR - 2}"/>'
-    text = _text(x(_end(cell)) + 6, y + BAR / 2 + 4, figure, "start")
-    return _bar(x, y, colour, cell.ratio) + stroke + text
+    return _text(x(_end(cell)) + 6, y + BAR / 2 + 4, figure, "start")
 
 
 def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:

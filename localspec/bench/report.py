@@ -22,6 +22,10 @@ class Table(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def heading(results: Results) -> list[str]:
     """Lines that say what was measured, where and how."""
     model, settings = results.model, results.settings
@@ -32,7 +36,8 @@ def heading(results: Results) -> list[str]:
     exactness = model.get("exactness", "unknown")
     what = f"{model['name']}, exactness {exactness}, drafters {drafters}, {build}"
     amount = (
-        f"{prompts} prompts, {settings.repeats} repeats, at most {settings.max_tokens} tokens, "
+        f"{_count(prompts, 'prompt')}, {_count(settings.repeats, 'repeat')}, "
+        f"at most {settings.max_tokens} tokens, "
         f"{how}, seed {settings.seed}, {settings.concurrency} at a time"
     )
     if settings.pause_seconds:
