@@ -5,14 +5,16 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from typing import TextIO
 
 _LEAST_COLUMNS = 24
 """A value with less room than this is left to the terminal."""
 
 
-def columns() -> int | None:
-    """Of the terminal that stdout is; None where it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def columns(stream: TextIO | None = None) -> int | None:
+    """Of the terminal that `stream` is, by default stdout; None where it is none."""
+    stream = stream or sys.stdout
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def hung(label: str, value: str, width: int | None) -> str:

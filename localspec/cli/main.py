@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -148,9 +149,11 @@ class Edge(click.Group):
 
 def complain(error: LocalSpecError) -> None:
     """Say on stderr what happened, why, and what helps."""
-    from localspec.cli.render import sentences  # noqa: PLC0415  only needed when things go wrong
+    from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
+    from localspec.cli.render import sentences  # noqa: PLC0415  the same
 
-    for line in sentences(error):
+    first, *others = sentences(error)
+    for line in [hung("", first, columns(sys.stderr)), *others]:  # these may be copied
         click.echo(line, err=True)
 
 

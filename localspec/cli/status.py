@@ -169,7 +169,9 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
 
 
 def _costs(model: Json) -> list[tuple[int, float]]:
-    return sorted((int(rows), ms) for rows, ms in model["cost_ms_by_rows"].items())
+    """Of 1, 2, 4, 8 ... rows: `localspec tune` shows all."""
+    costs = sorted((int(rows), ms) for rows, ms in model["cost_ms_by_rows"].items())
+    return [(rows, ms) for rows, ms in costs if rows.bit_count() == 1]
 
 
 def _counts(model: Json) -> list[tuple[str, Any]]:
