@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from localspec import machine
+from localspec.catalog import groups
 from localspec.errors import ConfigError
 from localspec.machine import Card
 
@@ -24,7 +25,6 @@ _GIB = 1 << 30
 _MAX_BYTES = 1 << 50
 _DESCRIBED_HOST_BYTES = 32 * _GIB
 """The memory of a machine whose description names none beside its GPUs."""
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ def host() -> Device:
     """This computer's own memory: what could be taken now without pushing anything out."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = total if sys.platform == "darwin" else _available(total)
-    room = _cgroup_room()
+    room = groups.room()
     free = max(0, free if room is None else min(free, room))
     return Device("CPU", "cpu", free, total, processor())
 
@@ -74,20 +74,6 @@ def _available(total: int) -> int:
         return total
     found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     return int(found[1]) * 1024 if found else total
-
-
-def _cgroup_room() -> int | None:
-    """What a container's limit leaves; None without one. Page cache does not count as taken."""
-    try:
-        limit = (_CGROUPS / "memory.max").read_text(encoding="ascii").strip()
-        if limit == "max":
-            return None
-        used = int((_CGROUPS / "memory.current").read_text(encoding="ascii"))
-        stat = (_CGROUPS / "memory.stat").read_text(encoding="ascii")
-        cached = re.findall(r"^(?:in)?active_file (\d+)$", stat, re.MULTILINE)
-        return int(limit) - used + sum(map(int, cached))
-    except (OSError, ValueError):
-        return None
 
 
 def size(text: str) -> int:

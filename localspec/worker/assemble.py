@@ -170,7 +170,8 @@ def _load_by_plans(command: Load, lent: Sequence[Lent], on_progress: OnProgress)
         os.environ[_TILED] = "0"
     files = model_files(command)
     plans = planning.plans(command, files, planning.present(lent))
-    why = f" ({command.smaller} larger plans ran out of memory)" if command.smaller else ""
+    larger = "a larger plan" if command.smaller == 1 else f"{command.smaller} larger plans"
+    why = f" ({larger} ran out of memory)" if command.smaller else ""
     for plan, smaller in zip_longest(plans, plans[1:]):
         try:
             return _load(command, plan, lent, why, on_progress)
