@@ -135,7 +135,10 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
     if model.get("kv_cells"):
         held, cells = model.get("kv_held", 0), model["kv_cells"]
         yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
-    yield from _speculation_rows(model)
+    if model.get("speculation_off") == "embeddings":
+        yield "gives", "a vector of each text; nothing is drafted"
+    else:
+        yield from _speculation_rows(model)
 
 
 def _memory_rows(model: Json) -> Iterator[tuple[str, str]]:

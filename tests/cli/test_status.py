@@ -123,6 +123,13 @@ def test_no_models_names_the_directory(peer: Peer) -> None:
     assert "models: none in /models" in shown(peer, models=[])
 
 
+def test_a_model_that_embeds_is_told_as_what_it_is(peer: Peer) -> None:
+    """Exactness and drafts are not its business."""
+    text = shown(peer, models=[{**MODEL, "speculation_off": "embeddings"}])
+    assert "gives a vector of each text; nothing is drafted" in text
+    assert "exactness" not in text
+
+
 def test_a_machine_on_paper_is_told(peer: Peer) -> None:
     """Nobody takes its figures for this one's."""
     assert "machine: h100-7b, on paper" in shown(peer, machine="h100-7b")
