@@ -327,17 +327,6 @@ class Drafter(Protocol):
         """Free what the drafter holds."""
 
 
-@runtime_checkable
-class Glancing(Protocol):
-    """A drafter that reads a text before it drafts, and can first look at only the text's end."""
-
-    def glance_tokens(self, session: DraftSession, latest: int) -> int:
-        """What a glance at the `latest` tokens reads; 0 where everything is read already."""
-
-    def glance(self, session: DraftSession, latest: int) -> list[Signal]:
-        """How sure it is of the `latest` tokens or some of them, having read little before them."""
-
-
 @dataclass(slots=True)
 class Forwards:
     """What a drafter's forwards were.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any
@@ -28,7 +27,6 @@ from localspec.control.outlook import DEPTH, Prospect, news, solve
 from localspec.control.round import (
     RECURRING_READS,
     Drafted,
-    Glance,
     Judged,
     Memory,
     Neural,
@@ -49,10 +47,6 @@ _REPAID = 1.6
 _GUESS_LEAST = 0.25
 """A less likely guess is not read along: a few rows more may cost a forward much more than reading
 a prompt tells."""
-_GLANCE_TOKENS, _GLANCE_PAYS = 8, 2.5
-"""Output tokens that a glance needs, and how many times dearer reading is for it to be worth it."""
-_GLANCE_WAITS = 3.0
-"""Reading that takes the time of fewer tokens is not worth waiting for those a glance needs."""
 _GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
@@ -134,7 +128,7 @@ class Controller:
         for view in views:
             if view.memory is not None:
                 view.memory.staked = None
-        return any(plan.base or plan.extend or plan.glance for plan in plans)
+        return any(plan.base or plan.extend for plan in plans)
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
@@ -180,11 +174,8 @@ class Controller:
         source = neural.extend
         backlog = self._backlog_seconds(source, view.cells)
         lasts = view.remaining / rate
-        if lead > 0 and _REPAID * backlog <= memory.saving * lasts:
-            if rate * backlog > _GLANCE_WAITS and self._looks_first(source, view, memory, backlog):
-                ready = memory.committed >= _GLANCE_TOKENS and self.ledger.trusts(source.name)
-                return replace(free, glance=source if ready else None)
-        elif not view.always or free.base.tokens:
+        pays = lead > 0 and _REPAID * backlog <= memory.saving * lasts
+        if not pays and (free.base.tokens or not view.always):
             return free
         if source.pending <= RECURRING_READS:
             memory.bet(neural.worth, cost, rate)
@@ -193,13 +184,6 @@ class Controller:
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else free
-
-    def _looks_first(self, source: Neural, view: View, memory: Memory, backlog: float) -> bool:
-        """Whether a source should look at the end of the text before it reads all of it."""
-        if view.always or not source.glance or memory.impression is not None:
-            return False
-        glance = self.costs.draft(source.name, source.glance + 1, 0, source.glance)
-        return backlog > _GLANCE_PAYS * glance
 
     def _copy(  # noqa: PLR0913, PLR0917 — a chain, and what it is weighed by
         self,
@@ -234,8 +218,6 @@ class Controller:
         """Each neural source from the root, and after each free chain, whatever that may risk."""
         for source in view.neural:
             ease = view.expected_ease
-            if source.pending > RECURRING_READS and view.memory is not None:
-                ease = min(ease, view.memory.impression or 1.0)
             prospect = self._prospect(source.name, rows, rate, view.cells)
             bases: list[tuple[Draft, list[float]]] = [(NONE, [])]
             bases += [
@@ -327,9 +309,7 @@ class Controller:
     def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, others: int) -> Plan:
         local = view.local
         if option.extend is None:
-            source = option.glance
-            glance = Glance(source.name, partial(self._heard, view)) if source else None
-            return Plan(option.base, None, 0, _never, glance)
+            return Plan(option.base, None, 0, _never)
         name = option.extend.name
         prospect = self._prospect(name, rows, rate, view.cells)
         based = self.acceptance.survival(option.base.signals, local)
@@ -371,12 +351,6 @@ class Controller:
         read = self.costs.draft(name, 2, 1, cells) - step
         changes = self.costs.draft(name, 1, 1, cells, changes=2) - step
         return read / step, changes / step
-
-    def _heard(self, view: View, signals: Sequence[Signal]) -> None:
-        """What a source said at a glance: how sure it is on average."""
-        if view.memory is not None and signals:
-            chances = [self.acceptance.estimate(signal, view.memory.local) for signal in signals]
-            view.memory.glance(sum(chances) / len(chances))
 
     # --- after drafting ---------------------------------------------------------------------------
 

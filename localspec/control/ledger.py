@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import STEADY, Costs
-from localspec.control.guard import ALLOWANCE, Account, Pace
+from localspec.control.guard import Account, Pace
 from localspec.control.option import NONE
 from localspec.control.round import RECURRING_READS, Drafted, Judged, Round, View
 from localspec.control.tariff import Tariff
@@ -26,7 +25,6 @@ class Ledger:
     def __init__(self, costs: Costs, acceptance: Acceptance, multiple: int) -> None:
         self.pace = Pace()
         self.account = Account()
-        self._sources: defaultdict[str, Account] = defaultdict(Account)
         self._costs = costs
         self._acceptance = acceptance
         self._multiple = multiple
@@ -35,14 +33,6 @@ class Ledger:
     def left(self) -> float:
         """Tokens of plain decoding that bets may still lose."""
         return self.account.left
-
-    def trusts(self, source: str) -> bool:
-        """Whether a source may look at another text: what it took for others has paid so far.
-
-        What it looks at and reads is weighed against the rest of an answer, whose end and ease are
-        guesses. So each source has an account of its own, in which all that it takes is booked.
-        """
-        return self._sources[source].left > 0.0
 
     @property
     def plain_due(self) -> bool:
@@ -103,28 +93,10 @@ class Ledger:
             spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
             self.account.book(expected, spent / (share * self._row_seconds()))
         self.account.earn(sum(kept))
-        for account in self._sources.values():
-            account.earn(sum(kept))
-        self._book_sources(round_, share * self._row_seconds())
         plain_seconds = seconds if steady else plain_rows * self._row_seconds()
         for view, tokens in zip(round_.views, kept, strict=True):
             if view.memory is not None:
                 view.memory.stake.advance(seconds, tokens * plain_seconds)
-
-    def _book_sources(self, round_: Round, token_seconds: float) -> None:
-        """What each source that is not free took in this round, and what that gave.
-
-        No single reading may cost it more than one allowance: another answer is another text.
-        """
-        for drafted in round_.drafted:
-            nodes = gained = 0
-            for judged in round_.judged:
-                mine = [signal.source == drafted.name for signal in judged.draft.signals]
-                nodes += sum(mine)
-                gained += sum(mine[: judged.accepted])
-            rise = self._costs.target(1 + nodes) - self._costs.target(1)
-            spent = (drafted.seconds + rise) / token_seconds
-            self._sources[drafted.name].book(gained, min(spent, gained + ALLOWANCE))
 
     def _settle(
         self, round_: Round, view: View, judged: Judged, tariff: Tariff, together: int

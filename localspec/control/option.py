@@ -17,9 +17,8 @@ class Option:
 
     `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
     expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes
-    at most, after it has read at most `read` tokens, `stride` of them in a forward. `glance` is a
-    source that should look at the text before it reads it. `wish` would be its worth if changes of
-    rows were free.
+    at most, after it has read at most `read` tokens, `stride` of them in a forward. `wish` would
+    be its worth if changes of rows were free.
     """
 
     base: Draft = NONE
@@ -27,7 +26,6 @@ class Option:
     worth: float = 0.0
     gain: float = 0.0
     nodes: int = 0
-    glance: Neural | None = None
     budget: int = 0
     read: int = READ_ROWS
     stride: int = READ_ROWS

@@ -28,21 +28,17 @@ _KEEN_MEMORY = 0.9
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
-_GLANCE_HOLDS, _GLANCE_LEAST = 4, 32
-"""A glance holds until the text is so many times as long, and so many tokens more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neural:
     """A source that is not free and could draft now, reading `pending` tokens first.
 
-    `glance` are the tokens it would read to tell how sure it is of the latest ones; 0 if it cannot.
     `before` are the rows of its latest forward, 0 if that is not known.
     """
 
     name: str
     pending: int
-    glance: int = 0
     before: int = 0
 
 
@@ -60,9 +56,6 @@ class Memory:
 
     `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
     the seconds it would be worth then. `stake` is how far the answer is behind plain decoding.
-
-    `committed` counts the tokens seen. `impression` is how sure a source was at a glance, on
-    average; it holds until the text is several times as long.
     """
 
     local: Local = field(default_factory=Local)
@@ -76,18 +69,6 @@ class Memory:
     keen: float = 0.0
     boon: float = 0.0
     stake: Stake = field(default_factory=Stake)
-    committed: int = 0
-    glanced: tuple[float, int] = (1.0, 0)
-
-    @property
-    def impression(self) -> float | None:
-        """What a glance told, if it still holds."""
-        chance, until = self.glanced
-        return chance if self.committed < until else None
-
-    def glance(self, chance: float) -> None:
-        """A source has looked at the latest tokens, and gives them this chance on average."""
-        self.glanced = chance, _GLANCE_HOLDS * self.committed + _GLANCE_LEAST
 
     @property
     def pace(self) -> float:
@@ -105,7 +86,6 @@ class Memory:
             (memory * before + tokens, memory * lasted + time)
             for memory, (before, lasted) in zip(_PACE_MEMORIES, self.paces, strict=True)
         )
-        self.committed += tokens
 
     @property
     def doubt(self) -> float:
@@ -177,28 +157,18 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """Source `name` is to look at the latest tokens of the text, and `heard` gets its signals."""
-
-    name: str
-    heard: Callable[[Sequence[Signal]], None]
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """`base` goes to the target, continued by at most `budget` nodes of source `extend`, if any.
 
     The source asks `worth` with its signals so far before each further node. `along` tells how many
     leading nodes of a cheaper source's chain it should read along in a forward. It reads `read`
-    pending tokens at most, and `stride` of them in one forward. A `glance` comes before the next
-    round.
+    pending tokens at most, and `stride` of them in one forward.
     """
 
     base: Draft
     extend: str | None
     budget: int
     worth: Callable[[Sequence[Signal]], bool]
-    glance: Glance | None = None
     along: Callable[[Draft], int] = len
     read: int = READ_ROWS
     stride: int = READ_ROWS

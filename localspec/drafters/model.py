@@ -34,12 +34,6 @@ from localspec.types import (
 
 NAME = "model"
 
-_GLANCE_TOKENS, _GLANCE_CONTEXT = 16, 24
-"""A glance tells of so many tokens, and reads so many before them."""
-
-_TOLD = 0.9
-"""How sure it is taken to be, at a glance, of what the prompt told it."""
-
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
 """A draft model's confidence is honest: measured agreement of the 0.5B with the 1.5B target."""
@@ -86,7 +80,7 @@ class ModelDrafter:
         del prediction  # the draft model has an opinion of its own
         held = self._held[slot]
         agreed = common_prefix(held, prompt)
-        session = ModelSession(slot, list(prompt), len(prompt), sampler, held, agreed)
+        session = ModelSession(slot, list(prompt), sampler, held, agreed)
         self._open[slot] = session
         return session
 
@@ -141,34 +135,6 @@ class ModelDrafter:
         mine.held[start:] = new
         mine.agreed += len(new)
         return len(new)
-
-    def glance_tokens(self, session: DraftSession, latest: int) -> int:
-        """What `glance` would read; 0 where it has read all but the last token."""
-        unread = cast("ModelSession", session).pending - 1
-        return max(0, min(unread, min(latest, _GLANCE_TOKENS) + _GLANCE_CONTEXT))
-
-    def glance(self, session: DraftSession, latest: int) -> list[Signal]:
-        """How sure it is at the end of the text, read as if it followed what it has read so far.
-
-        Where that is hardly ever, what lies between would not help enough to be worth reading: but
-        it would where the text takes up the prompt's words. It is forgotten again.
-
-        Raises:
-            EngineError: llama.cpp failed.
-        """
-        mine = cast("ModelSession", session)
-        start = mine.agreed
-        self._context.truncate(mine.slot, start)
-        del mine.held[start:]
-        count = self.glance_tokens(mine, latest)
-        first = max(0, count - min(latest, _GLANCE_TOKENS))
-        read = mine.tokens[-1 - count : -1]
-        rows = [Row(token, start + at, mine.slot, at >= first) for at, token in enumerate(read)]
-        try:
-            logits = self._decode(rows)[:, : self._n_vocab]
-            return _impressions(mine, logits)
-        finally:
-            self._context.truncate(mine.slot, start)
 
     def close(self) -> None:
         """Free the draft's context."""
@@ -291,7 +257,6 @@ class ModelSession:
 
     slot: int
     tokens: list[Token]
-    n_prompt: int
     sampler: Proposing
     held: list[Token]
     agreed: int
@@ -334,22 +299,6 @@ class _Chain:
 
     def draft(self) -> Draft:
         return Draft.chain(self.tokens, self.signals, self.laws)
-
-
-def _impressions(session: ModelSession, logits: Floats) -> list[Signal]:
-    """How sure it would be of the latest tokens, by rows that each come before one of them.
-
-    One that the prompt holds counts as nearly sure: a summary's names seem wild guesses only
-    because what they are taken from was left out.
-    """
-    latest = session.tokens[-len(logits) :]
-    told = set(session.tokens[: session.n_prompt])
-    signals = [_signal(row, int(row.argmax()), session.sampler) for row in logits]
-    nearly = _binned(_TOLD, session.sampler)
-    return [
-        max(signal, nearly) if token in told else signal
-        for token, signal in zip(latest, signals, strict=True)
-    ]
 
 
 def _signal(logits: Floats, token: Token, sampler: Proposing) -> Signal:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from localspec.control.round import Drafted, Glance, Neural, Plan, Policy, View
+from localspec.control.round import Drafted, Neural, Plan, Policy, View
 from localspec.engine.masks import Masks
 from localspec.engine.session import Session
 from localspec.errors import EngineError
@@ -19,7 +19,6 @@ from localspec.types import (
     Drafter,
     DraftSession,
     Forwards,
-    Glancing,
     Reading,
     Token,
 )
@@ -68,9 +67,6 @@ class Drafting:
         clock: Callable[[], float],
     ) -> None:
         self.drafters = dict(drafters)
-        self._glancing = {
-            name: drafter for name, drafter in drafters.items() if isinstance(drafter, Glancing)
-        }
         self._computing = {
             name: drafter for name, drafter in drafters.items() if isinstance(drafter, Computing)
         }
@@ -148,11 +144,7 @@ class Drafting:
         views = [self._view(session, context, spare) for session in sessions]
         plans = self.policy.plan(views, other_rows, before)
         drafts = [plan.base for plan in plans]
-        drafted = [
-            self._glance(session, plan.glance)
-            for session, plan in zip(sessions, plans, strict=True)
-            if plan.glance is not None
-        ]
+        drafted = []
         for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
             asking = [index for index, plan in enumerate(plans) if plan.extend == name]
             tails, cost = self._extend(
@@ -223,22 +215,6 @@ class Drafting:
         drafts = [self._ask(name, [ask], [session])[0] for name, ask in asks.items()]
         return [draft for draft in drafts if draft.tokens]
 
-    def _glance(self, session: Session, glance: Glance) -> Drafted:
-        """Let a source look at the latest output, tell the policy, and what it cost."""
-        opened, drafter = session.drafters[glance.name], self._glancing[glance.name]
-        count, ran = 0, self._ran(glance.name)
-        began = self._clock()
-        with self._optional(glance.name, [session]):
-            count = self._glance_tokens(session, glance.name)
-            glance.heard(drafter.glance(opened, session.n_output))
-        seconds, changes = self._clock() - began, self._ran(glance.name).changes - ran.changes
-        return Drafted(glance.name, count, 0, seconds, count, changes=changes)
-
-    def _glance_tokens(self, session: Session, name: str) -> int:
-        """What a glance of this drafter would read; 0 for one that cannot."""
-        drafter = self._glancing.get(name)
-        return drafter.glance_tokens(session.drafters[name], session.n_output) if drafter else 0
-
     def _view(self, session: Session, context: int, spare: int) -> View:
         wish = session.request.speculation
         most = self._max_draft if wish.max_draft is None else wish.max_draft
@@ -255,8 +231,7 @@ class Drafting:
             if self.drafters[name].free:
                 continue
             with self._optional(name, [session]):
-                glance = self._glance_tokens(session, name)
-                neural.append(Neural(name, opened.pending, glance, self._ran(name).rows))
+                neural.append(Neural(name, opened.pending, self._ran(name).rows))
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),

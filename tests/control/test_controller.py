@@ -23,7 +23,7 @@ from localspec.control.controller import (
 )
 from localspec.control.costs import Costs
 from localspec.control.guard import Account, Pace
-from localspec.types import Draft, Law, Signal
+from localspec.types import Draft, Law
 
 
 def lived(
@@ -122,49 +122,6 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
     assert rounds_until_drafting(1, 100) == 0
     assert rounds_until_drafting(1000, 40) == 60
     assert rounds_until_drafting(1000, 4000) < 10
-
-
-@pytest.mark.parametrize(("sure", "reads"), [(0.95, True), (0.3, False)])
-def test_a_source_looks_at_the_end_of_a_text_before_it_reads_all(sure: float, reads: bool) -> None:
-    """Once there is something to see; what it saw holds until the text is much longer."""
-    control = controller(Q4_0, step=0.2)
-    memory = control.open_session()
-    looked: list[int] = []
-    for count in range(80):
-        neural = (Neural("neural", 400 + count, 20),)
-        view = View(
-            neural=neural,
-            budget=8,
-            remaining=4000,
-            memory=memory,
-            ease=0.95,
-            elapsed_seconds=LONG,
-        )
-        (plan,) = control.plan([view])
-        if plan.extend is not None:
-            break
-        if plan.glance is not None:
-            looked.append(count)
-            plan.glance.heard([Signal("neural", int(10 * sure), sure)] * 4)
-        control.observe(lived(view, Draft(), [1]))
-    assert (plan.extend == "neural") == reads
-    assert looked == ([8] if reads else [8, 64])
-
-
-@pytest.mark.parametrize(("pending", "glance"), [(30, 20), (400, 0)])
-def test_without_much_to_read_nobody_looks_first(pending: int, glance: int) -> None:
-    """A short text is read at once, and so is one that the source cannot look into."""
-    control = controller(Q4_0, step=0.1)
-    memory = control.open_session()
-    for _ in range(8):
-        neural = (Neural("neural", pending, glance),)
-        view = View(neural=neural, budget=8, memory=memory, ease=0.95, elapsed_seconds=LONG)
-        (plan,) = control.plan([view])
-        assert plan.glance is None
-        if plan.extend is not None:
-            break
-        control.observe(lived(view, Draft(), [1]))
-    assert plan.extend == "neural"
 
 
 def test_a_copy_is_continued_by_the_neural_source_where_that_is_worth_most() -> None:

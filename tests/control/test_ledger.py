@@ -9,7 +9,7 @@ import pytest
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
 from localspec.control.ledger import Ledger
-from localspec.control.round import Drafted, Judged, Round, View
+from localspec.control.round import Judged, Round, View
 from localspec.control.tariff import Tariff
 from localspec.types import Draft, Signal
 
@@ -80,25 +80,3 @@ def test_the_host_is_dearer_with_each_drafted_row() -> None:
     assert tariff.rise(1, NODES, 0) == pytest.approx(forward + NODES * row_seconds)
     judged = tariff.judged(1 + NODES, 0) - tariff.judged(1, 0)
     assert judged == pytest.approx(tariff.rise(1, NODES, 0))
-
-
-def test_a_source_that_looked_in_vain_looks_no_more_for_a_while() -> None:
-    """Looking costs tokens that only its drafts bring back, or some hundred tokens of time."""
-    costs = Costs()
-    ledger = Ledger(costs, Acceptance(), 1)
-    plain = replace(ROUND, rows=1, judged=(Judged(Draft(), 0),), committed=((1,),))
-    looking = replace(plain, drafted=(Drafted("model", 40, 0, 3 * SECONDS),))
-    tariff = Tariff(costs, 1, multiple=1, free=True)
-    looks = 0
-    for _ in range(30):
-        ledger.observe(plain, tariff)
-    while ledger.trusts("model"):
-        ledger.observe(looking, tariff)
-        looks += 1
-    assert 1 < looks < 10
-    assert ledger.trusts("other")
-    waited = 0
-    while not ledger.trusts("model"):
-        ledger.observe(plain, tariff)
-        waited += 1
-    assert 10 < waited < 1000

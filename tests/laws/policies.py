@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 import numpy as np
 
-from localspec.control.round import Glance, Memory, Plan, Round, View
+from localspec.control.round import Memory, Plan, Round, View
 from localspec.types import READ_ROWS, Ask, Draft, DraftSession, Proposing, Signal, Token
 
 
@@ -112,25 +112,6 @@ class Padding(FixedDepth):
         return rows + more
 
 
-class Looking(FixedDepth):
-    """Has the neural source glance in its first `rounds`, or only wait, and then drafts."""
-
-    def __init__(self, depth: int, extend: str, rounds: int, *, looks: bool = True) -> None:
-        super().__init__(depth, extend)
-        self.heard: list[Sequence[Signal]] = []
-        self._waits = rounds
-        self._looks = looks
-
-    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
-        """One session's; nothing is read before the last glance."""
-        plans = super().plan(views, other_rows, before)
-        if self._waits and plans and (source := plans[0].extend):
-            self._waits -= 1
-            glance = Glance(source, self.heard.append) if self._looks else None
-            plans = [replace(plans[0], extend=None, glance=glance)]
-        return plans
-
-
 @dataclass
 class _Silent:
     tokens: list[Token]
@@ -203,22 +184,6 @@ class Raising(Rubbish):
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Never answers."""
         raise RuntimeError(f"no draft for {len(asks)} sessions")
-
-
-class Blinking(Rubbish):
-    """A drafter that must read, and fails when it is to look at the end of the text first."""
-
-    name = "blinking"
-    free = False
-
-    def glance_tokens(self, session: DraftSession, latest: int) -> int:
-        """As if it could."""
-        del session
-        return latest
-
-    def glance(self, session: DraftSession, latest: int) -> list[Signal]:
-        """It cannot."""
-        raise RuntimeError(f"{latest} tokens of {session} are too many")
 
 
 class Lying(Rubbish):

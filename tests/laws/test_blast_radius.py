@@ -44,7 +44,7 @@ class Broken(Rubbish):
     def __init__(self, n_vocab: int, phase: str) -> None:
         super().__init__(n_vocab)
         self.phase = phase
-        self.free = phase not in {"pending", "glance_tokens"}
+        self.free = phase != "pending"
         self.raised = 0
 
     def breaks(self, phase: str) -> None:
@@ -71,16 +71,6 @@ class Broken(Rubbish):
         return super().propose(
             [replace(ask, session=one) for ask, one in zip(asks, inner, strict=True)]
         )
-
-    def glance_tokens(self, session: DraftSession, latest: int) -> int:
-        """It cannot even say."""
-        del session
-        self.breaks("glance_tokens")
-        return latest
-
-    def glance(self, session: DraftSession, latest: int) -> list[object]:
-        """Never asked."""
-        raise AssertionError(f"{latest} tokens of {session}")
 
 
 class _Session:
@@ -162,9 +152,7 @@ def assert_untouched(
     return [advance for advance in told if advance.session is mine]
 
 
-@pytest.mark.parametrize(
-    "phase", ["open", "pending", "glance_tokens", "propose", "commit", "close"]
-)
+@pytest.mark.parametrize("phase", ["open", "pending", "propose", "commit", "close"])
 def test_a_drafter_that_fails_is_left_out_wherever_it_fails(
     house: House, texts: list[list[Token]], phase: str
 ) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from laws.house import PROMPTS, SLOTS, House, finish, output
-from laws.policies import Blinking, FixedDepth, Looking, Lying, Raising, Rubbish
+from laws.policies import FixedDepth, Lying, Raising, Rubbish
 
-from localspec.engine.sampling import Sampler
-from localspec.types import Drafter, Glancing, SamplingParams, SourceCount, SpeculationParams
+from localspec.types import Drafter, SamplingParams, SourceCount, SpeculationParams
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -95,55 +94,6 @@ def test_a_broken_drafter_costs_nobody_a_token(house: House, drafter: str) -> No
 
     assert [output(session) for session in sessions] == [output(session) for session in plain]
     assert all(session.drafters == {} for session in sessions)
-
-
-@pytest.mark.parametrize("chain", ["greedy", "seeded"])
-def test_a_glance_changes_neither_tokens_nor_drafts(house: House, chain: str) -> None:
-    """What the source read to look is forgotten, and what it had read before is not."""
-    for prompt in PROMPTS:
-        first = house.request(prompt, CHAINS[chain])
-        (plain,) = finish(house.engine({}, FixedDepth(0)), [first])
-        longer = house.request([*plain.tokens, *first.prompt], CHAINS[chain])
-        for request in (first, longer):
-            told = []
-            for looks in (True, False):
-                drafters = house.drafters("model")
-                if request is longer:  # the source has read its beginning in this slot
-                    finish(house.engine(drafters, FixedDepth(4, "model")), [first])
-                policy = Looking(4, "model", 3, looks=looks)
-                (session,) = finish(house.engine(drafters, policy), [request])
-                told.append((output(session), session.meter.sources))
-                assert [len(signals) for signals in policy.heard] == [1, 2, 3] * looks
-            assert told[0] == told[1]
-            assert told[0][1]["model"].accepted > 0
-
-
-def test_at_a_glance_the_words_of_the_prompt_are_no_guesses(house: House) -> None:
-    """The draft has not read where they come from; having read it, it would know them."""
-    drafter = house.drafters("model")["model"]
-    assert isinstance(drafter, Glancing)
-    words, filler = [70, 80, 90, 75], [60] * 40
-    looks = []
-    for beginning in (words, filler[: len(words)]):
-        session = drafter.open(0, [*beginning, *filler], Sampler(CHAINS["greedy"]))
-        session.commit(words)
-        looks.append(drafter.glance(session, len(words)))
-    told, untold = looks
-    assert min(signal.prior for signal in told) >= 0.9
-    assert min(signal.prior for signal in untold) < 0.9
-    assert all(one >= other for one, other in zip(told, untold, strict=True))
-
-
-def test_a_source_that_fails_to_look_is_left_out(house: House) -> None:
-    """It costs its session that source, and no token."""
-    request = house.request(PROMPTS[0], CHAINS["greedy"])
-    (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
-    blinking = {"blinking": Blinking(house.target.n_vocab)}
-
-    (session,) = finish(house.engine(blinking, Looking(4, "blinking", 1)), [request])
-
-    assert output(session) == output(plain)
-    assert session.drafters == {}
 
 
 def test_an_end_of_generation_inside_a_draft_ends_the_text(house: House) -> None:
