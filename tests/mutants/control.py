@@ -125,8 +125,8 @@ CONTROL = [
     Mutant(
         "controller: a prompt is read for an answer that ends soon",
         CONTROLLER,
-        "if lead > 0 and _REPAID * backlog <= memory.saving * lasts:",
-        "if lead > 0:",
+        "pays = lead > 0 and _REPAID * backlog <= memory.saving * lasts",
+        "pays = lead > 0",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
     Mutant(
