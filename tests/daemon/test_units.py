@@ -6,6 +6,7 @@ import configparser
 import os
 import plistlib
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,26 @@ import pytest
 
 from localspec import paths
 from localspec.cli.service import filled, host
+from localspec.client import Client
 from localspec.errors import ConfigError, Forbidden
 
 UNIT = paths.shipped("daemon/systemd/localspec.service")
 SOCKET = paths.shipped("daemon/systemd/localspec.socket")
 WORKER_HOST = paths.shipped("daemon/systemd/localspec-worker-host.service")
 AGENT = paths.shipped("daemon/launchd/dev.localspec.plist")
+AGENT_KEYS: dict[str, type] = {
+    "Label": str,
+    "ProgramArguments": list,
+    "EnvironmentVariables": dict,
+    "RunAtLoad": bool,
+    "KeepAlive": dict,
+    "ThrottleInterval": int,
+    "ProcessType": str,
+    "ExitTimeOut": int,
+    "SoftResourceLimits": dict,
+    "Umask": int,
+}
+"""Of the keys in launchd.plist(5) those that ours uses; launchd passes over any other."""
 
 
 def unit(path: Path = UNIT) -> configparser.ConfigParser:
@@ -131,3 +146,34 @@ def test_the_agents_shell_becomes_the_interpreter_it_was_given(tmp_path: Path) -
     subprocess.run([*arguments, python], env={"HOME": str(tmp_path)}, check=True)
     log = (tmp_path / "Library" / "Logs" / "localspec.log").read_text()
     assert log == "-P -m localspec_daemon\n"
+
+
+def test_the_installed_agent_is_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What launchd would run answers here too, where its variables say, and ends orderly."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/a & <b>")
+    agent = plistlib.loads(filled("daemon/launchd/dev.localspec.plist", host().values()).encode())
+    monkeypatch.undo()
+    assert {key: type(value) for key, value in agent.items()} == AGENT_KEYS
+    variables = agent["EnvironmentVariables"]
+    assert "~" not in "".join([*agent["ProgramArguments"], *variables.values()])
+    (tmp_path / "Library" / "Logs").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "n"))
+        manager.settimeout(30)
+        known = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+        here = {"HOME": str(tmp_path), "NOTIFY_SOCKET": manager.getsockname()}
+        daemon = subprocess.Popen(agent["ProgramArguments"], env=known | here | variables)
+        try:
+            while not (said := manager.recv(4096).decode()).startswith("READY=1\n"):
+                pass
+            where = Path(said.partition("Listening on ")[2].partition(";")[0])
+            assert where.is_relative_to(variables["XDG_STATE_HOME"])
+            assert Client(where).status()["pid"] == daemon.pid
+        finally:
+            daemon.terminate()
+        assert daemon.wait(timeout=30) == 0, "an orderly end is none that KeepAlive undoes"
+    assert (
+        "INFO localspec.server ready"
+        in (tmp_path / "Library" / "Logs" / "localspec.log").read_text()
+    )
