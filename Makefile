@@ -56,7 +56,7 @@ lint: $(VENV)/.checks
 
 test: lint
 	$(BIN)/localspec models pull
-	$(BIN)/pytest -rs
+	$(BIN)/pytest -rs -n 2 --dist loadfile --no-loadscope-reorder
 
 storm: $(VENV)/.checks
 	$(BIN)/pytest -rs -s -m storm tests/storm tests/clients

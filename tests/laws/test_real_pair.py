@@ -39,12 +39,19 @@ CHAINS = {
 }
 
 
-@pytest.fixture(scope="module")
-def pair(real_pair: Resolved) -> Iterator[House]:
+NEAR, FAR = 320, 1024
+"""Contexts: up to the first block of attention, and up to where kernels may change."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(NEAR, id="near"), pytest.param(FAR, id="far", marks=pytest.mark.slow)],
+)
+def pair(real_pair: Resolved, request: pytest.FixtureRequest) -> Iterator[House]:
     """The real pair in the strict shape, two slots."""
     assert real_pair.draft_path is not None
     files = (real_pair.target_path, real_pair.draft_path)
-    with opened(*files, Placement(), slots=2, context=1024) as found:
+    with opened(*files, Placement(), slots=2, context=request.param) as found:
         yield found
 
 
@@ -65,7 +72,9 @@ def test_the_text_is_the_same_with_and_without_speculation(
     pair: House, kind: str, chain: str
 ) -> None:
     """Both drafters at a fixed depth, and the controller: the tokens of plain decoding."""
-    request = pair.request(_prompt(pair, PROMPTS[kind]), CHAINS[chain], ignore_eos=False)
+    tokens = 24 if pair.memory.context == NEAR else 96
+    prompt = _prompt(pair, PROMPTS[kind])
+    request = pair.request(prompt, CHAINS[chain], tokens=tokens, ignore_eos=False)
     (plain,) = finish(pair.engine({}, FixedDepth(0)), [request])
     policies: list[Policy] = [
         FixedDepth(6, "model"),
