@@ -20,6 +20,7 @@ from typing import Any
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, cut
+from localspec.control.forwards import Layout
 from localspec.control.guard import STAKE_SHARE
 from localspec.control.ledger import Ledger
 from localspec.control.option import NONE, Option, handovers
@@ -67,13 +68,22 @@ class Controller:
         costs: The machine's curves; learns from every round.
         acceptance: What the sources are worth; learns from every round.
         multiple: Every session's rows are padded to a multiple of this.
+        layout: Which rows one forward can hold.
     """
 
-    def __init__(self, costs: Costs, acceptance: Acceptance, *, multiple: int = 1) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        acceptance: Acceptance,
+        *,
+        multiple: int = 1,
+        layout: Layout = "shared",
+    ) -> None:
         self.costs = costs
         self.acceptance = acceptance
         self.ledger = Ledger(costs, acceptance, multiple)
         self._multiple = multiple
+        self._layout: Layout = layout
         self._tariff = self._steady = Tariff(costs, multiple, multiple=multiple)
         self._prospects: dict[tuple[Any, ...], Prospect] = {}
         self._rounds = 0
@@ -104,9 +114,11 @@ class Controller:
         `other_rows` of prefill share the decode, and the target's latest forward had `before`.
         Sessions are planned in order, each with the rows that those before it are expected to take.
         """
-        rows = len(views) * self._multiple + other_rows
+        needs = [self._multiple] * len(views) + [other_rows] * (other_rows > 0)
         hopes = [(view.memory.keen, view.memory.boon) for view in views if view.memory is not None]
-        self._tariff = tariff = of_round(self.costs, rows, before, hopes, self._multiple)
+        self._tariff = tariff = of_round(
+            self.costs, needs, before, hopes, self._multiple, self._layout
+        )
         self._steady = tariff.steady
         forced = any(view.always for view in views)
         self._plain = self.ledger.plain_due and not other_rows and not forced
@@ -114,12 +126,16 @@ class Controller:
             return [_PLAIN] * len(views)
         rate = self._rate(views)
         plans = []
-        for view in views:
+        for place, view in enumerate(views):
+            self._tariff = tariff.seen_by(place, needs)
+            self._steady = self._tariff.steady
+            rows = sum(needs)
             option = self._choose(view, view.memory or Memory(), rows, rate)
             if view.memory is not None:
                 view.memory.wished(option.wish / rate, self.costs.change_seconds)
             plans.append(self._as_plan(view, option, rows, rate, others=len(views) - 1))
-            rows += tariff.extra_rows(option.nodes)
+            needs[place] += tariff.extra_rows(option.nodes)
+        self._tariff, self._steady = tariff, tariff.steady
         return plans
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
@@ -133,8 +149,7 @@ class Controller:
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
         looks = self._multiple * sum(view.cells for view in views)
-        rows = max(1, len(views) * self._multiple)
-        plain = len(views) / (self.costs.target(rows, looks) + self.costs.host_seconds)
+        plain = len(views) / (self._tariff.plain(len(views), looks) + self.costs.host_seconds)
         paces = [view.memory.pace if view.memory is not None else 0.0 for view in views]
         pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
         return max(plain, pace)
@@ -292,7 +307,8 @@ class Controller:
         """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
         tariff = self._tariff
-        key = name, rows, grain, span, tariff.home, tariff.before, tariff.keen, tariff.boon
+        seen = tariff.home, tariff.before, tariff.keen, tariff.boon, tariff.beside
+        key = name, rows, grain, span, *seen
         found = self._prospects.get(key)
         if found is None:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
@@ -370,9 +386,13 @@ class Controller:
             survival = self.acceptance.survival(draft.signals, view.local)
             least = max(draft.drawn, int(view.always and len(draft) > 0))
             candidates.append(Candidate(survival, least, view.cells))
-        rows = other_rows + len(views) * self._multiple
+        others = [other_rows] if other_rows else []
         margin = (ADVANTAGE - 1) * len(views)
-        return cut(candidates, self._tariff, self._rate(views), rows, margin)
+        return cut(candidates, self._tariff, self._rate(views), others, margin)
+
+    def even(self, rows: Sequence[int]) -> bool:
+        """Whether all sessions should have as many rows as the one with the most of these."""
+        return self._tariff.even(rows)
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from localspec.control.tariff import Tariff
@@ -22,39 +22,61 @@ class Candidate(NamedTuple):
 
 
 def cut(
-    candidates: Sequence[Candidate], tariff: Tariff, rate: float, rows: int, margin: float
+    candidates: Sequence[Candidate],
+    tariff: Tariff,
+    rate: float,
+    others: Sequence[int],
+    margin: float,
 ) -> list[int]:
-    """How many leading nodes of each to verify, in a decode that has `rows` without them.
+    """How many leading nodes of each to verify, in a decode that has rows of `others` as well.
 
     Rows go to the likeliest nodes over all drafts, and their number is the one of most worth:
-    tokens less seconds at `rate`. More than what is verified anyway must promise `margin` tokens.
+    tokens less seconds at `rate`. Where a forward holds as many rows of each session, they may also
+    all have the same number. More than what is verified anyway must promise `margin` tokens.
     """
     # Never rising, so that the likeliest nodes of a draft are always its first ones.
     chances = [list(accumulate(each.survival, min)) for each in candidates]
-    counts = [each.least for each in candidates]
-    extra = tariff.extra_rows
-    rows += sum(map(extra, counts))
-    looks = sum(extra(each.least) * each.cells for each in candidates)
-    gain = sum(sum(each[:count]) for each, count in zip(chances, counts, strict=True))
     undoing = [tariff.undoing(each) for each in chances]
-    back = sum(each[count].seconds for each, count in zip(undoing, counts, strict=True))
-    best = gain - rate * (tariff.judged(max(rows, 1), looks) + back) + margin
-    chosen = list(counts)
+    gains = [list(accumulate(each, initial=0.0)) for each in chances]
+
+    def worth(counts: Sequence[int]) -> float:
+        more = [tariff.extra_rows(count) for count in counts]
+        rows = [tariff.multiple + extra for extra in more]
+        looks = sum(extra * each.cells for extra, each in zip(more, candidates, strict=True))
+        gain = sum(each[count] for each, count in zip(gains, counts, strict=True))
+        back = sum(each[count].seconds for each, count in zip(undoing, counts, strict=True))
+        return gain - rate * (tariff.together([*rows, *others], looks) + back)
+
+    chosen = [each.least for each in candidates]
+    best = worth(chosen) + margin
+    ways = [_likeliest(candidates, chances)]
+    if tariff.layout != "shared":
+        ways.append(_alike(candidates))
+    for counts in chain.from_iterable(ways):
+        if (promised := worth(counts)) > best:
+            best, chosen = promised, counts
+    return chosen
+
+
+def _likeliest(
+    candidates: Sequence[Candidate], chances: Sequence[Sequence[float]]
+) -> Iterator[list[int]]:
+    """One node more each time, the likeliest that there is."""
+    counts = [each.least for each in candidates]
     heap = [
         (-each[n], i) for i, (each, n) in enumerate(zip(chances, counts, strict=True)) if each[n:]
     ]
     heapq.heapify(heap)
     while heap:
-        falling, index = heapq.heappop(heap)
+        _, index = heapq.heappop(heap)
         counts[index] = count = counts[index] + 1
-        gain -= falling
-        more = extra(count) - extra(count - 1)
-        rows += more
-        looks += more * candidates[index].cells
-        back += undoing[index][count].seconds - undoing[index][count - 1].seconds
         if count < len(chances[index]):
             heapq.heappush(heap, (-chances[index][count], index))
-        worth = gain - rate * (tariff.judged(rows, looks) + back)
-        if worth > best:
-            best, chosen = worth, list(counts)
-    return chosen
+        yield list(counts)
+
+
+def _alike(candidates: Sequence[Candidate]) -> Iterator[list[int]]:
+    """As many nodes of each as there are, up to 1, 2, 3 ... of them."""
+    longest = max((len(each.survival) for each in candidates), default=0)
+    for most in range(1, longest + 1):
+        yield [max(each.least, min(most, len(each.survival))) for each in candidates]

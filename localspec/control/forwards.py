@@ -21,7 +21,8 @@ def forwards(rows: Mapping[int, int], layout: Layout) -> list[int]:
         return [sum(rows.values())]
     if layout == "apart":
         return list(rows.values())
-    left, found = dict(sorted(rows.items())), list[int]()
+    left = {slot: count for slot, count in sorted(rows.items()) if count}
+    found: list[int] = []
     while left:
         first = min(left)
         run = [first]

@@ -47,7 +47,7 @@ class Ledger:
         )
         seconds = round_.target_seconds + round_.host_seconds + round_.copy_seconds
         seconds += sum(drafted.seconds for drafted in round_.drafted)
-        self._book(round_, seconds)
+        self._book(round_, seconds, tariff)
         if round_.regular:
             self._costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
         if round_.copies:
@@ -73,9 +73,9 @@ class Ledger:
             self._settle(round_, view, judged, tariff, together)
             self._learn_acceptance(view, judged, committed)
 
-    def _book(self, round_: Round, seconds: float) -> None:
+    def _book(self, round_: Round, seconds: float, tariff: Tariff) -> None:
         """Gain or loss against plain decoding, as that was last measured."""
-        plain_rows = self._plain_rows(round_.views)
+        plain_rows = self._plain_rows(round_.views, tariff)
         kept = [len(tokens) for tokens in round_.committed]
         plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
         plain = plain and round_.rows == len(kept) * self._multiple
@@ -142,10 +142,10 @@ class Ledger:
         for node in range(shown, min(judged.accepted + 1, len(judged.draft))):
             self._acceptance.observe(judged.draft.signals[node], node < judged.accepted, local)
 
-    def _plain_rows(self, views: Sequence[View]) -> float:
+    def _plain_rows(self, views: Sequence[View], tariff: Tariff) -> float:
         """What a plain round of these sessions takes, in forwards of one row and nothing else."""
         looks = self._multiple * sum(view.cells for view in views)
-        seconds = self._costs.target(max(1, len(views) * self._multiple), looks)
+        seconds = tariff.plain(len(views), looks)
         return (seconds + self._costs.host_seconds) / self._costs.target(1)
 
     def _backlog_seconds(self, drafted: Drafted) -> float:

@@ -248,5 +248,11 @@ class Policy(Protocol):
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
 
+    def even(self, rows: Sequence[int]) -> bool:
+        """Whether all sessions should have as many rows as the one with the most of these.
+
+        Asked where a forward has as many rows of each.
+        """
+
     def observe(self, round_: Round) -> None:
         """Learn from one round."""

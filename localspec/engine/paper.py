@@ -7,9 +7,11 @@ times learns the machine of the table, and the same requests in the same order t
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
+from localspec.control.forwards import forwards
 from localspec.control.round import Memory, Plan, Policy, Round, View
 from localspec.machine import History, Host, Machine
 from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal
@@ -73,7 +75,10 @@ class Priced:
         """As the backend does. Raises what it raises; that takes no time."""
         logits = self._backend.decode(rows)
         behind = sum(row.position for row in rows) / len(rows)
-        self._clock.charge(self._history.charge_ms(len(rows), behind))
+        streams = self._sharing is not None and self._sharing.shared_cells is None
+        slots = Counter(row.slot for row in rows)
+        for each in forwards(slots, "streams" if streams else "shared"):
+            self._clock.charge(self._history.charge_ms(each, behind))
         return logits
 
     def truncate(self, slot: int, length: int) -> int:
@@ -120,6 +125,10 @@ class Hosted:
     def padded(self, rows: int) -> int:
         """As the policy does."""
         return self._policy.padded(rows)
+
+    def even(self, rows: Sequence[int]) -> bool:
+        """As the policy does."""
+        return self._policy.even(rows)
 
     def observe(self, round_: Round) -> None:
         """As the policy does."""

@@ -313,6 +313,7 @@ class Engine:
             multiple=self.shape.multiple,
         )
         going, shares = _by_slot(going, shares)
+        shares = self._evened(going, shares) if waiting == 0 else shares
         rows = [
             row
             for session, share in zip(going, shares, strict=True)
@@ -394,6 +395,23 @@ class Engine:
         if more > room:
             return []
         return [replace(last, position=last.position + 1 + place) for place in range(more)]
+
+    def _evened(self, sessions: list[Session], shares: list[Share]) -> list[Share]:
+        """As many rows of each session, where that makes one forward of several, and a cheaper one.
+
+        What is added is forgotten at once.
+        """
+        rows = [share.rows for share in shares]
+        widest, neighbours = max(rows), sessions[-1].slot - sessions[0].slot == len(sessions) - 1
+        if self.layout != "streams" or min(rows) == widest or not neighbours:
+            return shares
+        fits = self.shape.rollback == "trim" and len(rows) * widest <= self._most_padded
+        for session in sessions:
+            room = min(self.shape.room(session.cached), self.target.context - session.cached)
+            fits = fits and widest <= room
+        if not fits or not self._drafting.policy.even(rows):
+            return shares
+        return [replace(each, padding=each.padding + widest - each.rows) for each in shares]
 
     # --- learn ------------------------------------------------------------------------------------
 

@@ -174,6 +174,9 @@ class _TimedPolicy:
     def padded(self, rows: int) -> int:
         return self.policy.padded(rows)
 
+    def even(self, rows: Sequence[int]) -> bool:
+        return self.policy.even(rows)
+
     def observe(self, round_: Round) -> None:
         self.watch.time("controller observe", self.policy.observe, round_)
 

@@ -18,6 +18,7 @@ from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
 from localspec.control.price import Verdict
 from localspec.engine import cores
+from localspec.engine.exactness import layout_of
 from localspec.engine.step import Engine, Limits
 from localspec.engine.team import Team
 from localspec.errors import EngineError, OutOfMemory
@@ -216,7 +217,12 @@ def _load(
         for name, drafter in sources.items():
             if not drafter.free and loader.size_ratio:
                 profile.costs.expect_draft(name, loader.size_ratio)
-        controller = Controller(profile.costs, profile.acceptance, multiple=shape.multiple)
+        controller = Controller(
+            profile.costs,
+            profile.acceptance,
+            multiple=shape.multiple,
+            layout=layout_of(target, shape),
+        )
         engine = Engine(
             priced,
             sources,

@@ -9,6 +9,7 @@ from control.simulator import Machine
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller, Plan, View
 from localspec.control.costs import POINTS, Costs
+from localspec.control.forwards import Layout
 from localspec.types import Draft, Signal
 
 FLAT = {1: 1, 8: 1.01, 32: 1.05}
@@ -17,7 +18,11 @@ LONG = 60.0
 
 
 def controller(
-    curve: Mapping[int, float], step: float = 0.3, multiple: int = 1, read: float = 0.08
+    curve: Mapping[int, float],
+    step: float = 0.3,
+    multiple: int = 1,
+    read: float = 0.08,
+    layout: Layout = "shared",
 ) -> Controller:
     """A controller that knows this machine exactly."""
     machine = Machine(curve, step, read)
@@ -27,7 +32,7 @@ def controller(
             costs.measured(rows, 0.03 * machine.target(rows))
         costs.measured_draft("neural", 1, 4, 0.03 * machine.draft(1, 4))
         costs.measured_draft("neural", 101, 1, 0.03 * machine.draft(101, 1))
-    return Controller(costs, Acceptance(), multiple=multiple)
+    return Controller(costs, Acceptance(), multiple=multiple, layout=layout)
 
 
 def chain(priors: Sequence[float], source: str = "lookup") -> Draft:

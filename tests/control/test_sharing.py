@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from control.known import FLAT, LONG, chain, controller
-from control.simulator import GPU, Q4_0, Q4_K
+from control.simulator import ALMOST_FLAT, GPU, Q4_0, Q4_K
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from localspec.control.controller import (
     Round,
     View,
 )
+from localspec.control.forwards import Layout, forwards
 from localspec.control.tariff import Tariff
 from localspec.types import Draft
 
@@ -88,6 +89,57 @@ def test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force(
         assert chosen >= best - (ADVANTAGE - 1) * len(mine) - 1e-9
 
 
+@pytest.mark.parametrize("layout", ["streams", "apart"])
+@given(drafts, st.sampled_from([Q4_K, Q4_0, GPU, ALMOST_FLAT]), st.sampled_from([1, 4]))
+def test_what_is_verified_is_worth_the_forwards_that_are_made_of_it(
+    layout: Layout, mine: list[Draft], curve: dict[int, float], multiple: int
+) -> None:
+    """Sessions with memories of their own: several forwards, or as many rows of each in one.
+
+    No round is worth less than a plain one, nor than any in which all draft alike.
+    """
+    control = _known(curve, multiple, layout)
+    views = [View(free=(draft,), budget=8) for draft in mine]
+    control.plan(views)
+    target, sessions = control.costs.target, len(mine)
+
+    def seconds(rows: Sequence[int]) -> float:
+        apart = sum(map(target, forwards(dict(enumerate(rows)), layout)))
+        return min(apart, target(sessions * max(rows))) if layout == "streams" else apart
+
+    def worth(counts: Sequence[int]) -> float:
+        gains = (
+            sum(control.acceptance.survival(draft.signals[:count]))
+            for draft, count in zip(mine, counts, strict=True)
+        )
+        rows = [-(-(1 + count) // multiple) * multiple for count in counts]
+        return sum(gains) - rate * seconds(rows)
+
+    rate = sessions / (seconds([multiple] * sessions) + control.costs.host_seconds)
+    chosen = worth(control.cut(views, mine))
+    assert chosen >= worth([0] * sessions) - 1e-9
+    alike = (worth([min(most, len(draft)) for draft in mine]) for most in range(5))
+    if sessions > 1:
+        assert chosen >= max(alike) - (ADVANTAGE - 1) * sessions - 1e-9
+
+
+def test_a_draft_beside_others_is_a_forward_more() -> None:
+    """Where each row is dear, two nodes are worth it in one cache, and not where that is split."""
+    copying = View(free=(chain([0.97, 0.97]),), budget=8, elapsed_seconds=LONG)
+    plain = View(budget=8, elapsed_seconds=LONG)
+
+    def drafted(layout: Layout, curve: dict[int, float], *views: View) -> list[int]:
+        control = controller(curve, layout=layout)
+        plans = control.plan(views)
+        return control.cut(views, [plan.base for plan in plans])
+
+    assert drafted("shared", Q4_K, copying, plain) == [2, 0]
+    assert drafted("streams", Q4_K, copying, plain) == [0, 0]
+    assert drafted("streams", Q4_K, copying) == drafted("shared", Q4_K, copying) == [2]
+    assert drafted("streams", GPU, copying, plain) == [2, 0]  # as six rows in one forward
+    assert drafted("streams", GPU, copying, copying) == [2, 2]
+
+
 @settings(max_examples=40)
 @given(
     st.lists(st.tuples(drafted, st.integers(0, 30_000)), min_size=2, max_size=3),
@@ -109,9 +161,12 @@ def test_whose_rows_are_whose_does_not_depend_on_their_order(
     assert counts(asked[::-1]) == counts(asked)[::-1]
 
 
-_KNOWN: dict[tuple[int, int], Controller] = {}
+_KNOWN: dict[tuple[int, int, Layout], Controller] = {}
 
 
-def _known(curve: dict[int, float], multiple: int) -> Controller:
+def _known(curve: dict[int, float], multiple: int, layout: Layout = "shared") -> Controller:
     """Controllers that learn nothing in between, built once."""
-    return _KNOWN.setdefault((id(curve), multiple), controller(curve, multiple=multiple))
+    key = id(curve), multiple, layout
+    if key not in _KNOWN:
+        _KNOWN[key] = controller(curve, multiple=multiple, layout=layout)
+    return _KNOWN[key]

@@ -74,6 +74,10 @@ class FixedDepth:
         """No more rows than are needed."""
         return rows
 
+    def even(self, rows: Sequence[int]) -> bool:
+        """Every other round, so that both ways are tried."""
+        return len(rows) > 1 and len(self.rounds) % 2 > 0
+
     def observe(self, round_: Round) -> None:
         """Keep it for the test to look at."""
         self.rounds.append(round_)

@@ -97,22 +97,22 @@ CONTROL = [
     Mutant(
         "controller: rows that others will take are free",
         CONTROLLER,
-        "            rows += tariff.extra_rows(option.nodes)",
+        "            needs[place] += tariff.extra_rows(option.nodes)",
         "            pass",
         ("control/test_sharing.py::test_nobody_drafts_for_rows_that_others_will_take",),
     ),
     Mutant(
         "cutting: the rows of a draft cost nothing",
         CUTTING,
-        "        rows += more",
-        "        pass",
+        "        rows = [tariff.multiple + extra for extra in more]",
+        "        rows = [tariff.multiple for _ in more]",
         (("control/test_controller.py::test_drafts_are_cut_at_the_edges_of_the_staircase"),),
     ),
     Mutant(
         "cutting: another session's text is looked back on",
         CUTTING,
-        "more * candidates[index].cells",
-        "more * candidates[0].cells",
+        "extra * each.cells for",
+        "extra * candidates[0].cells for",
         (ORDER,),
     ),
     Mutant(

@@ -228,4 +228,37 @@ ENGINE = [
         "CANCEL_SECONDS if alone else CANCEL_SECONDS",
         ("control/test_scheduler.py::test_a_chunk_of_prefill_is_bounded_in_time",),
     ),
+    Mutant(
+        "step: rows stand in the order in which requests came",
+        STEP,
+        "        going, shares = _by_slot(going, shares)\n",
+        "",
+        (("engine/test_forwards.py::test_whoever_came_first_neighbours_share_a_forward[streams]"),),
+    ),
+    Mutant(
+        "tariff: slots with memories of their own share any forward",
+        "localspec/control/tariff.py",
+        "        made = forwards(dict(enumerate(rows)), self.layout)",
+        "        made = [sum(rows)]",
+        ("control/test_sharing.py::test_a_draft_beside_others_is_a_forward_more",),
+    ),
+    Mutant(
+        "drafting: a long prompt is indexed in one go",
+        DRAFTING,
+        "                    left -= drafter.read(opened, left)",
+        "                    drafter.read(opened, opened.pending)",
+        ("laws/test_indexing_law.py::test_a_step_indexes_a_bounded_part_of_all_prompts_together",),
+    ),
+    Mutant(
+        "context: a prompt makes its cache grow when it has filled it",
+        CONTEXT,
+        "            self._grow(foreseen)  # once, while there is little to take over",
+        "            pass",
+        (
+            (
+                "engine/test_room.py::"
+                "test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read[False]"
+            ),
+        ),
+    ),
 ]
