@@ -359,7 +359,7 @@ class Engine:
             self._lull.settle(proposals, outcomes)
         else:
             self._learn()
-        return [outcome.advance for outcome in outcomes.values()]
+        return [outcomes[each].advance for each in self._sessions if each in outcomes]
 
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
         """One forward, with the padding where there are cells for it. Raises NoRoom."""
