@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BEFORE_CHARS = 24_000
-CUT_CHARS = 4_000
-"""A longer text loses its beginning in such steps: each of them has all of it read anew."""
 MAX_AFTER_CHARS = 6_000
+MAX_TYPED_CHARS = 1_000
 MAX_OTHER_CHARS = 3_000
 MAX_OTHERS = 4
 """Of other open documents only so much is read: it stands before everything else in the prompt."""
@@ -34,14 +33,17 @@ def request(
     """The body of POST /infill for the place `offset` of a buffer.
 
     Where text follows on the line, the rest of the line is wanted, otherwise a block. `others` are
-    the other open documents, the latest last.
+    the other open documents, the latest last. The line that is being typed stands apart, which puts
+    it at the end of the prompt: what follows the place need not be read again for every letter.
     """
     before, after = buffer.text[:offset], buffer.text[offset:]
     line, _, _ = after.partition("\n")
+    typed = before.rpartition("\n")[2][-MAX_TYPED_CHARS:]
     known = [one for one in others if one.text.strip() and one.name != buffer.name]
     return {
         "model": model,
-        "input_prefix": _tail(before),
+        "input_prefix": _tail(before[: len(before) - len(typed)]),
+        "prompt": typed,
         "input_suffix": after[:MAX_AFTER_CHARS],
         "input_extra": [
             {"filename": one.name, "text": one.text[:MAX_OTHER_CHARS]}
@@ -64,12 +66,10 @@ def shown(content: str, after: str) -> str:
 
 
 def _tail(before: str) -> str:
-    """The end of a long text, from the beginning of a line on where there is one."""
-    over = len(before) - MAX_BEFORE_CHARS
-    if over <= 0:
+    """The end of a long text, from the beginning of a line on."""
+    if len(before) <= MAX_BEFORE_CHARS:
         return before
-    kept = before[-(-over // CUT_CHARS) * CUT_CHARS :]
-    return kept.partition("\n")[2] or kept
+    return before[-MAX_BEFORE_CHARS:].partition("\n")[2]
 
 
 def _indent(before: str) -> int:

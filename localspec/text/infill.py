@@ -2,8 +2,7 @@
 
 The layout is the one that families with such tokens were trained on and llama-server writes: other
 files first, then prefix, suffix, and the token after which the middle is written. What changes most
-while somebody types stands last, so that the next prompt begins as this one did: the line that is
-being typed is no part of the prefix, but the beginning of the middle.
+while somebody types stands last, so that the next prompt begins as this one did.
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ _CUT_TOKENS = 256
 """What does not fit goes in such steps: a text whose beginning moved with every letter typed would
 have to be read anew each time."""
 _SUFFIX_SHARE = 4
-_LINE_SHARE = 2
-_LINE_CHARS = 256
-"""Of a longer line the part behind the last multiple moves, so that this is rare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +47,12 @@ def prompt(  # noqa: PLR0913 - the parts of one prompt
     begun: str = "",
     extra: Sequence[Snippet] = (),
     most: int,
-    behind: Callable[[str], list[Token]] | None = None,
 ) -> list[Token]:
     """The prompt, of at most about `most` tokens; `begun` is how the middle begins.
 
     Of a prefix that is too long the end stays, of a suffix the beginning, of `extra` the last.
-    `behind` makes tokens of text that goes on, where that is something else than `tokens`.
     """
-    behind = behind or tokens
-    start = behind(begun)
-    if marks.middle is not None:
-        typed = _typed(prefix)
-        longer = behind(typed + begun)
-        if len(longer) <= most // _LINE_SHARE:
-            prefix, start = prefix[: len(prefix) - len(typed)], longer
+    start = tokens(begun)
     after = tokens(suffix)[: max(0, most // _SUFFIX_SHARE)]
     before = _end(tokens(prefix), max(0, most - len(after) - len(start)))
     room = most - len(after) - len(before) - len(start)
@@ -74,12 +62,6 @@ def prompt(  # noqa: PLR0913 - the parts of one prompt
     else:
         body = [marks.prefix, *before, marks.suffix, *after, marks.middle]
     return [*([] if marks.first is None else [marks.first]), *known, *body, *start]
-
-
-def _typed(prefix: str) -> str:
-    """What stands of the last line, of a long one the end."""
-    line = prefix[prefix.rfind("\n") + 1 :]
-    return line[len(line) // _LINE_CHARS * _LINE_CHARS :]
 
 
 def _context(

@@ -154,7 +154,6 @@ class Prompts:
             begun=request.begun,
             extra=request.extra,
             most=max(0, context - min(answer, _INFILL_TOKENS) - _MARKS),
-            behind=self._behind,
         )
 
     def _check(self, text: str, param: str, context: int) -> None:

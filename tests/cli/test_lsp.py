@@ -28,7 +28,8 @@ def test_a_request_has_the_text_around_its_place(text: str, offset: int, typing:
     offset = min(offset, len(text))
     others = [Buffer("b.py", "one"), Buffer("a.py", text), Buffer("c.py", " \n")]
     body = ghost.request(Buffer("a.py", text), offset, others, typing=typing, model="")
-    assert body["input_prefix"] + body["input_suffix"] == text
+    assert body["input_prefix"] + body["prompt"] + body["input_suffix"] == text
+    assert body["prompt"] == text[:offset].rpartition("\n")[2]
     assert [extra["filename"] for extra in body["input_extra"]] == ["b.py"]
     line = text[offset:].partition("\n")[0]
     assert bool(body["stop"]) == bool(line.strip())
@@ -41,21 +42,11 @@ def test_a_long_text_is_cut_at_a_line_and_others_are_bounded() -> None:
     others = [Buffer(f"{index}.py", "y" * 9000) for index in range(9)]
     body = ghost.request(Buffer("a.py", text), len(text), others, typing=True, model="m")
     assert body["input_prefix"].startswith("x = 1\n")
-    least = ghost.MAX_BEFORE_CHARS - ghost.CUT_CHARS - len("x = 1\n")
-    assert least <= len(body["input_prefix"]) <= ghost.MAX_BEFORE_CHARS
-    line = ghost.request(Buffer("a.py", "y" * 90_000), 90_000, (), typing=True, model="m")
-    assert least <= len(line["input_prefix"]) <= ghost.MAX_BEFORE_CHARS
+    assert 0 < len(body["input_prefix"]) <= ghost.MAX_BEFORE_CHARS
+    line = ghost.request(Buffer("a.py", "y" * 9000), 9000, (), typing=True, model="m")
+    assert len(line["prompt"]) == ghost.MAX_TYPED_CHARS
     assert [one["filename"] for one in body["input_extra"]] == ["5.py", "6.py", "7.py", "8.py"]
     assert {len(one["text"]) for one in body["input_extra"]} == {ghost.MAX_OTHER_CHARS}
-
-
-def test_typing_moves_the_beginning_of_a_long_text_rarely() -> None:
-    """Each time all of it is read anew."""
-    text = "x = 1\n" * 9000
-    asked = (ghost.request(Buffer("a.py", text), 40_000 + typed, (), typing=True, model="m")
-             for typed in range(2000))  # fmt: skip
-    begins = {40_000 + typed - len(body["input_prefix"]) for typed, body in enumerate(asked)}
-    assert len(begins) <= 2
 
 
 def test_what_only_repeats_the_line_is_not_shown() -> None:
@@ -107,7 +98,7 @@ def test_an_editor_is_shown_what_the_model_would_write(peer: Peer) -> None:
 
     asyncio.run(scene())
     first, second, _ = [one.body for one in peer.asked if one.path == "/infill"]
-    assert first["input_prefix"] == "def add(a, b):\n    ret"
+    assert (first["input_prefix"], first["prompt"]) == ("def add(a, b):\n", "    ret")
     assert first["model"] == "tiny"
     assert first["input_extra"] == [{"filename": "b.py", "text": "import a\n"}]
     assert second["input_suffix"].startswith("urn\n")
