@@ -89,6 +89,12 @@ def real(home: Path, environment: Mapping[str, str], real_pair: Resolved) -> Ite
         run(environment, home, *LOCALSPEC, "stop")
 
 
+def prompted(real: Served) -> int:
+    """Tokens of answered prompts, also of one that was asked again and found in the cache."""
+    names = ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")
+    return sum(map(real.figure, names))
+
+
 def run(environment: Mapping[str, str], directory: Path, *command: str) -> str:
     """What a command writes; one that fails is an error with its last words."""
     done = subprocess.run(
@@ -129,10 +135,10 @@ def test_an_agent_is_connected_and_answers(
     """As `localspec connect` writes it: a prompt with its tools, calls as it likes, and an end."""
     written = {"home": str(home), "model": real.model}
     run(environment, home, *LOCALSPEC, "connect", tool, "--write")
-    before = real.figure("llamacpp:prompt_tokens_total")
+    before = prompted(real)
     asked = (*(part.format(**written) for part in AGENTS[tool]), "Say hello.")
     said = run(environment, home / "work", *asked)
-    read = real.figure("llamacpp:prompt_tokens_total") - before
+    read = prompted(real) - before
     print(f"{tool}: {read} tokens of prompts, and then: {said.strip()[-400:]}")  # noqa: T201  the same
     assert said.strip()
     assert read > MIN_AGENT_TOKENS
