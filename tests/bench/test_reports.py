@@ -54,7 +54,7 @@ def test_markdown_says_where_and_how_it_was_measured() -> None:
     """A figure without its machine and settings is a rumour."""
     measured = two_slices()
     text = report.markdown(measured, summarize(measured))
-    for fact in ("a <fast> machine", "exactness strict", "3 prompts, 1 repeats", "greedy"):
+    for fact in ("a <fast> machine", "exactness strict", "3 prompts, 1 repeat,", "greedy"):
         assert fact in text
     assert "| lookup | 80% | 33% |" in text
     assert "| 4 | 60.0 | 3.00 | 15.0 |" in text
