@@ -83,7 +83,10 @@ class Peer:
             match self.receive():
                 case Generate() as request:
                     self.running[request.id] = request
+                    self.beat()  # before the answer: who has read that hears nothing later
                     self.answer(request)
+                    if request.id in self.running:
+                        continue
                 case Replay() as asked:
                     self.replay(asked)
                 case Cancel(id=id_) if id_ in self.running:
