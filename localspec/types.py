@@ -361,10 +361,10 @@ class Reading(Drafter, Protocol):
 
 
 class Constraint(Protocol):
-    """A grammar that restricts which token may come next. Request lifetime."""
+    """Restricts which token may come next, as a grammar does. Request lifetime."""
 
-    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
-        """Allowed tokens (n_vocab,) after the committed text plus `path`."""
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
+        """Allowed tokens (n_vocab,) after the committed text plus `path`; None for all."""
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
         """Tokens of the only text that may follow `path`; empty where there is a choice."""

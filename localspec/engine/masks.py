@@ -34,7 +34,7 @@ class Masks:
         """How long a draft may be: each node wants a mask when it is drawn and one when judged."""
         return int(min(STEP_SECONDS / max(self._seconds, 1e-6) / 2, 1 << 16))
 
-    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
         """As the grammar says."""
         began = self._clock()
         allowed = self._inner.mask(path)

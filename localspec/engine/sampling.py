@@ -177,15 +177,16 @@ class Sampler:
     def _adjusted(self, logits: Logits, recent: Sequence[Token], path: Sequence[Token]) -> Logits:
         """Bias, penalties and mask; `logits` itself, not a copy, when none applies."""
         params = self.params
-        if not (params.logit_bias or self._penalized or self.constraint):
+        allowed = None if self.constraint is None else self.constraint.mask(path)
+        if not params.logit_bias and not self._penalized and allowed is None:
             return logits
         adjusted = logits.logits.copy() if isinstance(logits, Peaks) else logits.copy()
         for token, bias in params.logit_bias.items():
             adjusted[token] += bias
         if self._penalized:
             self._penalize(adjusted, [*recent[-params.penalty_last_n :], *path])
-        if self.constraint is not None:
-            adjusted[~self.constraint.mask(path)] = -np.inf
+        if allowed is not None:
+            adjusted[~allowed] = -np.inf
         return adjusted
 
     def _penalize(self, logits: Floats, history: Sequence[Token]) -> None:

@@ -12,6 +12,7 @@ from localspec.engine.judging import Advance
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
 from localspec.protocol import Delta, Finished, Generate, SoFar, SpeculationReport, Spent
+from localspec.text.healing import behind
 from localspec.text.stream import AnswerText
 from localspec.types import Alternative, FinishReason, Timings, Token, TokenLogprob, Usage
 from localspec.worker.intake import Order
@@ -37,12 +38,15 @@ class Answer:
     arrived_at: float
     piece: Callable[[Token], bytes]
     text: AnswerText = field(init=False)
+    _typed: bytes = field(init=False)
+    """Of what the client has typed, the bytes that no token has written yet."""
     completion_tokens: int = 0
     _logprobs: deque[TokenLogprob] = field(default_factory=deque)
     finish: FinishReason | None = None
 
     def __post_init__(self) -> None:
         self.text = AnswerText(self.order.request.stop, self.order.request.indent)
+        self._typed = self.order.typed.encode()
         if so_far := self.order.request.so_far:
             self._go_on(so_far)
         elif self.order.scored is not None:  # its prompt was read for it, and not found
@@ -107,8 +111,10 @@ class Answer:
             self.completion_tokens += 1
             if finish == "stop" and index == len(tokens) - 1:
                 break  # the token that ends generation writes nothing
-            shown = self.order.said.shown.get(token)
-            self.text.push(token, self.piece(token) if shown is None else shown, source)
+            piece = self.piece(token)
+            shown = self.order.said.shown.get(token, behind(piece, self._typed))
+            self.text.push(token, shown, source)
+            self._typed = self._typed[len(piece) :]
             if self.text.stopped:
                 self.finish = "stop"
                 return index + 1
@@ -127,7 +133,10 @@ class Answer:
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
         """Spell out what the session has learned of its tokens, until their text goes out."""
-        self._logprobs += [spelled(each, self.piece) for each in likelihoods]
+        typed = self._typed
+        for each in likelihoods:
+            self._logprobs.append(spelled(each, self.piece, typed))
+            typed = typed[len(self.piece(each.token)) :]
         likelihoods.clear()
 
     def _go_on(self, so_far: SoFar) -> None:
@@ -211,10 +220,10 @@ def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
     )
 
 
-def spelled(each: Likelihood, piece: Callable[[Token], bytes]) -> TokenLogprob:
-    """A likelihood with the bytes of its tokens."""
-    chosen = Alternative(each.token, piece(each.token), each.logprob)
-    top = [Alternative(token, piece(token), logprob) for token, logprob in each.top]
+def spelled(each: Likelihood, piece: Callable[[Token], bytes], typed: bytes = b"") -> TokenLogprob:
+    """A likelihood with the bytes of its tokens, as far as they come behind what was typed."""
+    chosen = Alternative(each.token, behind(piece(each.token), typed), each.logprob)
+    top = [Alternative(token, behind(piece(token), typed), logprob) for token, logprob in each.top]
     return TokenLogprob(chosen, top)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from localspec.engine.team import Team
 from localspec.errors import EngineError, OutOfMemory
 from localspec.protocol import Load, Ready
 from localspec.text.constraint import Vocabulary
+from localspec.text.healing import Words
 from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.worker import planning, remotes
@@ -212,7 +213,7 @@ def _load(
         shape = profile.shape
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
-            words = _begun(beside, _words, model)
+            words = _begun(beside, _known, model)
             sources, off = loader.drafters(target, shape)
         for name, drafter in sources.items():
             if not drafter.free and loader.size_ratio:
@@ -235,7 +236,7 @@ def _load(
         measuring = Measuring(engine, profile, fresh=fresh)
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
-        intake = _intake(engine, model, *words.result(), parts)
+        intake = _intake(engine, model, words.result(), parts)
         reach, worth = Reach(engine, profile), loader.worth(engine, profile)
         return Loaded(
             ready=loader.ready(target, engine, shape, off, why),
@@ -252,10 +253,21 @@ def _load(
         )
 
 
-def _words(model: Model) -> tuple[Vocabulary, Markers]:
-    """What grammars and prompts have to know of the vocabulary; a second for a large one."""
+class _Known(NamedTuple):
+    """The vocabulary as grammars and prompts know it; `words` where the model fills in a middle."""
+
+    vocabulary: Vocabulary
+    markers: Markers
+    words: Words | None
+
+
+def _known(model: Model) -> _Known:
+    """What they have to know; a second for a large one."""
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
-    return vocabulary, Markers(*model.specials(), model.chat_template or "")
+    markers = Markers(*model.specials(), model.chat_template or "")
+    fills_in = model.infill("pre") is not None
+    pieces = [*map(model.piece, range(model.n_vocab))] if fills_in else []
+    return _Known(vocabulary, markers, Words(pieces) if fills_in else None)
 
 
 def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Future[_Made]:
@@ -266,13 +278,11 @@ def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Fu
         raise MemoryError(str(error)) from error
 
 
-def _intake(
-    engine: Engine, model: Model, vocabulary: Vocabulary, markers: Markers, parts: ExitStack
-) -> Intake:
+def _intake(engine: Engine, model: Model, known: _Known, parts: ExitStack) -> Intake:
     """What reads requests, with a sandbox that `parts` closes."""
     sandbox = Sandbox()
     parts.callback(sandbox.close)
-    longest_bytes = max(vocabulary.longest_bytes, markers.longest_bytes)
-    prompts = Prompts(model, markers, longest_bytes, sandbox)
-    grammars = Grammars(vocabulary, sandbox)
+    longest_bytes = max(known.vocabulary.longest_bytes, known.markers.longest_bytes)
+    prompts = Prompts(model, known.markers, longest_bytes, sandbox, known.words)
+    grammars = Grammars(known.vocabulary, sandbox)
     return Intake(model, lambda: engine.context, engine.drafters, prompts, grammars)

@@ -13,6 +13,7 @@ from localspec.protocol import Generate, Tokenize
 from localspec.text import grammar
 from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
+from localspec.text.healing import Held
 from localspec.text.tools import Offer
 from localspec.types import Token, TokenLogprob
 from localspec.worker import limits
@@ -37,6 +38,8 @@ class Order:
     """Keys of the schema that the constraint does not keep."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
+    held: Held | None
+    """How the answer begins because its client has typed it, which is not told again."""
     said: Said
     """Makes words, thoughts and calls of the answer's text."""
     scored: list[TokenLogprob] | None = None
@@ -54,6 +57,11 @@ class Order:
         request = self.request
         on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
         return replace(self, request=on, max_tokens=0)
+
+    @property
+    def typed(self) -> str:
+        """What is `held`; empty for nothing."""
+        return self.held.typed if self.held else ""
 
     @property
     def to_score(self) -> bool:
@@ -109,18 +117,26 @@ class Intake:
         if room < 1:
             raise overflow(len(prompt), context, "messages" if turn else "prompt")
         constraint, relaxed = self._constraint(request, turn)
-        if constraint and request.so_far:
-            constraint.commit(request.so_far.tokens)
+        held = self._prompts.held(request)
+        for binding in (constraint, held):
+            if binding and request.so_far:
+                binding.commit(request.so_far.tokens)
         return Order(
             request=request,
             prompt=prompt,
-            prediction=self.words(request.prediction, "prediction", room),
+            prediction=self._prediction(request, held, room),
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             constraint=constraint,
             relaxed=relaxed,
             echo=self._echo(request, prompt),
+            held=held,
             said=self._said(request, turn),
         )
+
+    def _prediction(self, request: Generate, held: Held | None, room: int) -> list[Token]:
+        expected = request.prediction
+        typed = held.typed if held and expected else ""
+        return self.words(typed + expected, "prediction", room)
 
     def _said(self, request: Generate, turn: Turn | None) -> Said:
         dialogue = self._dialogue

@@ -9,7 +9,7 @@ import msgspec
 
 from localspec.errors import ContextOverflow, RequestError, TemplateError
 from localspec.protocol import Generate, Message, Tokenize
-from localspec.text import infill
+from localspec.text import healing, infill
 from localspec.text.markers import Markers, Part
 from localspec.text.template import CHATML, Conversation
 from localspec.types import Token
@@ -34,15 +34,22 @@ class Prompts:
         markers: Its special tokens.
         longest_bytes: Of what any token is written with.
         sandbox: Where templates run.
+        words: Its tokens by their bytes; without them a word half typed is read as it stands.
     """
 
     def __init__(
-        self, model: Model, markers: Markers, longest_bytes: int, sandbox: Sandbox
+        self,
+        model: Model,
+        markers: Markers,
+        longest_bytes: int,
+        sandbox: Sandbox,
+        words: healing.Words | None = None,
     ) -> None:
         self._model = model
         self._markers = markers
         self._longest_bytes = longest_bytes
         self._sandbox = sandbox
+        self._words = words
         self.template = CHATML if model.chat_template is None else model.chat_template
         """The source of the chat template."""
         self._marks = _marks(model)
@@ -134,6 +141,16 @@ class Prompts:
         enough = text[: most * self._longest_bytes]
         return self._tokenized([Part(enough, special=False)], add_special=False)[:most]
 
+    def held(self, request: Generate) -> healing.Held | None:
+        """The word half typed that is no part of an infill's prompt; None where there is none.
+
+        A grammar describes what comes behind it: then the word is read as it stands.
+        """
+        if self._words is None or request.suffix is None or not limits.plain(request):
+            return None
+        typed = healing.half_typed(request.begun, self._behind, self._words)
+        return healing.Held(typed, self._words) if typed else None
+
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
         """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""
         if self._marks is None:
@@ -145,13 +162,14 @@ class Prompts:
         texts = [request.prompt or "", suffix, request.begun, *(one.text for one in request.extra)]
         for text in texts:
             limits.check_text(text)
+        held = self.held(request)
         answer = _INFILL_TOKENS if request.max_tokens is None else request.max_tokens
         return infill.prompt(
             self._marks,
             self._model.plain_tokens,
             prefix=texts[0],
             suffix=suffix,
-            begun=request.begun,
+            begun=request.begun.removesuffix(held.typed if held else ""),
             extra=request.extra,
             most=max(0, context - min(answer, _INFILL_TOKENS) - _MARKS),
         )

@@ -87,7 +87,7 @@ class Replays:
         loaded = self._loaded
         order = loaded.intake.order(asked.request)
         prompt = order.prompt
-        text = loaded.intake.words(asked.text, "text")
+        text = loaded.intake.words(order.typed + asked.text, "text")
         context = loaded.engine.context
         if len(prompt) + len(text) > context:
             raise ContextOverflow(

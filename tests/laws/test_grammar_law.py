@@ -44,7 +44,7 @@ class Dear:
     machine: Slow
     seconds: float
 
-    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
         """The grammar's, after a while."""
         self.machine.seconds += self.seconds
         return self.inner.mask(path)

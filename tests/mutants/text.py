@@ -62,4 +62,25 @@ TEXT = [
         'if finish == "stop" and index == len(tokens):',
         ("worker/test_answers.py::test_the_end_token_ends_the_answer_and_writes_nothing",),
     ),
+    Mutant(
+        "healing: a token leads to where none goes on",
+        "localspec/text/healing.py",
+        "                if self._can[at + size]:",
+        "                if size:",
+        ("text/test_healing.py::test_no_beginning_is_a_dead_end",),
+    ),
+    Mutant(
+        "healing: the beginning is held along no draft",
+        "localspec/text/healing.py",
+        "for token in path if at < len(self._data) else ():",
+        "for token in path[:0]:",
+        ("laws/test_healing_law.py::test_drafts_of_a_held_beginning_give_the_tokens_of_none",),
+    ),
+    Mutant(
+        "answer: what was typed is told again",
+        "localspec/worker/answer.py",
+        "shown = self.order.said.shown.get(token, behind(piece, self._typed))",
+        "shown = self.order.said.shown.get(token, piece)",
+        ("worker/test_infills.py::test_a_word_half_typed_is_not_read_but_written_and_not_told",),
+    ),
 ]

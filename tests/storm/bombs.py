@@ -65,6 +65,9 @@ def structures() -> dict[str, Bomb]:
     }
     found = {name: ("/v1/chat/completions", body) for name, body in chats.items()}
     found["500,000 tokens"] = ("/v1/completions", {"prompt": [1] * 500_000})
+    for name in ("prose", "blanks", "letters of two bytes"):
+        line = texts(1_000_000)[name]
+        found[f"a line of {name}"] = ("/infill", {"input_suffix": "b", "prompt": f"{line} t"})
     for name, wanted in SCHEMAS.items():
         found[name] = ("/v1/completions", {"prompt": "a", "response_format": wanted})
     return found

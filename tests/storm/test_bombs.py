@@ -25,6 +25,7 @@ from localspec.engine.model import Model
 from localspec.errors import LocalSpecError, TooLarge
 from localspec.protocol import Generate
 from localspec.text.constraint import Vocabulary
+from localspec.text.healing import Words
 from localspec.text.markers import Markers
 from localspec.worker import limits, process
 from localspec.worker.grammars import Grammars
@@ -33,6 +34,7 @@ from localspec.worker.prompts import Prompts
 from localspec.worker.sandbox import Sandbox
 from localspec_daemon.dialects import openai
 from localspec_daemon.dialects.dialect import Caller
+from localspec_daemon.dialects.infill import INFILL
 from localspec_daemon.reading import check_values
 
 Made = TypeVar("Made")
@@ -47,17 +49,23 @@ CONTROL = ("<|im_start|>", "<|im_end|>", "[INST]", "</s>", "\u2581EOT", "Ġ<end>
 MARKERS = Markers((*CONTROL, *(f"<|extra_{at}|>" for at in range(200))), ("<tool_call>",))
 TEXTS = texts(CHARS)
 BOMBS = structures()
+DIALECTS = {
+    "/v1/chat/completions": openai.CHAT,
+    "/v1/completions": openai.COMPLETION,
+    "/infill": INFILL,
+}
+FILLS_IN = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 
 @pytest.fixture(scope="module")
 def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
     """A tiny model's, with a context that nothing is too long for."""
-    model = Model.load(
-        tiny.build(tmp_path_factory.mktemp("tiny") / "t.gguf"), Placement(gpu_layers=0)
-    )
+    path = tmp_path_factory.mktemp("tiny") / "t.gguf"
+    model = Model.load(tiny.build(path, specials=FILLS_IN), Placement(gpu_layers=0))
     sandbox = Sandbox()
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
-    prompts = Prompts(model, Markers(*model.specials()), 13, sandbox)
+    words = Words([model.piece(token) for token in range(model.n_vocab)])
+    prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     process.loaded()
     yield Intake(model, lambda: 1 << 30, [], prompts, Grammars(vocabulary, sandbox))
     gc.unfreeze()
@@ -93,8 +101,9 @@ def test_no_request_of_many_parts_holds_other_threads_up(name: str, intake: Inta
     body = json.dumps(asked).encode()
     with suppress(LocalSpecError):
         step(partial(check_values, body), PARTS_SECONDS)
-        dialect = {"/v1/chat/completions": openai.CHAT, "/v1/completions": openai.COMPLETION}[path]
-        read = step(partial(dialect.read, body, Config(), Caller("somebody", "")), PARTS_SECONDS)
+        read = step(
+            partial(DIALECTS[path].read, body, Config(), Caller("somebody", "")), PARTS_SECONDS
+        )
         packed = step(partial(frames.pack, read.generates[0]), PARTS_SECONDS)
         request = step(partial(frames.command, packed[frames.HEADER_BYTES :]), PARTS_SECONDS)
         assert isinstance(request, Generate)

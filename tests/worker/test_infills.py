@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import codecs
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 import tiny
 from msgspec.structs import replace
+from worker.test_resume import same
 from worker_peer import Files, Heard, Worker, load
 
-from localspec.types import SamplingParams, Snippet
+from localspec.protocol import Replay, Replayed
+from localspec.types import SamplingParams, Snippet, SpeculationParams
 
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
 BEFORE = "def add(a, b):\n    return a + b\n\n" * 5
@@ -27,11 +30,11 @@ def worker(
     """A worker with a model that fills in, in one cache and with a stream for each slot."""
     folder = tmp_path_factory.mktemp("fim")
     target = tiny.build(folder / "target.gguf", specials=MARKS)
+    draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2, specials=MARKS)
     worker = Worker(folder)
     exactness = "strict" if request.param else "standard"
-    pair = Files(target, files.draft, files.stranger)
-    told = load(pair, context=1024, slots=3, exactness=exactness)
-    worker.send(replace(told, draft_path=None))
+    pair = Files(target, draft, files.stranger)
+    worker.send(load(pair, context=1024, slots=3, exactness=exactness))
     worker.until_ready()
     yield worker
     worker.close()
@@ -135,3 +138,101 @@ def test_a_named_session_finds_its_slot_again(worker: Worker) -> None:
         fill(worker, f"mine {turn}" + BEFORE, session=f"chat {turn % 2}")
     again = fill(worker, "mine " + BEFORE, session="editor")
     assert cached(again) == again.finished.usage.prompt_tokens - 1
+
+
+HALF: dict[str, Any] = {"begun": "    whi t", "max_tokens": 30}
+"""Of tiny models' tokens "th" goes on behind the last letter."""
+RANDOM = SamplingParams(temperature=1.2, seed=4, logit_bias=dict.fromkeys(range(97, 123), 9.0))
+
+
+def text_of(pieces: Iterable[bytes]) -> str:
+    """As text, without half a character at the end."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(b"".join(pieces))
+
+
+def written(heard: Heard) -> str:
+    """What all tokens of an answer write; a tiny model's first 256 are a byte each."""
+    merged = {256: b"th", 257: b"he", 258: b"in"}
+    return text_of(merged.get(token) or bytes([token]) for token in heard.tokens if token < 259)
+
+
+def test_a_word_half_typed_is_not_read_but_written_and_not_told(worker: Worker) -> None:
+    """Greedy or drawn; the prompt is shorter, the tokens that write it are counted."""
+    for sampling in (RANDOM, replace(RANDOM, temperature=0.0)):
+        heard = fill(worker, sampling=sampling, **HALF)
+        assert written(heard) == "t" + heard.text
+        assert heard.finished.usage.completion_tokens == 30
+        whole = fill(worker, begun="    whi ", sampling=sampling)
+        assert heard.finished.usage.prompt_tokens == whole.finished.usage.prompt_tokens
+
+
+def test_letters_of_one_word_are_one_prompt(worker: Worker) -> None:
+    """Whoever goes on typing finds it read."""
+    fill(worker, begun="    typ ", session="typist")
+    again = fill(worker, begun="    typ t", session="typist")
+    assert cached(again) == again.finished.usage.prompt_tokens - 1
+
+
+@pytest.mark.parametrize("begun", ["", "    yes", "x\n", "x = y", "où"])
+def test_what_no_token_goes_on_from_is_read_as_it_stands(worker: Worker, begun: str) -> None:
+    """An empty line, a whole word: as in a prompt of the client's own, which is never held."""
+    pre, suf, mid = MARKS[:3]
+    heard = fill(worker, begun=begun, sampling=RANDOM, client=f"a {begun}")
+    own = worker.one(f"{pre}{BEFORE}{suf}{AFTER}{mid}{begun}", sampling=RANDOM, client=f"b {begun}")
+    usage = heard.finished.usage.prompt_tokens, own.finished.usage.prompt_tokens
+    assert usage == (len(BEFORE) + len(AFTER) + 3 + len(begun.encode()),) * 2
+    assert heard.text == own.text or worker.ready.exactness != "strict"
+    held = worker.one(f"{pre}{BEFORE}{suf}{AFTER}{mid}{begun}t", sampling=RANDOM)
+    assert held.finished.usage.prompt_tokens == usage[1] + 1
+
+
+def test_any_drafter_gives_the_tokens_of_none(worker: Worker) -> None:
+    """Under a seed, with the held beginning and behind it."""
+    common: dict[str, Any] = {**HALF, "sampling": RANDOM, "client": "drafts"}
+    plain = fill(worker, speculation=SpeculationParams(mode="off"), **common)
+    for names in (["lookup"], ["model"], None):
+        wish = SpeculationParams(mode="always", drafters=names)
+        heard = fill(worker, speculation=wish, prediction=plain.text, **common)
+        assert heard.text == plain.text or worker.ready.exactness != "strict"
+        assert written(heard) == "t" + heard.text
+
+
+def test_likelihoods_and_stop_strings_know_what_is_told(worker: Worker) -> None:
+    """Each token has a likelihood, whose bytes are the text; no stop string has what was typed."""
+    heard = fill(worker, sampling=RANDOM, logprobs=2, **HALF)
+    told = [each for delta in heard.deltas for each in delta.logprobs]
+    assert [each.chosen.token for each in told] == heard.tokens
+    assert text_of(each.chosen.piece for each in told) == heard.text
+    again = fill(worker, sampling=RANDOM, stop=["t" + heard.text[:1], "i t"], **HALF)
+    assert again.text[:1] == heard.text[:1] or worker.ready.exactness != "strict"
+    assert again.text
+
+
+@pytest.mark.parametrize("fields", [{}, {"logprobs": 2}, {"stop": ["e"]}])
+def test_a_held_answer_outlives_its_worker(worker: Worker, fields: dict[str, Any]) -> None:
+    """Wherever it was cut; what was typed is told by neither."""
+    if worker.ready.exactness == "strict":
+        same(worker, worker.request(
+            BEFORE, endpoint="infill", suffix=AFTER, sampling=RANDOM, **HALF, **fields
+        ))  # fmt: skip
+
+
+def test_a_grammar_describes_what_comes_behind(worker: Worker) -> None:
+    """So what was typed is read as it stands."""
+    wanted = {"type": "regex", "pattern": "[0-9]{3}"}
+    heard = fill(worker, begun="x = t", response_format=wanted, ignore_eos=False)
+    assert heard.text.isdigit()
+    alone = fill(worker, begun="x = ").finished.usage.prompt_tokens
+    assert heard.finished.usage.prompt_tokens == alone + 1
+
+
+def test_a_replayed_answer_begins_as_it_was_typed(worker: Worker) -> None:
+    """Greedy decoding says the same tokens again, the typed ones first."""
+    greedy = SamplingParams(temperature=0.0, logit_bias=RANDOM.logit_bias)
+    asked = worker.request(BEFORE, endpoint="infill", suffix=AFTER, sampling=greedy, **HALF)
+    heard = worker.answer(asked)[0]
+    worker.send(Replay(replace(asked, id="again"), heard.text))
+    told = worker.until(lambda event: isinstance(event, Replayed))[-1]
+    assert isinstance(told, Replayed)
+    assert told.prompt_tokens == heard.finished.usage.prompt_tokens
+    assert told.tokens >= len(heard.text) / 2

@@ -1,0 +1,161 @@
+"""Laws of healing: an answer begins with the bytes typed, and no beginning is a dead end."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.text.healing import LOOKED_AT_CHARS, Held, Words, behind, half_typed
+
+BYTES = [bytes([byte]) for byte in range(256)]
+MERGED = [
+    "ret",
+    " ret",
+    " return",
+    "return",
+    "urn",
+    "  ",
+    "   ",
+    "\tx",
+    "()",
+    "été",
+    "日本",
+    "日本語",
+]
+PIECES = [*BYTES, *(text.encode() for text in MERGED), b"\xe6\x97", b"", b""]
+WORDS = Words(PIECES)
+letters = st.text("aé日", max_size=4)
+written = letters.map(str.encode) | st.sampled_from([b"\xc3", b"\xa9", b"\xe6\x97", b"\xa9\xa5"])
+typed = st.text("ret urn(é日本語", min_size=1, max_size=8)
+
+
+def tokens(text: str, words: Words = WORDS) -> list[int]:
+    """The longest token each time, as tokenizers roughly do it."""
+    data, found = text.encode(), list[int]()
+    while data:
+        known = (
+            token for token, piece in enumerate(words.pieces) if piece and data.startswith(piece)
+        )
+        found.append(max(known, key=lambda token: len(words.pieces[token])))
+        data = data[len(words.pieces[found[-1]]) :]
+    return found
+
+
+def walk(held: Held, words: Words, seed: int) -> bytes:
+    """A random answer until everything is allowed; each mask is asked for before and after."""
+    random, out, path = np.random.default_rng(seed), b"", list[int]()
+    while (allowed := held.mask(path)) is not None:
+        assert allowed.any()
+        token = int(random.choice(np.flatnonzero(allowed)))
+        out += words.pieces[token]
+        path.append(token)
+        if random.random() < 0.5:
+            held.commit(path)
+            path = []
+    return out
+
+
+@given(typed, st.integers(0, 99))
+def test_an_answer_begins_with_the_bytes_that_were_typed(text: str, seed: int) -> None:
+    """Whatever is drawn, by tokens that stop within the text, or even within a character."""
+    assert walk(Held(text, WORDS), WORDS, seed).startswith(text.encode())
+
+
+def writable(text: bytes, pieces: list[bytes]) -> bool:
+    """Whether tokens can write it, or more."""
+    return not text or any(
+        one.startswith(text) or (text.startswith(one) and writable(text[len(one) :], pieces))
+        for one in pieces
+        if one
+    )
+
+
+@given(st.lists(written, min_size=1, max_size=9), letters, st.integers(0, 9))
+def test_no_beginning_is_a_dead_end(pieces: list[bytes], text: str, seed: int) -> None:
+    """In a vocabulary that has not every byte too: what it cannot write is not held."""
+    words, data = Words(pieces), text.encode()
+    found = half_typed(text, lambda _: [0], words)
+    goes_on = any(one.startswith(data) and one != data for one in pieces)
+    assert found == (text if goes_on and writable(data, pieces) else "")
+    assert walk(Held(found, words), words, seed).startswith(found.encode())
+
+
+@given(typed, st.integers(0, 8))
+def test_a_mask_has_what_agrees_with_the_bytes_and_nothing_else(text: str, at: int) -> None:
+    """By looking at each token: it begins as the rest does, or the rest as it does."""
+    data = text.encode()
+    at = min(at, len(data) - 1)
+    held = Held(text, WORDS)
+    mask = held.mask([*data[:at]])
+    assert mask is not None
+    rest = data[at:]
+    agree = [bool(one) and (one.startswith(rest) or rest.startswith(one)) for one in PIECES]
+    assert mask.tolist() == agree
+
+
+def test_behind_what_was_typed_everything_is_allowed() -> None:
+    """By path or by commitment; and behind a path that nobody takes."""
+    held = Held(" ret", WORDS)
+    assert held.mask([PIECES.index(b" return")]) is None
+    assert held.mask([PIECES.index(b"()")]) is None
+    assert held.mask([PIECES.index(b"")]) is None
+    assert held.mask([]) is not None
+    assert held.forced([]) == ()
+    held.commit([PIECES.index(b" ret")])
+    assert held.mask([]) is None
+
+
+def test_what_is_half_typed_begins_with_a_token_of_the_text() -> None:
+    """As far back as one token can reach over its end; of blanks the last; of the latest line."""
+    for text, end in {
+        "": "",
+        "    ret": " ret",
+        "x.ret": "ret",
+        "return": "",
+        "xreturn": "",
+        "x   ": " ",
+        "x\t": "\t",
+        "f(": "(",
+        "f()": "",
+        "an été": "",
+        "été, 日本": "日本",
+        "日": "日",
+        "ret\n": "",
+        "ret\n\n ": " ",
+        "xyz": "",
+    }.items():
+        assert half_typed(text, tokens, WORDS) == end, text
+
+
+@given(st.text("ret urn(é日本語\n\t", max_size=12))
+def test_what_is_half_typed_ends_the_text_and_may_go_on(text: str) -> None:
+    """It is of the last line, and a token begins with it and writes more."""
+    end = half_typed(text, tokens, WORDS)
+    assert text.endswith(end)
+    assert "\n" not in end
+    assert not end or any(len(p) > len(end.encode()) and p.startswith(end.encode()) for p in PIECES)
+
+
+def test_of_a_long_line_only_the_end_is_looked_at() -> None:
+    """However long it is."""
+    asked: list[str] = []
+
+    def noted(line: str) -> list[int]:
+        asked.append(line)
+        return tokens(line)
+
+    assert half_typed("日本 " * 300_000 + "ret", noted, WORDS) == " ret"
+    assert [len(line) for line in asked] == [LOOKED_AT_CHARS]
+
+
+@given(typed, st.integers(0, 99), st.sampled_from(PIECES))
+def test_what_is_told_is_what_comes_behind(text: str, seed: int, last: bytes) -> None:
+    """Cut token by token as all at once; what writes something else is told as it is."""
+    data, told, said = text.encode(), b"", walk(Held(text, WORDS), WORDS, seed) + last
+    for token in tokens(said.decode(errors="replace")):
+        piece = PIECES[token]
+        told += behind(piece, data)
+        data = data[len(piece) :]
+    assert text.encode() + told == said.decode(errors="replace").encode()
+    assert behind(b"other", b"typed") == b"other"
