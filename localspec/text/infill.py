@@ -2,7 +2,8 @@
 
 The layout is the one that families with such tokens were trained on and llama-server writes: other
 files first, then prefix, suffix, and the token after which the middle is written. What changes most
-while somebody types stands last, so that the next prompt begins as this one did.
+while somebody types stands last, so that the next prompt begins as this one did: the line that is
+typed is no part of the prefix, but the beginning of the middle.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _CUT_TOKENS = 256
 """What does not fit goes in such steps: a text whose beginning moved with every letter typed would
 have to be read anew each time."""
 _SUFFIX_SHARE = 4
+_LINE_CHARS = 256
+"""Of a longer line the part behind the last multiple is moved: it begins elsewhere rarely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,12 @@ class Marks:
     """Begins every text, where the model wants that."""
 
 
+def parted(prefix: str, begun: str) -> tuple[str, str]:
+    """The text before the line that is typed, and that line, wherever a client has put it."""
+    typed = (len(prefix) - prefix.rfind("\n") - 1) % _LINE_CHARS
+    return prefix[: len(prefix) - typed], prefix[len(prefix) - typed :] + begun
+
+
 def prompt(  # noqa: PLR0913 - the parts of one prompt
     marks: Marks,
     tokens: Callable[[str], list[Token]],
@@ -47,12 +56,14 @@ def prompt(  # noqa: PLR0913 - the parts of one prompt
     begun: str = "",
     extra: Sequence[Snippet] = (),
     most: int,
+    behind: Callable[[str], list[Token]] | None = None,
 ) -> list[Token]:
     """The prompt, of at most about `most` tokens; `begun` is how the middle begins.
 
     Of a prefix that is too long the end stays, of a suffix the beginning, of `extra` the last.
+    `behind` makes tokens of text that goes on, where that is something else than `tokens`.
     """
-    start = tokens(begun)
+    start = (behind or tokens)(begun)
     after = tokens(suffix)[: max(0, most // _SUFFIX_SHARE)]
     before = _end(tokens(prefix), max(0, most - len(after) - len(start)))
     room = most - len(after) - len(before) - len(start)

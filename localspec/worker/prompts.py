@@ -148,7 +148,8 @@ class Prompts:
         """
         if self._words is None or request.suffix is None or not limits.plain(request):
             return None
-        typed = healing.half_typed(request.begun, self._behind, self._words)
+        _, begun = infill.parted(request.prompt or "", request.begun)
+        typed = healing.half_typed(begun, self._behind, self._words)
         return healing.Held(typed, self._words) if typed else None
 
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
@@ -162,16 +163,18 @@ class Prompts:
         texts = [request.prompt or "", suffix, request.begun, *(one.text for one in request.extra)]
         for text in texts:
             limits.check_text(text)
+        prefix, begun = infill.parted(texts[0], request.begun)
         held = self.held(request)
         answer = _INFILL_TOKENS if request.max_tokens is None else request.max_tokens
         return infill.prompt(
             self._marks,
             self._model.plain_tokens,
-            prefix=texts[0],
+            prefix=prefix,
             suffix=suffix,
-            begun=request.begun.removesuffix(held.typed if held else ""),
+            begun=begun.removesuffix(held.typed if held else ""),
             extra=request.extra,
             most=max(0, context - min(answer, _INFILL_TOKENS) - _MARKS),
+            behind=self._behind,
         )
 
     def _check(self, text: str, param: str, context: int) -> None:

@@ -102,6 +102,33 @@ def test_an_editor_is_answered(real: Any) -> None:
     asyncio.run(scene())
 
 
+def test_a_word_half_typed_is_not_read_by_any_door(real: Any) -> None:
+    """Where a suffix says that a middle is wanted; a prompt alone is read as it stands.
+
+    Likelihoods spell the text that is told.
+    """
+    before, read = "x = t", len("x = ") + len("b") + 3
+
+    async def scene() -> None:
+        async with real() as it:
+            common = {"model": "alpha", "suffix": "b", "stream": False}
+            body = {**common, "prompt": before, "max_tokens": 9, "logprobs": 1}
+            _, answer = await it.post("/v1/completions", body)
+            assert answer["usage"]["prompt_tokens"] == read
+            (choice,) = answer["choices"]
+            assert "".join(choice["logprobs"]["tokens"]).startswith(choice["text"])
+            options = {"num_predict": 4}
+            told = await it.post("/api/generate", {**common, "prompt": before, "options": options})
+            assert told[1]["prompt_eval_count"] == read
+            for parts in ({"input_prefix": before}, {"input_prefix": "x =", "prompt": " t"}):
+                _, answer = await it.post("/infill", {"input_suffix": "b", "n_predict": 4, **parts})
+                assert answer["tokens_evaluated"] == read
+            _, answer = await it.post("/v1/completions", {"prompt": before, "max_tokens": 1})
+            assert answer["usage"]["prompt_tokens"] == len(before)
+
+    asyncio.run(scene())
+
+
 def test_a_warm_up_takes_nobodys_turn(house: Any, daemon: Any) -> None:
     """The only slot is taken; the worker hears of a warm-up at once, and puts it where it likes."""
     house.configure(engine={"slots": 1})

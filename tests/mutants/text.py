@@ -67,7 +67,7 @@ TEXT = [
         "localspec/text/healing.py",
         "                if self._can[at + size]:",
         "                if size:",
-        ("text/test_healing.py::test_no_beginning_is_a_dead_end",),
+        ("text/test_healing.py::test_a_token_behind_which_none_goes_on_is_not_allowed",),
     ),
     Mutant(
         "healing: the beginning is held along no draft",

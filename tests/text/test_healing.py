@@ -81,6 +81,13 @@ def test_no_beginning_is_a_dead_end(pieces: list[bytes], text: str, seed: int) -
     assert walk(Held(found, words), words, seed).startswith(found.encode())
 
 
+def test_a_token_behind_which_none_goes_on_is_not_allowed() -> None:
+    """Without a token for the second letter the first one alone is a dead end."""
+    mask = Held("ab", Words([b"a", b"ab", b"abc", b"c"])).mask([])
+    assert mask is not None
+    assert mask.tolist() == [False, True, True, False]
+
+
 @given(typed, st.integers(0, 8))
 def test_a_mask_has_what_agrees_with_the_bytes_and_nothing_else(text: str, at: int) -> None:
     """By looking at each token: it begins as the rest does, or the rest as it does."""

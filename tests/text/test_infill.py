@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.engine.slots import common_prefix
-from localspec.text.infill import Marks, prompt
+from localspec.text.infill import Marks, parted, prompt
 from localspec.text.lines import Lines
 from localspec.types import Snippet
 
@@ -66,6 +66,30 @@ def test_typing_moves_the_beginning_of_a_long_prefix_rarely() -> None:
         )
         moved += common_prefix(one, other) < len(one) - 3
     assert moved <= 2 * (600 // 256 + 1)
+
+
+@given(texts, st.text(alphabet="ab ", max_size=40), st.text(alphabet="ab ", max_size=9))
+def test_the_line_that_is_typed_begins_the_middle(lines: str, typed: str, more: str) -> None:
+    """Whether the client sends it with the prefix or apart; longer ones end the same prompt."""
+    whole, line = parted(lines + typed, more)
+    assert whole + line == lines + typed + more
+    assert whole == lines[: lines.rfind("\n") + 1]
+    assert parted(lines + typed + more, "") == parted(whole, line) == (whole, line)
+
+
+def test_of_an_endless_line_the_end_is_moved_in_steps() -> None:
+    """So that what stands before it changes rarely, and is bounded."""
+    parts = [parted("x" * length, "") for length in range(3000, 3600)]
+    assert len({whole for whole, _ in parts}) <= 600 // 256 + 2
+    assert max(len(line) for _, line in parts) < 256
+
+
+def test_text_that_goes_on_is_tokenized_as_such() -> None:
+    """Some tokenizers write a blank before what begins; there is none before the typed line."""
+    said = prompt(
+        FULL, tokens, prefix="a", suffix="", begun="bc", most=100, behind=lambda it: [-len(it)]
+    )
+    assert said == [PRE, ord("a"), SUF, MID, -2]
 
 
 @given(st.lists(texts, max_size=5), st.integers(0, 3))
