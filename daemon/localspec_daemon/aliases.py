@@ -9,6 +9,9 @@ from localspec.catalog.registry import Registry
 from localspec.config import Models
 from localspec.errors import UnknownModel
 
+_DEFAULT = "default"
+"""A name that means the default model under every table that says nothing else of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
@@ -27,7 +30,7 @@ class Aliases:
 
     def _looked_up(self, name: str) -> str | None:
         """The table's word: an exact line before patterns, those in their order."""
-        table = self.models.aliases
+        table = {_DEFAULT: ""} | self.models.aliases
         if name in table:
             return table[name]
         return next((to for line, to in table.items() if fnmatchcase(name, line)), None)

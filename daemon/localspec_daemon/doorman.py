@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from aiohttp import web
@@ -10,10 +11,13 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from localspec.errors import RequestError
-from localspec_daemon.dialects.openai_errors import errors
+from localspec_daemon.route import family
 from localspec_daemon.wire import json_response
 
 _log = logging.getLogger("localspec.http")
+
+
+_REQUEST_LINE = re.compile(rb"[A-Z]{3,7} (/[!-~]{0,255})")
 
 
 class HeadTooLarge(RequestError):
@@ -23,9 +27,16 @@ class HeadTooLarge(RequestError):
 
 
 class _Handler(RequestHandler):
-    """One connection."""
+    """One connection. `_asked` is the path of its latest request, where a piece began with that."""
 
-    __slots__ = ()
+    __slots__ = ("_asked",)
+    _asked: str
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of what the client sends. Of a head that cannot be read aiohttp keeps nothing."""
+        if line := _REQUEST_LINE.match(data):
+            self._asked = line[1].decode("ascii", "replace")
+        super().data_received(data)
 
     def handle_error(
         self,
@@ -41,7 +52,7 @@ class _Handler(RequestHandler):
         error = RequestError("This is not valid HTTP/1.1.")
         if isinstance(exc, LineTooLong) or "Too many headers" in (message or ""):
             error = HeadTooLarge("The head of the request is too large.", fix="Send fewer headers.")
-        response = json_response(errors(error), error.status)
+        response = json_response(family(getattr(self, "_asked", "")).errors(error), error.status)
         response.force_close()
         return response
 

@@ -36,6 +36,8 @@ LIMITS = llguidance.LLParserLimits(
 _WHITESPACE = r"\x20|(\x0D?\x0A){1,2}[\x20\x09]{0,32}"
 _BLANKS = frozenset(b" \t\r\n")
 
+_NOTHING = "it allows nothing, or refers to itself without end"
+
 _WALKS = 4
 _WALK_BYTES = 48
 
@@ -128,7 +130,8 @@ def refused(why: str) -> RequestError:
 
 def reason(error: str) -> str:
     """The first line of what llguidance says is wrong; its own state is left out."""
-    return " ".join(re.split(r"<(?:state|non-verbose)", error)[0].split())[:300].rstrip(".")
+    said = " ".join(re.split(r"<(?:state|non-verbose)", error)[0].split())[:300].rstrip(".")
+    return _NOTHING if said == "NoExtensionBias" else said
 
 
 def _of_schema(wanted: dict[str, Any], *, strict: bool) -> Source:
@@ -180,7 +183,7 @@ def _failure(grammar: str) -> tuple[str, list[str]]:
         walker = first.deep_copy()
         _walk(walker, Random(seed) if seed else None)  # noqa: S311 - chance, not secrecy
         if walker.is_error():
-            return reason(walker.get_error()) or "it allows nothing", []
+            return reason(walker.get_error()) or _NOTHING, []
     return reason(first.get_error()), first.get_grammar_warnings()
 
 

@@ -61,6 +61,8 @@ def test_one_choice_that_fails_ends_the_others(house: Any, daemon: Any) -> None:
         ({"*": "beta"}, "alpha", "alpha"),
         ({"*": "nobody"}, "gpt-4o", None),
         ({}, "gpt-4o", None),
+        ({}, "default", "alpha"),
+        ({"default": "beta"}, "default", "beta"),
     ],
 )
 def test_a_name_that_nobody_has_means_what_the_table_says(

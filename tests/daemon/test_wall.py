@@ -375,3 +375,27 @@ def test_connections_over_the_limit_are_told_so_and_places_become_free(
                 writer.close()
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("path", "begins"),
+    [
+        ("/v1/messages", b'{"error":{"type":"invalid_request_error"'),
+        ("/api/chat", b'{"error":"The head'),
+        ("/v1/responses", b'{"error":{"message":"The head'),
+    ],
+)
+def test_a_head_that_is_too_large_is_told_in_the_shape_of_who_asked(
+    house: Any, daemon: Any, path: str, begins: bytes
+) -> None:
+    """On a connection that was used before, too."""
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            assert await it.get("/health")
+            headers = {"X-Big": "y" * 100_000}
+            async with it.http.post(path, json={}, headers=headers) as response:
+                assert response.status == 431
+                assert (await response.read()).startswith(begins)
+
+    asyncio.run(scene())

@@ -37,6 +37,15 @@ class OllamaSaid(Shape):
     tool_calls: list[OllamaCall] | UnsetType = UNSET
 
 
+class OllamaLogprob(Shape):
+    """One token of a line, or an alternative to one."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[OllamaLogprob] | UnsetType = UNSET
+
+
 class OllamaLine(Shape):
     """What lines have in common; the last one says why it is the last, and what all took."""
 
@@ -50,6 +59,7 @@ class OllamaLine(Shape):
     prompt_eval_duration: int | UnsetType = UNSET
     eval_count: int | UnsetType = UNSET
     eval_duration: int | UnsetType = UNSET
+    logprobs: list[OllamaLogprob] | UnsetType = UNSET
 
 
 class OllamaChat(OllamaLine, kw_only=True):

@@ -40,8 +40,25 @@ class Turn(msgspec.Struct):
     content: str | list[Block]
 
 
+class Format(msgspec.Struct):
+    """What the answer has to be; `schema` is required."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct):
+    """How the answer is to be."""
+
+    format: Format | None = None
+    effort: str | None = None
+
+
 class MessagesRequest(TextRequest):
-    """POST /v1/messages; counting takes the same without `max_tokens`."""
+    """POST /v1/messages; counting takes the same without `max_tokens`.
+
+    `output_format` is the older place of `output_config.format`.
+    """
 
     messages: list[Turn] | None = None
     system: str | list[Block] | None = None
@@ -50,6 +67,8 @@ class MessagesRequest(TextRequest):
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
+    output_format: Format | None = None
     metadata: Any = None
 
 
@@ -74,7 +93,7 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
     for index, turn in enumerate(request.messages):
         turns += _turn(f"messages[{index}].content", turn)
     turns, prefill = prefilled(turns)
-    choice = request.tool_choice or {}
+    choice, output = request.tool_choice or {}, request.output_config or OutputConfig()
     return answered(
         request,
         config,
@@ -88,6 +107,8 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
         tools=[_tool(tool) for tool in request.tools or () if "input_schema" in tool] or None,
         tool_choice=_choice(choice),
         parallel_tool_calls=not choice.get("disable_parallel_tool_use"),
+        response_format=_format(output.format or request.output_format),
+        reasoning_effort=output.effort,
         template_kwargs={"enable_thinking": request.thinking.get("type") != "disabled"}
         if request.thinking
         else None,
@@ -149,16 +170,31 @@ def _result(param: str, content: str | list[Any] | None) -> str:
 def _tool(given: Json) -> Json:
     """A tool in OpenAI's shape."""
     function = {"name": given.get("name"), "parameters": given["input_schema"]}
-    if "description" in given:
-        function["description"] = given["description"]
+    function |= {name: given[name] for name in ("description", "strict") if name in given}
     return {"type": "function", "function": function}
 
 
+def _format(given: Format | None) -> Json | None:
+    """A format in OpenAI's shape. What is not kept of a schema is told, as it is there."""
+    if given is None:
+        return None
+    return {"type": "json_schema", "json_schema": {"schema": given.schema}}
+
+
 def _choice(given: Json) -> str | Json | None:
-    """A choice of tools in OpenAI's words."""
-    if given.get("type") == "tool":
-        return {"type": "function", "function": {"name": given.get("name")}}
-    return {"auto": "auto", "any": "required", "none": "none"}.get(str(given.get("type")))
+    """A choice of tools in OpenAI's words. Raises RequestError."""
+    match given.get("type"):
+        case None:
+            return None
+        case "tool":
+            return {"type": "function", "function": {"name": given.get("name")}}
+        case "auto" | "any" | "none" as kind:
+            return {"any": "required"}.get(kind, kind)
+    raise RequestError(
+        "tool_choice.type is not known.",
+        fix="Choose auto, any, none or tool.",
+        param="tool_choice.type",
+    )
 
 
 MESSAGES = Dialect(messages, MessagesReply, errors, NAMED_EVENTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -44,6 +44,8 @@ def _whole(low: float, high: float) -> Any:
 Count: TypeAlias = _whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
 """Tokens to say; less than 0 is as many as there is room for."""
 TopK: TypeAlias = _whole(-1, SAMPLING["top_k"].high)  # type: ignore[valid-type]
+LastTokens: TypeAlias = Annotated[int, Meta(ge=-1, le=SAMPLING["penalty_last_n"].high)]
+"""-1 is llama.cpp's "all there are"; here as many as may be looked at."""
 Seed: TypeAlias = int | Annotated[float, Meta(ge=-(2**53), le=2**53, multiple_of=1)]
 
 
@@ -56,7 +58,29 @@ class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
     verify: Literal["coupled", "rejection"] | None = None
 
 
-class Chain(msgspec.Struct):
+class Unserved(msgspec.Struct):
+    """Samplers of others that nobody here serves: `NEUTRAL` has the values that ask for nothing."""
+
+    mirostat: Any = None
+    typical_p: Any = None
+    dynatemp_range: Any = None
+    dry_multiplier: Any = None
+    xtc_probability: Any = None
+    top_n_sigma: Any = None
+
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "mirostat": (None, 0),
+    "typical_p": (None, 1),
+    "dynatemp_range": (None, 0),
+    "dry_multiplier": (None, 0),
+    "xtc_probability": (None, 0),
+    "top_n_sigma": (None, -1, 0),
+}
+"""What editors send always."""
+
+
+class Chain(Unserved):
     """The sampler chain as a body may set it, under the names that most dialects share."""
 
     temperature: Annotated[float, SAMPLING["temperature"].meta] | None = None
@@ -67,7 +91,8 @@ class Chain(msgspec.Struct):
     repeat_penalty: Repetition | None = None
     frequency_penalty: Annotated[float, SAMPLING["frequency_penalty"].meta] | None = None
     presence_penalty: Annotated[float, SAMPLING["presence_penalty"].meta] | None = None
-    penalty_last_n: Annotated[int, SAMPLING["penalty_last_n"].meta] | None = None
+    penalty_last_n: LastTokens | None = None
+    repeat_last_n: LastTokens | None = None
     logit_bias: dict[TokenId, Bias] | None = None
     seed: Seed | None = None
 
@@ -167,7 +192,11 @@ def identity(prefix: str) -> str:
 
 
 def sampling(chain: Chain, defaults: SamplingParams) -> SamplingParams:
-    """The configured chain with what the request says instead; both use the same names."""
+    """The configured chain with what the request says instead; both use the same names.
+
+    Raises RequestError for a number out of range, and for samplers that are not here.
+    """
+    refuse_unless(NEUTRAL, chain)
     chosen = _given(chain, SamplingParams)
     if chain.repeat_penalty is not None:
         chosen.setdefault("repetition_penalty", chain.repeat_penalty)
@@ -177,10 +206,20 @@ def sampling(chain: Chain, defaults: SamplingParams) -> SamplingParams:
         raise RequestError(f"{name} = {penalty} is out of range.", param=name)
     if "repetition_penalty" in chosen:
         chosen["repetition_penalty"] = penalty
+    window = chain.repeat_last_n if chain.penalty_last_n is None else chain.penalty_last_n
+    if window is not None:
+        chosen["penalty_last_n"] = int(SAMPLING["penalty_last_n"].high) if window < 0 else window
     if chain.top_k is not None:
         chosen["top_k"] = max(int(chain.top_k), 0)  # -1 is how others write "no limit"
     chosen["seed"] = _seed(chain.seed)
     return msgspec.structs.replace(defaults, **chosen)
+
+
+def refuse_unless(neutral: Mapping[str, tuple[Any, ...]], asked: msgspec.Struct) -> None:
+    """Raises RequestError for a field that would change the answer and is served by nobody here."""
+    for name, values in neutral.items():
+        if getattr(asked, name) not in values:
+            raise RequestError(f"{name} is not served.", fix=f"Leave {name} out.", param=name)
 
 
 def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:

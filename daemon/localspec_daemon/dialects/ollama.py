@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Message
+from localspec.types import TokenLogprob
 from localspec_daemon.dialects.bodies import Chain, Count, decode, generate, prefilled
 from localspec_daemon.dialects.dialect import Answer, Asked, Call, Caller, Dialect, Json, Quiet
 from localspec_daemon.dialects.framing import LINES
+from localspec_daemon.dialects.openai_replies import token_logprob
+from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES
 
 
 class Options(Chain):
@@ -30,7 +34,8 @@ class OllamaMessage(msgspec.Struct):
     """One turn."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
+    content: str | None = None
+    thinking: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_name: str | None = None
     images: list[Any] | None = None
@@ -45,6 +50,8 @@ class OllamaRequest(msgspec.Struct):
     format: str | dict[str, Any] | None = None
     keep_alive: Any = None
     think: Any = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
 
 
 class OllamaChatRequest(OllamaRequest):
@@ -87,13 +94,13 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     """
     request = decode(data, OllamaGenerateRequest)
     _no_images(request.images, "images")
-    if not request.prompt:
+    prompt, suffix = request.prompt or "", request.suffix or None
+    if not (prompt or suffix):
         return _asked(request, config, caller, endpoint="completion")
-    if request.raw or request.suffix:
-        plain = {"prompt": request.prompt, "suffix": request.suffix or None}
-        return _asked(request, config, caller, endpoint="completion", **plain)
+    if request.raw or suffix:
+        return _asked(request, config, caller, endpoint="completion", prompt=prompt, suffix=suffix)
     system = [Message("system", request.system)] if request.system else []
-    messages = [*system, Message("user", request.prompt)]
+    messages = [*system, Message("user", prompt)]
     return _asked(request, config, caller, endpoint="chat", messages=messages)
 
 
@@ -125,8 +132,9 @@ class OllamaReply(Quiet):
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
         """A line of text or thoughts; calls come whole, with the last line but one."""
         self._answer.take(delta)
-        if delta.text or delta.reasoning:
-            yield self._line(_said(delta.text, delta.reasoning), done=False)
+        if delta.text or delta.reasoning or delta.logprobs:
+            line = self._line(_said(delta.text, delta.reasoning), done=False)
+            yield line | self._logprobs(delta.logprobs)
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
         """The calls, if there are some, and the last line."""
@@ -141,7 +149,8 @@ class OllamaReply(Quiet):
     def whole(self, answers: Sequence[Answer]) -> Json:
         """All the text in the last line."""
         answer = answers[0]
-        return self._last(_said(answer.text, answer.reasoning, answer.calls), answer.end)
+        last = self._last(_said(answer.text, answer.reasoning, answer.calls), answer.end)
+        return last | self._logprobs(answer.logprobs)
 
     def loaded(self, reason: str) -> Json:
         """The answer to a request without text: why it is done, "load" or "unload"."""
@@ -149,8 +158,13 @@ class OllamaReply(Quiet):
 
     def _line(self, said: Json, *, done: bool) -> Json:
         # The name that was asked for: clients look for their own.
-        head = {"model": self.asked.model, "created_at": stamp()}
+        head = {"model": self.asked.body.model, "created_at": stamp()}
         return head | self.said(said) | {"done": done}
+
+    def _logprobs(self, tokens: Sequence[TokenLogprob]) -> Json:
+        """Of the tokens of a line, where they were asked for."""
+        wanted = self.asked.body.logprobs
+        return {"logprobs": [token_logprob(token) for token in tokens]} if wanted else {}
 
     def _last(self, said: Json, finished: Finished) -> Json:
         timings, usage = finished.timings, finished.usage
@@ -179,15 +193,17 @@ def _asked(
         max_tokens=options.num_predict,
         stop=options.stop,
         response_format=_format(request.format),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         reasoning_effort=request.think if isinstance(request.think, str) else None,
         template_kwargs={"enable_thinking": request.think}
         if isinstance(request.think, bool)
         else None,
         **more,
     )
-    wants = one.messages or one.prompt
+    wants = one.messages or one.prompt or one.suffix
     streams = request.stream is not False
-    return Asked(request.model, (one,) if wants else (), streams, request)
+    name = request.model.removesuffix(":latest")
+    return Asked(name, (one,) if wants else (), streams, request)
 
 
 def _format(given: str | dict[str, Any] | None) -> Json | None:
@@ -208,7 +224,9 @@ def _message(index: int, one: OllamaMessage) -> Message:
         extra["tool_calls"] = [{"type": "function", **call} for call in one.tool_calls]
     if one.tool_name:
         extra["name"] = one.tool_name
-    return Message(one.role, one.content, extra)
+    if one.thinking:
+        extra["reasoning_content"] = one.thinking
+    return Message(one.role, one.content or "", extra)
 
 
 def _no_images(images: list[Any] | None, param: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Message
-from localspec_daemon.dialects.bodies import asked, decode, generate, prefilled
+from localspec_daemon.dialects.bodies import asked, decode, generate, prefilled, refuse_unless
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import EVENTS
 from localspec_daemon.dialects.openai_errors import errors
@@ -106,9 +106,17 @@ def continued(request: PromptRequest, config: Config, caller: Caller, **more: An
                 prompt_tokens=None if isinstance(prompt, str) else prompt,
                 **fields,
             )
-            for prompt in prompts(request.prompt)
+            for prompt in _texts(request.prompt, more)
         ],
     )
+
+
+def _texts(given: str | list[Any] | None, more: Json) -> list[str | list[int]]:
+    """The prompts. Before a suffix there may be nothing: a cursor at the beginning of a file.
+
+    Raises RequestError.
+    """
+    return [""] if more.get("suffix") and given in ("", [""], None) else prompts(given)
 
 
 CHAT = Dialect(chat, ChatReply, errors, EVENTS, endpoint="chat/completions")
@@ -188,10 +196,11 @@ def response_format(request: Request) -> Json | None:
     if given and given.type != "text":
         fields = msgspec.structs.asdict(given).items()
         return {key: value for key, value in fields if value is not None}
-    if request.json_schema is not None:
-        return {"type": "json_schema", "json_schema": {"schema": request.json_schema}}
-    if request.grammar:
-        return {"type": "gbnf", "grammar": request.grammar}
+    schema = request.guided_json if request.json_schema is None else request.json_schema
+    if schema is not None:
+        return {"type": "json_schema", "json_schema": {"schema": schema}}
+    if grammar := request.grammar or request.guided_grammar:
+        return {"type": "gbnf", "grammar": grammar}
     if request.guided_regex:
         return {"type": "regex", "pattern": request.guided_regex}
     if request.guided_choice:
@@ -206,9 +215,7 @@ def limit(request: Request) -> float | None:
 
 def shared(request: Request, config: Config) -> Json:
     """What chats and completions read alike, as arguments of `generate`. Raises RequestError."""
-    for name, neutral in NEUTRAL.items():
-        if getattr(request, name) not in neutral:
-            raise RequestError(f"{name} is not served.", fix=f"Leave {name} out.", param=name)
+    refuse_unless(NEUTRAL, request)
     return {
         "chain": request,
         "stop": request.stop,

@@ -174,11 +174,12 @@ def _call_part(part: CallDelta) -> Json:
 
 
 def _chat_logprobs(tokens: Sequence[TokenLogprob], _offset: int) -> Json:
-    content = [
-        {**_alternative(token.chosen), "top_logprobs": [*map(_alternative, token.top)]}
-        for token in tokens
-    ]
-    return {"content": content, "refusal": None}
+    return {"content": [token_logprob(token) for token in tokens], "refusal": None}
+
+
+def token_logprob(token: TokenLogprob) -> Json:
+    """One token of an answer, with the alternatives to it."""
+    return {**_alternative(token.chosen), "top_logprobs": [*map(_alternative, token.top)]}
 
 
 def _alternative(one: Alternative) -> Json:

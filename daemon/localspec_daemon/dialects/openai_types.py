@@ -56,7 +56,7 @@ class Prediction(msgspec.Struct):
     content: str | list[Part]
 
 
-class Unserved(TextRequest):
+class Foreign(TextRequest):
     """Fields that would change an answer and are served by nobody here: `NEUTRAL` has what may be.
 
     Everything else that is unknown is taken for harmless, as `user`, `store` and `metadata` are.
@@ -65,31 +65,23 @@ class Unserved(TextRequest):
     audio: Any = None
     modalities: Any = None
     web_search_options: Any = None
-    mirostat: Any = None
-    typical_p: Any = None
-    dynatemp_range: Any = None
-    dry_multiplier: Any = None
-    xtc_probability: Any = None
-    top_n_sigma: Any = None
     lora: Any = None
+    functions: Any = None
+    function_call: Any = None
 
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (None,),
     "modalities": (None, ["text"]),
     "web_search_options": (None,),
-    "mirostat": (None, 0),
-    "typical_p": (None, 1),
-    "dynatemp_range": (None, 0),
-    "dry_multiplier": (None, 0),
-    "xtc_probability": (None, 0),
-    "top_n_sigma": (None, -1, 0),
     "lora": (None, []),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
 }
-"""Values of unserved fields that ask for nothing; editors send them always."""
+"""Values of those fields that ask for nothing."""
 
 
-class Request(Unserved):
+class Request(Foreign):
     """What both endpoints share."""
 
     stream_options: StreamOptions | None = None
@@ -102,6 +94,8 @@ class Request(Unserved):
     response_format: ResponseFormat | None = None
     json_schema: dict[str, Any] | None = None
     grammar: str | None = None
+    guided_json: dict[str, Any] | None = None
+    guided_grammar: str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     prompt_cache_key: str | None = None

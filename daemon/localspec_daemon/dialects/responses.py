@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from localspec.config import Config
 from localspec.errors import RequestError
@@ -15,8 +16,10 @@ from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
 from localspec_daemon.dialects.openai import ROLES, text
 from localspec_daemon.dialects.openai_errors import errors
-from localspec_daemon.dialects.openai_types import Part
+from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES, Part
 from localspec_daemon.dialects.responses_replies import ResponsesReply
+
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class Item(msgspec.Struct):
@@ -44,17 +47,20 @@ class ResponsesRequest(TextRequest):
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
     conversation: Any = None
+    prompt: Any = None
     background: bool | None = None
     prompt_cache_key: str | None = None
+    include: list[str] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
 
 
 def response(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /v1/responses. Raises RequestError."""
     request = decode(data, ResponsesRequest)
-    for name in ("previous_response_id", "conversation", "background"):
+    for name in ("previous_response_id", "conversation", "background", "prompt"):
         if getattr(request, name):
             raise RequestError(
-                f"{name} needs answers that are kept, and none is.",
+                f"{name} needs something that is kept here, and nothing is.",
                 fix="Send the whole conversation as input.",
                 param=name,
             )
@@ -72,6 +78,7 @@ def response(data: bytes, config: Config, caller: Caller) -> Asked:
         parallel_tool_calls=request.parallel_tool_calls,
         response_format=_format(request.text),
         reasoning_effort=effort if isinstance(effort, str) else None,
+        logprobs=(request.top_logprobs or 0) if _LOGPROBS in (request.include or ()) else None,
         session=request.prompt_cache_key,
     )
 
@@ -124,7 +131,7 @@ def _tools(given: list[Json]) -> Iterator[Json]:
 
 def _choice(given: str | Json | None) -> str | Json | None:
     """A choice of tools in the shape of chats."""
-    if isinstance(given, dict):
+    if isinstance(given, dict) and given.get("type") == "function":
         return {"type": "function", "function": {"name": given.get("name")}}
     return given
 

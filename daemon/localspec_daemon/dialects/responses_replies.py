@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
-from localspec.types import CallDelta
+from localspec.types import CallDelta, TokenLogprob
 from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 from localspec_daemon.dialects.openai_errors import errors
-from localspec_daemon.dialects.openai_replies import figures
+from localspec_daemon.dialects.openai_replies import figures, token_logprob
 
 Kind: TypeAlias = Literal["reasoning", "message", "function_call"]
 
@@ -26,6 +26,7 @@ class _Item:
     id: str
     call: CallDelta | None = None
     text: str = ""
+    logprobs: list[Json] = field(default_factory=list)
 
     def shown(self, status: str) -> Json:
         """The item as clients see it."""
@@ -49,7 +50,8 @@ class _Item:
         """Its text."""
         if self.kind == "reasoning":
             return {"type": "reasoning_text", "text": self.text}
-        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
+        said = {"text": self.text, "annotations": [], "logprobs": self.logprobs}
+        return {"type": "output_text", **said}
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class ResponsesReply(Quiet):
     _items: list[_Item] = field(default_factory=list)
     _open: bool = False
     _sent: int = 0
+    _unsaid: list[TokenLogprob] = field(default_factory=list)
+    """Of tokens whose text is still to come; those of thoughts and calls are told nowhere."""
 
     def begin(self, _started: Started) -> Iterator[Json]:
         """The response, empty."""
@@ -79,9 +83,12 @@ class ResponsesReply(Quiet):
         if delta.reasoning:
             yield from self._into("reasoning")
             yield from self._more("response.reasoning_text.delta", delta.reasoning)
+        self._unsaid += delta.logprobs
         if delta.text:
             yield from self._into("message")
-            yield from self._more("response.output_text.delta", delta.text)
+            yield from self._more("response.output_text.delta", delta.text, self._unsaid)
+        if delta.text or delta.reasoning or delta.calls:
+            self._unsaid = []
         for part in delta.calls:
             if part.name:
                 yield from self._into("function_call", part)
@@ -106,7 +113,9 @@ class ResponsesReply(Quiet):
         """The response."""
         answer = answers[0]
         calls = [CallDelta(0, call.id, call.name, call.arguments) for call in answer.calls]
-        said = Delta("", answer.text, [], reasoning=answer.reasoning, calls=calls)
+        said = Delta(
+            "", answer.text, [], reasoning=answer.reasoning, calls=calls, logprobs=answer.logprobs
+        )
         for _ in (*self.delta(0, said), *self.finish(0, answer.end)):
             pass  # the same items, and nobody who listens
         return self._response(_status(answer.end), answer.end) | figures(answer.end)
@@ -125,10 +134,12 @@ class ResponsesReply(Quiet):
         if kind == "message":
             yield self._event("response.content_part.added", **_where(item), part=item.part)
 
-    def _more(self, type_: str, text: str) -> Iterator[Json]:
+    def _more(self, type_: str, text: str, tokens: Sequence[TokenLogprob] = ()) -> Iterator[Json]:
         item = self._items[-1]
         item.text += text
-        more: Json = {"logprobs": []} if item.kind == "message" else {}
+        found = [token_logprob(token) for token in tokens]
+        item.logprobs += found
+        more: Json = {"logprobs": found} if item.kind == "message" else {}
         yield self._event(type_, **_where(item), delta=text, **more)
 
     def _close(self, status: str) -> Iterator[Json]:
@@ -142,7 +153,10 @@ class ResponsesReply(Quiet):
                 yield self._event("response.reasoning_text.done", **_where(item), text=item.text)
             case "message":
                 yield self._event(
-                    "response.output_text.done", **_where(item), text=item.text, logprobs=[]
+                    "response.output_text.done",
+                    **_where(item),
+                    text=item.text,
+                    logprobs=item.logprobs,
                 )
                 yield self._event("response.content_part.done", **_where(item), part=item.part)
             case "function_call":

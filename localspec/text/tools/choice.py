@@ -23,6 +23,7 @@ def offered(tools: Sequence[Json], choice: str | Json | None, *, parallel: bool)
         for index, tool in enumerate(tools)
         if tool.get("type", "function") == "function"
     ]
+    choice, functions = _allowed(choice, functions)
     wanted = _wanted(choice)
     if wanted == "none":
         return Offer()
@@ -38,6 +39,21 @@ def offered(tools: Sequence[Json], choice: str | Json | None, *, parallel: bool)
     return Offer(functions, forced=True, only=only, parallel=False)
 
 
+def _allowed(
+    choice: str | Json | None, functions: list[Json]
+) -> tuple[str | Json | None, list[Json]]:
+    """The choice among some of the functions, as chats and Responses write that; else as given."""
+    match choice:
+        case {"type": "allowed_tools", "mode": str(mode), "tools": [*some]} | {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": str(mode), "tools": [*some]},
+        }:
+            shapes = [each.get("function", each) for each in some if isinstance(each, dict)]
+            names = [shape.get("name") for shape in shapes if isinstance(shape, dict)]
+            return mode, [function for function in functions if function["name"] in names]
+    return choice, functions
+
+
 def _wanted(choice: str | Json | None) -> str:
     """A word, or "=" and the name of a function. Raises RequestError."""
     match choice:
@@ -49,8 +65,6 @@ def _wanted(choice: str | Json | None) -> str:
             return f"={name}"
         case {"type": "function" | "tool", "name": str(name)}:
             return f"={name}"
-        case {"type": "allowed_tools", "mode": str(mode)}:
-            return _wanted(mode)
         case {"type": "auto" | "none" | "required" | "any" as word}:
             return str(word)
     raise _no(f"tool_choice {str(choice)[:80]!r} is not known")
