@@ -71,14 +71,17 @@ def chunk_rows(seconds_per_row: float, *, alone: bool, most: int) -> int:
 class Chunks:
     """How much of their prompts sessions may read in one decode, by what decodes have taken.
 
-    Beside streams a row costs what the decode took longer than one without prefill; a chunk may be
-    twice the one that told so, not more: few rows tell little of many.
+    Beside streams a row costs what the decode took longer than the last one without prefill, which
+    had fewer rows: drafts differ, and a draft's rows are no prefill's. Where that tells nothing it
+    costs what the rows of the decode cost on average, and never more. A chunk may be twice the one
+    that told so: few rows tell little of many.
     """
 
     most: int
     _row_seconds: float = 0.0
     _rows: int = 0
     _stream_seconds: float = 0.0
+    _stream_rows: int = 0
 
     def rows(self, *, alone: bool) -> int:
         """Of the next decode; `alone` when nobody is streaming."""
@@ -90,10 +93,13 @@ class Chunks:
     def ran(self, rows: int, prefill: int, seconds: float, *, alone: bool) -> None:
         """A decode of so many rows, `prefill` of them of prompts, took so long."""
         if prefill == 0:
-            self._stream_seconds = seconds
+            self._stream_seconds, self._stream_rows = seconds, rows
         elif not alone and self._stream_seconds:
-            longer = max(seconds - self._stream_seconds, seconds / _WHOLE)
-            self._row_seconds, self._rows = longer / prefill, prefill
+            more, each = rows - self._stream_rows, seconds / rows
+            if more >= prefill:
+                longer = max(seconds - self._stream_seconds, seconds / _WHOLE)
+                each = min(each, longer / more)
+            self._row_seconds, self._rows = each, prefill
         elif prefill >= MIN_CHUNK_ROWS:
             self._row_seconds, self._rows = seconds / rows, prefill
 
@@ -117,13 +123,14 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
 
     1. Sessions whose tail is one token come first and always get it: they are streaming. Where one
        reads again what came before that token, it gets that too, as far as there is room.
-    2. Then prefill, oldest first, at most `chunk` rows together.
+    2. Then prefill, oldest first, at most `chunk` rows together, and as many more as drafts want:
+       who gets many tokens at once waits for others as long as for itself.
     3. What is left goes to draft nodes, in order.
 
     Args:
         needs: In order of admission.
         max_rows: At least `multiple` times the number of needs.
-        chunk: Rows of prefill.
+        chunk: Rows of prefill beside streams without drafts.
         multiple: Every session's rows are padded to a multiple of this.
     """
     tails = [int(need.streaming) for need in needs]
@@ -133,7 +140,7 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
             more = min(need.tail, 1 + free // multiple * multiple, need.room) - 1
             tails[index] += more
             free -= _padded(1 + more, multiple) - multiple
-    chunk = min(chunk, free) // multiple * multiple
+    chunk = min(chunk + sum(need.nodes for need in needs), free) // multiple * multiple
     for index, need in enumerate(needs):
         if not need.streaming:
             tails[index] = min(need.tail, chunk, need.room)

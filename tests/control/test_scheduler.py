@@ -31,7 +31,10 @@ NEEDS = st.lists(
 def test_a_decode_is_shared_lawfully(
     needs: list[Need], multiple: int, chunk: int, extra: int
 ) -> None:
-    """Within the rows; streams always move; prefill within its chunk; padding to the multiple."""
+    """Within the rows; streams always move; padding to the multiple; prefill within its chunk.
+
+    Beside drafts it has as many rows more, if anybody waits.
+    """
     most = multiple * len(needs) + extra
 
     shares = share(needs, max_rows=most, chunk=chunk, multiple=multiple)
@@ -45,9 +48,12 @@ def test_a_decode_is_shared_lawfully(
         assert part.tail == 1 or need.tail > 1
         assert part.padding < multiple
         assert part.tail + part.nodes <= need.room
-    assert (
-        sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1) <= chunk
-    )
+    drafted = sum(need.nodes for need in needs)
+    read = sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1)
+    assert read <= chunk + drafted
+    wanted = sum(need.tail for need in needs if need.tail > 1)
+    if multiple == 1 and extra > chunk + drafted and all(need.room > 999 for need in needs):
+        assert read == min(wanted, chunk + drafted)
 
 
 @given(st.integers(0, 3000), st.integers(1, 64), st.sampled_from([1, 2, 3, 4, 8, 16]))
@@ -122,6 +128,31 @@ def test_beside_a_stream_no_chunk_lasts_long_on_any_machine(
         chunks.ran(1 + rows, rows, base + extra, alone=False)
         prompt, decodes = prompt - rows, decodes + 1
     assert prompt <= 0
+
+
+@given(
+    st.floats(1e-4, 0.4),
+    st.floats(0.01, 1),
+    st.lists(st.integers(0, 31), min_size=40, max_size=60),
+)
+def test_a_draft_beside_it_makes_no_prompt_wait(
+    base: float, share: float, drafts: list[int]
+) -> None:
+    """Its rows are not taken for the prompt's: however they vary, chunks stay as long as they may.
+
+    The first row of a decode costs `base`, and each more `share` of that. Where more was drafted
+    without the prompt only the average tells, which may be dearer by the first row.
+    """
+    chunks, row = Chunks(512), base * share
+    before = drafts[0]
+    chunks.ran(1 + before, 0, base + row * before, alone=False)
+    for drafted in drafts:
+        rows = chunks.rows(alone=False)
+        chunks.ran(1 + drafted + rows, rows, base + row * (drafted + rows), alone=False)
+        most = STALL_SECONDS / row
+        assert chunks.rows(alone=False) <= max(1, most + 1)
+    dearer = 1 if before == 0 else share
+    assert chunks.rows(alone=False) >= min(512, max(1, int(0.9 * dearer * most)))
 
 
 @given(
