@@ -200,7 +200,7 @@ hook() {
     hooks="$$hooks -DCMAKE_PROJECT_$$1_INCLUDE='$$native/$$2'"
     no_hooks="$$no_hooks -DCMAKE_PROJECT_$$1_INCLUDE=/dev/null"
 }
-hooks="-DCMAKE_PROJECT_llama.cpp_INCLUDE='$$native/graphs.cmake'" no_hooks=-DLOCALSPEC_PLAIN=ON
+hooks="-DCMAKE_PROJECT_llama.cpp_INCLUDE='$$native/edits.cmake'" no_hooks=-DLOCALSPEC_PLAIN=ON
 keep_stores=
 if grep -qwE 'avx2|asimddp' /proc/cpuinfo 2>/dev/null; then hook ggml rows.cmake; fi
 if grep -q amx_int8 /proc/cpuinfo 2>/dev/null; then

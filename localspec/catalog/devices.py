@@ -40,11 +40,22 @@ class Device(msgspec.Struct, frozen=True):
     description: str = ""
 
 
+class Own(msgspec.Struct, frozen=True):
+    """What the build that loads has of ours on the host.
+
+    `attention` is `native/attention.h`; `cells` take memory when they are used
+    (`native/cells.cmake`).
+    """
+
+    attention: bool = False
+    cells: bool = False
+
+
 class Present(msgspec.Struct, frozen=True):
-    """What there is to plan with; `own_attention` as `plan.Wish` has it."""
+    """What there is to plan with."""
 
     devices: list[Device]
-    own_attention: bool = False
+    own: Own = Own()
 
 
 def host() -> Device:

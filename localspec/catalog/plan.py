@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
+from localspec.catalog.devices import Own
 from localspec.catalog.memory import Outline, rounded
-from localspec.config import Config
+from localspec.config import Config, Placement
 
 FLOOR_CELLS = 8192
 """Tokens of all sessions together that there must be memory for, before layers may stay on a GPU;
@@ -49,9 +50,10 @@ tokens of vocabulary, on an H100."""
 class Part(msgspec.Struct, frozen=True):
     """What one device holds of one model ("target", "draft"): bytes, and blocks of it.
 
-    `kv_bytes` are those of recurrent states too. `spare_bytes` of `compute_bytes` are reserved for
-    the logits of many rows at once: a CPU has no memory there before they come. "process" is what
-    the worker itself takes, and "growing" what is there twice for a moment.
+    `kv_bytes` are those of recurrent states too. `spare_bytes` are counted with the others, and
+    take no memory of a CPU before they are used: what is reserved for the logits of many rows at
+    once, and cells. "process" is what the worker itself takes, and "growing" what is there twice
+    for a moment.
     """
 
     device: str
@@ -142,20 +144,15 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be loaded, and how. `draft` is None where there is none.
-
-    `own_attention`: the build that will load has attention of ours on a CPU (`native/attention.h`).
-    """
+    """What is to be loaded, how and with which build. `draft` is None where there is none."""
 
     config: Config
     target: Outline
     draft: Outline | None = None
-    own_attention: bool = False
+    own: Own = field(default_factory=Own)
 
     @classmethod
-    def of(
-        cls, config: Config, outlines: Sequence[Outline], *, own_attention: bool = False
-    ) -> Wish:
+    def of(cls, config: Config, outlines: Sequence[Outline], own: Own = Own()) -> Wish:  # noqa: B008 — frozen value
         """For a target and perhaps its draft.
 
         That is of no use where the memory is a state, or nothing is written.
@@ -163,7 +160,7 @@ class Wish:
         target = outlines[0]
         alone = target.embeds or any(target.state_values)
         draft = None if alone or len(outlines) == 1 else outlines[1]
-        return cls(config, target, draft, own_attention)
+        return cls(config, target, draft, own)
 
     @property
     def strict(self) -> bool:
@@ -224,22 +221,32 @@ class Wish:
         if draft is not None and self.draft is not None:
             tables += self.draft.vocabulary * _DRAFT_TOKEN_BYTES
         both.append(Part("CPU", "process", 0, 0, 0, PROCESS_BYTES + tables))
-        if cells > self._start(rung, cells):
-            both.append(Part("CPU", "growing", 0, 0, 0, self._copied(rung, draft, cells)))
+        if copied := self._copied(rung, target, draft, cells):
+            both.append(Part("CPU", "growing", 0, 0, 0, copied))
         return both
 
     def _start(self, rung: Rung, cells: int) -> int:
         """Cells that there is KV for at first."""
         return cells if self.target.embeds else min(cells, rung.start_cells)
 
-    def _copied(self, rung: Rung, draft: Layout | None, cells: int) -> int:
-        """What a context that grows is saved in: half of it, at the last doubling; one at once."""
-        engine = self.config.engine
-        copies = [self.target.kv_bytes(cells, engine.target.kv_type) // 2]
-        copies[0] += self.target.state_bytes(rung.slots)
-        if draft is not None and self.draft is not None:
+    def _copied(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> int:
+        """What a context that grows is saved in: half of it, at the last doubling; one at once.
+
+        Nothing where all cells are there from the beginning and take memory when they are used.
+        """
+        engine, copies = self.config.engine, [0]
+        if cells == self._start(rung, cells):
+            return 0
+        if not self._lazy(target, engine.target):
+            states = self.target.state_bytes(rung.slots)
+            copies.append(self.target.kv_bytes(cells, engine.target.kv_type) // 2 + states)
+        if draft is not None and self.draft is not None and not self._lazy(draft, engine.draft):
             copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2)
         return max(copies)
+
+    def _lazy(self, layout: Layout, how: Placement) -> bool:
+        """As `worker.loader` decides it."""
+        return self.own.cells and layout.gpu_layers == 0 and how.flash_attention != "off"
 
     def at_first(self, plan: Plan) -> dict[str, int]:
         """Bytes by device, what is reserved included, while a context has its first cells."""
@@ -256,7 +263,8 @@ class Wish:
         seen = rounded(cells // rung.slots) if self.strict else cells
         flash = placement.flash_attention != "off"
         outputs = self.outputs(rung.slots)
-        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock)
+        lazy = self._lazy(layout, placement)
+        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
         return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
 
     def draft_parts(self, rung: Rung, layout: Layout | None, cells: int) -> list[Part]:
@@ -269,20 +277,22 @@ class Wish:
         seen = rounded(cells // rung.slots) if alone else cells
         rows = min(DRAFT_ROWS, self.rows(rung.slots))
         outputs = min(rows, self.outputs(rung.slots))
-        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock)
+        lazy = self._lazy(layout, placement)
+        how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
 
     def steps(self, layout: Layout) -> bool:
         """Whether the draft decodes without flash attention, as it does on a CPU without ours."""
         how = self.config.engine.draft
-        on_cpu = layout.gpu_layers == 0 and not self.own_attention
+        on_cpu = layout.gpu_layers == 0 and not self.own.attention
         return on_cpu and how.flash_attention == "auto" and how.kv_type == "f16"
 
 
 class _How(NamedTuple):
     """How a model attends; `seen` are the cells that a row looks at, `outputs` rows with logits.
 
-    The file of a `locked` one stays in memory beside what llama.cpp repacks.
+    The file of a `locked` one stays in memory beside what llama.cpp repacks; cells of a `lazy` one
+    take memory when they are used.
     """
 
     kv_type: str
@@ -290,6 +300,7 @@ class _How(NamedTuple):
     seen: int
     outputs: int
     locked: bool
+    lazy: bool
 
 
 def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
@@ -322,13 +333,14 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
             parts.append(Part(name, model, count, sum(outline.device_bytes[at:end]), kv, compute))
             at = end
     weights = (outline.input_bytes + sum(outline.host_bytes[:first])) * (2 if how.locked else 1)
-    kv = outline.kv_bytes(cells, how.kv_type, 0, first) + outline.state_bytes(rung.slots, 0, first)
+    keys = outline.kv_bytes(cells, how.kv_type, 0, first)
+    kv = keys + outline.state_bytes(rung.slots, 0, first)
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash, host=True) * (first > 0)
     compute = scratch
     if first == outline.blocks:
         compute = max(scratch, outline.logits_bytes(how.outputs))
     compute += how.outputs * 4 * outline.vocabulary
-    spare = compute - scratch
+    spare = compute - scratch + (keys if how.lazy else 0)
     compute += _STATE_COPIES * outline.state_bytes(rung.slots)
     return [*parts, Part("CPU", model, first, weights, kv, compute, spare)]
 

@@ -83,7 +83,7 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
     """
     path = Path(name).expanduser()
     if ("/" in name or name.lower().endswith(".gguf")) and path.exists():
-        return Wish(settings, outline(header.read(path)), own_attention=there.own_attention)
+        return Wish(settings, outline(header.read(path)), own=there.own)
     chosen = settings.models.directory
     registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
     found = registry.find(name)
@@ -93,7 +93,7 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
         for each in (found, draft)
         if each is not None
     ]
-    return Wish.of(settings, outlines, own_attention=there.own_attention)
+    return Wish.of(settings, outlines, own=there.own)
 
 
 def together(target: Path, draft: Path | None, settings: Config) -> list[tuple[str, str]]:
@@ -101,7 +101,7 @@ def together(target: Path, draft: Path | None, settings: Config) -> list[tuple[s
     there = native.ask(Present, "worker.planning")
     files = [target, draft] if draft else [target]
     outlines = [outline(header.read(file)) for file in files]
-    wish = Wish.of(settings, outlines, own_attention=there.own_attention)
+    wish = Wish.of(settings, outlines, own=there.own)
     best = placement.plans(wish, there.devices)[0]
     return sums(best, Amounts.of(wish, best))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from localspec.engine.llama import Buffer, log, native
 from localspec.engine.model import Model
 from localspec.engine.rollback import Checkpoints, Rollback
 from localspec.engine.team import Team
-from localspec.errors import EngineError, ModelError, NoRoom
+from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
 
 KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
@@ -41,18 +42,22 @@ class Context:
     In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
     move its cells; otherwise all slots share one, and any mixture of rows is one forward.
 
-    There need not be KV for all that it may hold: a decode that finds no room makes the cache
-    larger and takes the sequences over. Where it may not grow any more, `on_full` is asked to
-    forget something (with `truncate`); it says whether it did.
+    There need not be KV for all that it may hold. Where cells take memory when they are used
+    (`lazy`) all are there, and it only counts how many may be used. Elsewhere a decode that finds
+    no room makes the cache larger and takes the sequences over. Where it may not grow any more,
+    `on_full` is asked to forget something (with `truncate`); it says whether it did.
 
     `rollback` is how its memory goes back, as the model has it; `find_rollback` tries it.
 
     On a device a forward goes on after llama_decode has returned: there it is `Waiting`.
     """
 
-    def __init__(self, model: Model, params: Any, cells: Cells, context: int) -> None:
+    def __init__(
+        self, model: Model, params: Any, cells: Cells, context: int, *, lazy: bool
+    ) -> None:
         self._params = params
         self._cells = cells
+        self._lazy = lazy
         self._context = context
         self.model = model
         self.n_vocab = model.n_vocab
@@ -81,6 +86,7 @@ class Context:
         streams: bool = False,
         cells: int | None = None,
         most_cells: int | None = None,
+        lazy: bool = False,
     ) -> Context:
         """A context for `slots` sessions of at most `context` tokens each.
 
@@ -95,6 +101,8 @@ class Context:
             streams: One KV stream for each slot, for strict exactness.
             cells: Tokens of all slots together that there is KV for at first; by default for all.
             most_cells: Tokens of all slots together that there may be KV for; by default as many.
+            lazy: Cells take memory when they are used, as `llama.lazy_cells` says of those on the
+                host; not without flash attention, whose values stand across all cells.
 
         Raises:
             OutOfMemory: there is no memory for it.
@@ -111,12 +119,26 @@ class Context:
         params.kv_unified = not streams
         params.no_perf = True
         params.swa_full = True  # a windowed cache cannot forget a rejected draft
-        return cls(model, params, Cells(slots, now, most_cells or now, streams=streams), context)
+        there = Cells(slots, now, most_cells or now, streams=streams)
+        return cls(model, params, there, context, lazy=lazy)
 
     def _make(self) -> None:
         """The native context, with as many cells as `_cells` says. Raises ModelError."""
-        self._params.n_ctx = self._cells.now
-        self._handle, self.buffers = made(self.model, self._params)
+        cells = self._cells
+        self._params.n_ctx = cells.most if self._lazy else cells.now
+        try:
+            self._handle, buffers = made(self.model, self._params)
+        except OutOfMemory:
+            if not self._lazy:
+                raise
+            self._lazy = False  # addresses are scarce as well
+            self._make()
+            return
+        used = cells.now / self._params.n_ctx
+        self.buffers = [
+            replace(each, bytes=int(each.bytes * (used if each.what == "KV" else 1)))
+            for each in buffers
+        ]
         self._memory = native.llama_get_memory(self._handle)
 
     def close(self) -> None:
@@ -174,12 +196,15 @@ class Context:
     def _grow(self, size: int) -> bool:
         """Have `size` cells, what is held taken over; False, and no more than now, without memory.
 
-        One instruction to everybody else: the cells are made and cleared, and what is held is
-        copied out and in.
+        One instruction to everybody else, unless they are there already: the cells are made and
+        cleared, and what is held is copied out and in.
         """
         cells, before = self._cells, self._cells.now
         if not before < size <= cells.most:
             return False
+        if self._lazy:
+            cells.now = size
+            return True
         try:
             saved = {slot: self._saved(slot) for slot, length in enumerate(cells.held) if length}
         except MemoryError:  # not even for the copies

@@ -28,6 +28,7 @@ __all__ = [
     "Buffer",
     "attention_is_ours",
     "build_info",
+    "lazy_cells",
     "log",
     "native",
     "rows_kernels",
@@ -99,18 +100,26 @@ def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
     ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), where they are used,
-    and GRAPHS a graph for each row count (`native/graphs.cmake`).
+    GRAPHS a graph for each row count (`native/graphs.cmake`), and CELLS that those of a KV cache
+    take memory when they are used (`native/cells.cmake`).
     """
     info: bytes = native.llama_print_system_info()
     kernels = rows_kernels()
     ours = f" ROWS = {kernels} |" if kernels else ""
     ours += " GRAPHS = 1 |" if has_graphs() else ""
+    ours += " CELLS = 1 |" if lazy_cells() else ""
     return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{ours}"
 
 
 def has_graphs() -> bool:
     """Whether this llama.cpp keeps a graph for each row count (`native/graphs.cmake`)."""
     return hasattr(native._lib, "localspec_graphs")  # noqa: SLF001 — a symbol that no binding has
+
+
+def lazy_cells() -> bool:
+    """Whether KV cells on the host take memory only when they are used (`native/cells.cmake`)."""
+    function = getattr(native._lib, "localspec_cells", None)  # noqa: SLF001 — as above
+    return function is not None and bool(function())
 
 
 def rows_kernels() -> str:

@@ -213,7 +213,9 @@ class Loader:
         self, stage: str, model: Model, placement: Placement, *, rows: int, streams: bool
     ) -> Context:
         from localspec.engine.context import Context  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.llama import lazy_cells  # noqa: PLC0415 - as above
 
+        flash = placement.flash_attention != "off"
         context = Context.open(
             model,
             placement,
@@ -224,6 +226,7 @@ class Loader:
             streams=streams,
             cells=self.plan.start_cells,
             most_cells=self.plan.cells,
+            lazy=model.on_cpu and flash and lazy_cells(),
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)

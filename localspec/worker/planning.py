@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from localspec.catalog import devices, header, placement
-from localspec.catalog.devices import Device, Present
+from localspec.catalog.devices import Device, Own, Present
 from localspec.catalog.memory import Outline, outline
 from localspec.catalog.plan import Amounts, Plan, Wish
 from localspec.protocol import DeviceMemory, Load
@@ -76,14 +76,14 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 
 def _wish(command: Load, files: Sequence[Path]) -> Wish:
     outlines = [_outline(file) for file in files]
-    return Wish.of(command.config, outlines, own_attention=own_attention())
+    return Wish.of(command.config, outlines, own())
 
 
-def own_attention() -> bool:
-    """Whether attention on this CPU is ours."""
-    from localspec.engine.llama import attention_is_ours  # noqa: PLC0415 - see `assemble.load`
+def own() -> Own:
+    """What this build has of ours on the host."""
+    from localspec.engine import llama  # noqa: PLC0415 - see `assemble.load`
 
-    return attention_is_ours()
+    return Own(llama.attention_is_ours(), llama.lazy_cells())
 
 
 @functools.cache
@@ -104,7 +104,7 @@ def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
 
 def main() -> int:
     """Say what there is."""
-    sys.stdout.buffer.write(msgspec.json.encode(Present(present(), own_attention())))
+    sys.stdout.buffer.write(msgspec.json.encode(Present(present(), own())))
     return 0
 
 

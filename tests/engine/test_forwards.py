@@ -57,7 +57,7 @@ def counted(
     params.kv_unified = request.param != "streams"
     params.cb_eval = ctypes.cast(callback, type(params.cb_eval))
     cells = Cells(SLOTS, SLOTS * CONTEXT, SLOTS * CONTEXT, streams=request.param == "streams")
-    context = Context(model, params, cells, CONTEXT)
+    context = Context(model, params, cells, CONTEXT, lazy=False)
     yield request.param, context, lambda: asked[0]
     context.close()
     model.close()

@@ -6,21 +6,6 @@
 # count has a seat, where its graph stays as it is until it comes again. On a CPU alone a change costs
 # too little to spend memory on it, so there are none there; LOCALSPEC_GRAPHS=1 or 0 in the environment
 # decides otherwise.
-#
-# CMAKE_PROJECT_llama.cpp_INCLUDE names this file. It edits the unpacked source before that is compiled
-# and stops the build where a place is not as it was. LocalSpec works without it.
-
-function(localspec_edit file place edited)
-    set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
-    file(READ "${path}" text)
-    string(FIND "${text}" "${place}" first)
-    string(FIND "${text}" "${place}" last REVERSE)
-    if(first EQUAL -1 OR NOT first EQUAL last)
-        message(FATAL_ERROR "graphs.cmake is for another llama.cpp; not once in ${file}:\n${place}")
-    endif()
-    string(REPLACE "${place}" "${edited}" text "${text}")
-    file(WRITE "${path}" "${text}")
-endfunction()
 
 function(localspec_graphs)
     localspec_edit(src/llama-context.h [[
@@ -149,16 +134,3 @@ llm_graph_result * llama_context::get_gf_res_reserve() const {
                 if (time_now - it->second->last_used_time >= 600'000'000) {
 ]])
 endfunction()
-
-# A directory may be configured again, and then perhaps without this: what was edited is put back first.
-foreach(file src/llama-context.h src/llama-context.cpp src/llama-kv-cache.cpp ggml/src/ggml-cuda/common.cuh)
-    set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
-    if(EXISTS "${path}.original")
-        configure_file("${path}.original" "${path}" COPYONLY)
-    else()
-        configure_file("${path}" "${path}.original" COPYONLY)
-    endif()
-endforeach()
-if(NOT LOCALSPEC_PLAIN)
-    localspec_graphs()
-endif()
