@@ -195,7 +195,7 @@ def main() -> None:
         assert isinstance(ggml, Products)
         ggml.use_threads(1)
         found = least(ggml)
-    elif ggml.attention_is_ours:
+    elif ggml.attends:
         found = digests(ggml)
     json.dump({"kernels": ggml.kernels, "found": found}, sys.stdout)
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localspec.engine.products import Format, Layout, formats
+from localspec.engine.ours import Layout, formats
+from localspec.engine.products import Format
 from localspec.types import Floats
 
 _PRODUCT, _ATTENTION = 0, 1
@@ -54,7 +55,7 @@ class Emulated:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         lines = (self._stdout.readline().decode().strip() for _ in range(3))
         self.kernels, said, attention = lines
-        self.formats, self.attention_is_ours = formats(said), bool(attention)
+        self.formats, self.attends = formats(said), bool(attention)
         self._threads = 2
 
     def use_threads(self, count: int) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from localspec.config import Placement
 from localspec.engine.context import Context
-from localspec.engine.llama import rows_kernels
+from localspec.engine.llama import ours
 from localspec.engine.model import Model
 from localspec.types import Row
 
@@ -42,7 +42,7 @@ def decoded(context: Context, size: int) -> NDArray[np.float32]:
 def main() -> None:
     """As the module says."""
     model = Model.load(Path(sys.argv[1]), Placement(gpu_layers=0))
-    found: dict[str, object] = {"kernels": rows_kernels()}
+    found: dict[str, object] = {"kernels": ours.kernels}
     ways = {"products": Placement(flash_attention="off"), "attention": Placement()}
     for name, how in ways.items():
         context = Context.open(model, how, slots=1, context=2 * LENGTH, rows=LENGTH)

@@ -101,7 +101,7 @@ class Context:
             streams: One KV stream for each slot, for strict exactness.
             cells: Tokens of all slots together that there is KV for at first; by default for all.
             most_cells: Tokens of all slots together that there may be KV for; by default as many.
-            lazy: Cells take memory when they are used, as `llama.lazy_cells` says of those on the
+            lazy: Cells take memory when they are used, as `Ours.cells` says of those on the
                 host; not without flash attention, whose values stand across all cells.
 
         Raises:

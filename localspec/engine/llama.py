@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -22,17 +21,15 @@ os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 import llama_cpp.llama_cpp as native
 
+from localspec.engine.ours import Ours
 from localspec.errors import ModelError, OutOfMemory
 
 __all__ = [
     "Buffer",
-    "attention_is_ours",
     "build_info",
-    "lazy_cells",
     "log",
     "native",
-    "rows_kernels",
-    "rows_switch",
+    "ours",
 ]
 
 _BUFFER_LINE = re.compile(r":\s+(\S+) (model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
@@ -93,6 +90,7 @@ class Log:
 
 
 log = Log()
+ours = Ours(native._lib)  # noqa: SLF001 — for symbols that no binding has
 native.llama_backend_init()
 
 
@@ -104,53 +102,7 @@ def build_info() -> str:
     take memory when they are used (`native/cells.cmake`).
     """
     info: bytes = native.llama_print_system_info()
-    kernels = rows_kernels()
-    ours = f" ROWS = {kernels} |" if kernels else ""
-    ours += " GRAPHS = 1 |" if has_graphs() else ""
-    ours += " CELLS = 1 |" if lazy_cells() else ""
-    return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{ours}"
-
-
-def has_graphs() -> bool:
-    """Whether this llama.cpp keeps a graph for each row count (`native/graphs.cmake`)."""
-    return hasattr(native._lib, "localspec_graphs")  # noqa: SLF001 — a symbol that no binding has
-
-
-def lazy_cells() -> bool:
-    """Whether KV cells on the host take memory only when they are used (`native/cells.cmake`)."""
-    function = getattr(native._lib, "localspec_cells", None)  # noqa: SLF001 — as above
-    return function is not None and bool(function())
-
-
-def rows_kernels() -> str:
-    """Instruction set of LocalSpec's own kernels in this build (`native/rows.cpp`).
-
-    Empty where there are none or they are switched off.
-    """
-    try:
-        name = native._lib.localspec_rows_kernels  # noqa: SLF001 — a symbol that no binding has
-    except AttributeError:
-        return ""
-    name.restype = ctypes.c_char_p
-    return (name() or b"").decode()
-
-
-def attention_is_ours() -> bool:
-    """Whether this build says that attention is ours as well (`native/attention.h`).
-
-    False once this process has computed one that is not: of slopes, or over another type than f16.
-    """
-    function = getattr(native._lib, "localspec_rows_attention", None)  # noqa: SLF001 — as above
-    if function is None:
-        return False
-    function.restype = ctypes.c_bool
-    return bool(function())
-
-
-def rows_switch() -> Callable[[bool], None] | None:
-    """What decides whether our kernels compute the next forwards of this process, to compare.
-
-    None in a build that cannot change that.
-    """
-    function = getattr(native._lib, "localspec_rows_use", None)  # noqa: SLF001 — as above
-    return function and (lambda ours: function(ctypes.c_bool(ours)))
+    added = f" ROWS = {ours.kernels} |" if ours.kernels else ""
+    added += " GRAPHS = 1 |" if ours.graphs else ""
+    added += " CELLS = 1 |" if ours.cells else ""
+    return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{added}"

@@ -15,15 +15,14 @@ import time
 from collections.abc import Sequence
 from ctypes import c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.engine.ours import Layout, Ours
 from localspec.types import Floats
 
-Layout = Literal["plain", "packed"]
-"""As in a file, or in the tiles that llama.cpp makes of it on this CPU."""
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 
 
@@ -80,18 +79,6 @@ def installed() -> Path:
     return Path(os.environ.get("LLAMA_CPP_LIB_PATH", Path(spec.origin).parent / "lib"))
 
 
-def formats(said: str) -> list[tuple[Layout, str]]:
-    """Layouts and names of `localspec_rows_formats`, which says "packed q4_0 plain q8_0"."""
-    found: dict[tuple[Layout, str], None] = {}
-    layout: Layout = "plain"
-    for word in said.split():
-        if word in {"plain", "packed"}:
-            layout = "packed" if word == "packed" else "plain"
-        else:
-            found[layout, word] = None
-    return list(found)
-
-
 class _Parameters(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("memory", c_void_p), ("no_alloc", c_bool)]
 
@@ -113,13 +100,17 @@ class Weights(NamedTuple):
     outputs: int
 
 
-class Products:
-    """Matrices and their products. Of one thread; weights stay until `free`."""
+class Products(Ours):
+    """Matrices and their products, by a library and what is ours in it.
+
+    Of one thread; weights stay until `free`.
+    """
 
     def __init__(self, libraries: Path, *, threads: int = 2) -> None:
         self.base, self._cpu = (
             ctypes.CDLL(str(libraries / f"libggml-{name}.{_SUFFIX}")) for name in ("base", "cpu")
         )
+        super().__init__(self._cpu)
         self._backend = call(self._cpu, "backend_cpu_init")
         self.use_threads(threads)
         registry = call(self._cpu, "backend_cpu_reg")
@@ -137,36 +128,6 @@ class Products:
     def use_threads(self, count: int) -> None:
         """For all that is computed from now on."""
         call(self._cpu, "backend_cpu_set_n_threads", self._backend, c_int(count))
-
-    @property
-    def kernels(self) -> str:
-        """What our kernels say they are; empty where there are none, or none in use."""
-        return self._said("localspec_rows_kernels")
-
-    @property
-    def formats(self) -> list[tuple[Layout, str]]:
-        """What is ours, if it is in use."""
-        return formats(self._said("localspec_rows_formats"))
-
-    @property
-    def attention_is_ours(self) -> bool:
-        """Whether attention over f16 is, too."""
-        function = getattr(self._cpu, "localspec_rows_attention", None)
-        if function is None:
-            return False
-        function.restype = c_bool
-        return bool(function())
-
-    def use(self, *, ours: bool) -> None:
-        """From now on our kernels compute, or all is left to llama.cpp's own."""
-        self._cpu.localspec_rows_use(c_bool(ours))
-
-    def _said(self, name: str) -> str:
-        function = getattr(self._cpu, name, None)
-        if function is None:
-            return ""
-        function.restype = c_char_p
-        return (function() or b"").decode()
 
     def weights(self, layout: Layout, kind: Format, width: int, outputs: int) -> Weights:
         """Random ones; packed here, if the layout is that."""

@@ -15,7 +15,8 @@ import sys
 import msgspec
 import numpy as np
 
-from localspec.engine.products import FORMATS, Layout, Products, Weights, activations, installed
+from localspec.engine.ours import Layout
+from localspec.engine.products import FORMATS, Products, Weights, activations, installed
 from localspec.types import Floats
 
 _ROWS = (1, 2, 3, 5, 8, 12, 13)
@@ -34,9 +35,9 @@ def failure(library: Products, layout: Layout, name: str) -> str:
     x = activations(_WIDTH, max(_ROWS))
     found = {rows: library.product(weights, x[:rows])[0] for rows in _ROWS}
     alone = np.concatenate([library.product(weights, row[None])[0] for row in x])
-    library.use(ours=False)
+    library.use(False)
     theirs = np.concatenate([library.product(weights, row[None])[0] for row in x])
-    library.use(ours=True)
+    library.use(True)
     library.free(weights)
     wrong = difference(found, alone, theirs)
     return f"{layout} {name.upper()}: {wrong} ({library.kernels})." if wrong else ""
@@ -65,11 +66,11 @@ def worth(library: Products, layout: Layout, name: str) -> dict[int, float]:
 
 
 def _seconds(library: Products, weights: Weights, x: Floats, *, ours: bool) -> float:
-    library.use(ours=ours)
+    library.use(ours)
     try:
         return library.product(weights, x, 2)[1]
     finally:
-        library.use(ours=True)
+        library.use(True)
 
 
 def main() -> None:

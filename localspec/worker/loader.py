@@ -100,7 +100,7 @@ class Loader:
         Kinds of cores are measured. From then on the team answers neighbours, where bits do not
         depend on it: llama.cpp's attention shares out a long text by threads.
         """
-        from localspec.engine.llama import attention_is_ours  # noqa: PLC0415 - as above
+        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
 
         fixed = self._config.engine.target.threads
         if fixed or self._command.machine:
@@ -108,7 +108,7 @@ class Loader:
         if not profile.threads:
             profile.threads = fastest(target, cores.counts(), lambda: _one_row(target))
         strict = self._config.engine.exactness == "strict"
-        varies = target.model.on_cpu and (attention_is_ours() or not strict)
+        varies = target.model.on_cpu and (ours.attends or not strict)
         self._team = Team(profile.threads, varies=varies)
         target.join(self._team)
         return self._team
@@ -213,7 +213,7 @@ class Loader:
         self, stage: str, model: Model, placement: Placement, *, rows: int, streams: bool
     ) -> Context:
         from localspec.engine.context import Context  # noqa: PLC0415 - see `assemble.load`
-        from localspec.engine.llama import lazy_cells  # noqa: PLC0415 - as above
+        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
 
         flash = placement.flash_attention != "off"
         context = Context.open(
@@ -226,7 +226,7 @@ class Loader:
             streams=streams,
             cells=self.plan.start_cells,
             most_cells=self.plan.cells,
-            lazy=model.on_cpu and flash and lazy_cells(),
+            lazy=model.on_cpu and flash and ours.cells,
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)
@@ -243,11 +243,11 @@ class Loader:
 
     def worth(self, engine: Engine, profile: Profile) -> Worth:
         """What our kernels are worth, where they are those that the target uses."""
-        from localspec.engine.llama import rows_kernels, rows_switch  # noqa: PLC0415 - as above
+        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
 
         weights = (held.device for held in self._devices if held.what == "target model")
-        ours = not self._command.machine and all(map(_is_host, weights))
-        return Worth(engine, profile, rows_kernels() if ours else "", rows_switch())
+        used = not self._command.machine and all(map(_is_host, weights))
+        return Worth(engine, profile, ours.kernels if used else "", ours.switch)
 
     def ready(
         self, target: Context, engine: Engine, shape: Shape, off: str | None, why: str
@@ -330,9 +330,9 @@ def _stepping(placement: Placement, model: Model) -> Placement:
     attends to every cell of its stream, other sessions' too, so each slot gets a stream of its own.
     Attention of our own is faster than either: 18 ms behind 300 tokens where that took 21.
     """
-    from localspec.engine.llama import attention_is_ours  # noqa: PLC0415 - as above
+    from localspec.engine.llama import ours  # noqa: PLC0415 - as above
 
-    theirs = placement.flash_attention == "auto" and not attention_is_ours()
+    theirs = placement.flash_attention == "auto" and not ours.attends
     if model.on_cpu and theirs and placement.kv_type == "f16":
         return msgspec.structs.replace(placement, flash_attention="off")
     return placement

@@ -81,9 +81,9 @@ def _wish(command: Load, files: Sequence[Path]) -> Wish:
 
 def own() -> Own:
     """What this build has of ours on the host."""
-    from localspec.engine import llama  # noqa: PLC0415 - see `assemble.load`
+    from localspec.engine.llama import ours  # noqa: PLC0415 - see `assemble.load`
 
-    return Own(llama.attention_is_ours(), llama.lazy_cells())
+    return Own(ours.attends, ours.cells)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from localspec.bench.kernels import Tried
 from localspec.bench.proof import Build, Device, Logits
 from localspec.catalog import reader, writer
 from localspec.catalog.writer import Tensor
-from localspec.engine.llama import rows_switch
+from localspec.engine.llama import ours
 from localspec.engine.products import installed
 from localspec.errors import EngineError
 from localspec.gauges.kernels import difference
@@ -103,7 +103,7 @@ def test_a_build_that_dies_is_told_by_its_signal(
     assert "well" not in done.stdout
 
 
-@pytest.mark.skipif(not rows_switch(), reason="there are no kernels of ours in this build")
+@pytest.mark.skipif(not ours.switch, reason="there are no kernels of ours in this build")
 def test_kernels_that_die_are_told(tmp_path: Path) -> None:
     """They have a process of their own, and everything else is still tried."""
     broken = broken_libraries(tmp_path, "libggml-cpu", "localspec_rows_use")

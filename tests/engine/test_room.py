@@ -24,7 +24,7 @@ from localspec.engine.apart import apart
 from localspec.engine.cells import Cells
 from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
-from localspec.engine.llama import lazy_cells
+from localspec.engine.llama import ours
 from localspec.engine.model import Model
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Request, Session
@@ -220,7 +220,7 @@ def test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read(
     context.close()
 
 
-@pytest.mark.skipif(not lazy_cells(), reason="this llama.cpp touches all cells at once")
+@pytest.mark.skipif(not ours.cells, reason="this llama.cpp touches all cells at once")
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_cells_take_memory_when_they_are_used(
     tmp_path: Path, kv_type: Literal["f16", "q8_0"]

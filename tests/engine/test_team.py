@@ -11,7 +11,7 @@ import tiny
 
 from localspec.engine.context import Context
 from localspec.engine.cores import counts
-from localspec.engine.llama import attention_is_ours
+from localspec.engine.llama import ours
 from localspec.engine.model import Model
 from localspec.engine.team import Team, fastest
 from localspec.types import Floats, Row
@@ -46,7 +46,7 @@ def row(context: Context) -> Floats:
 
 def test_bits_do_not_depend_on_threads(context: Context) -> None:
     """Of a row behind a long text; nor while a team tries them."""
-    if not attention_is_ours():
+    if not ours.attends:
         pytest.skip("attention is llama.cpp's")
     read(context, LONG)
     alone = row(context)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from localspec.bench.shapes import SHAPES, write
-from localspec.engine.llama import has_graphs
+from localspec.engine.llama import ours
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -33,4 +33,4 @@ def test_the_bits_are_those_of_one_graph(tmp_path: Path) -> None:
 
 def test_the_build_has_them() -> None:
     """`make install` edits them into llama.cpp; it would have stopped if it could not."""
-    assert has_graphs()
+    assert ours.graphs

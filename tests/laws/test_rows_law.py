@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from localspec.bench.shapes import SHAPES, Kind, write
-from localspec.engine.llama import attention_is_ours, rows_kernels
+from localspec.engine.llama import ours as built
 
 SIZES = [*range(1, 18), 24, 31, 32]
 """Every count of a round, and the ends of what stays in registers and in the cache."""
@@ -45,11 +45,11 @@ def test_a_row_is_as_if_alone(tmp_path: Path, kind: Kind) -> None:
     model = write(tmp_path / "model.gguf", SHAPES["tiny"], kind)
     ours, theirs = decoded(model, kernels=True), decoded(model, kernels=False)
     assert not theirs["kernels"]
-    if rows_kernels() == "AMX":
+    if built.kernels == "AMX":
         assert ours["products"] == theirs["products"]
     else:
         assert set(ours["products"].values()) == {theirs["products"]["1"]}
-    if attention_is_ours():
+    if built.attends:
         assert len(set(ours["attention"].values())) == 1
     wrong, right = np.subtract(ours["last"], theirs["last"]), np.array(theirs["last"])
     assert np.linalg.norm(wrong) < HALVES * np.linalg.norm(right)
@@ -72,4 +72,4 @@ def test_the_build_has_them_where_they_are_for() -> None:
         )
         if flag in flags
     )
-    assert rows_kernels() == next(best, "")
+    assert built.kernels == next(best, "")

@@ -148,7 +148,7 @@ CONTROL = [
     Mutant(
         "threads: strict answers change with llama.cpp's attention",
         "localspec/worker/loader.py",
-        "target.model.on_cpu and (attention_is_ours() or not strict)",
+        "target.model.on_cpu and (ours.attends or not strict)",
         "target.model.on_cpu",
         ("worker/test_threads.py::test_threads_vary_unless_strict_bits_come_of_them",),
     ),

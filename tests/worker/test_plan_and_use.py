@@ -19,7 +19,7 @@ from localspec.catalog.plan import Amounts, Layout, Rung, Wish
 from localspec.catalog.registry import Resolved
 from localspec.config import Config, Engine, Placement
 from localspec.engine.context import Context
-from localspec.engine.llama import lazy_cells
+from localspec.engine.llama import ours
 from localspec.engine.model import Model
 from localspec.engine.pooling import Pooling
 from localspec.protocol import Embed, Load, Told
@@ -148,7 +148,7 @@ def test_a_process_has_what_was_planned(tmp_path: Path, wide: Path, exactness: s
     most = "loaded" if exactness == "standard" else "full"
     assert 0.9 * planned.loaded["CPU"] < own < 1.1 * getattr(planned, most)["CPU"]
     assert planned.loaded["CPU"] < planned.full["CPU"]
-    assert (planned.full["CPU"] < planned.peak["CPU"]) is not lazy_cells()
+    assert (planned.full["CPU"] < planned.peak["CPU"]) is not ours.cells
 
 
 def test_an_encoder_has_what_was_planned(tmp_path: Path) -> None:

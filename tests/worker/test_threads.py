@@ -12,7 +12,7 @@ import tiny
 
 from localspec.config import Config, Engine, Placement
 from localspec.engine.cores import counts
-from localspec.engine.llama import attention_is_ours, rows_switch
+from localspec.engine.llama import ours
 from localspec.protocol import Load
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
@@ -42,8 +42,8 @@ def test_threads_vary_unless_strict_bits_come_of_them(model: Path) -> None:
     with loaded(model, "standard") as found:
         assert found.team.varies
     with loaded(model, "strict") as found:
-        assert found.team.varies == attention_is_ours()
-    if use := rows_switch():
+        assert found.team.varies == ours.attends
+    if use := ours.switch:
         use(False)
         try:
             with loaded(model, "strict") as found:
