@@ -31,10 +31,7 @@ NEEDS = st.lists(
 def test_a_decode_is_shared_lawfully(
     needs: list[Need], multiple: int, chunk: int, extra: int
 ) -> None:
-    """Within the rows; streams always move; padding to the multiple; prefill within its chunk.
-
-    Beside drafts it has as many rows more, if anybody waits.
-    """
+    """Within the rows; streams always move; prefill within its chunk; padding to the multiple."""
     most = multiple * len(needs) + extra
 
     shares = share(needs, max_rows=most, chunk=chunk, multiple=multiple)
@@ -48,12 +45,19 @@ def test_a_decode_is_shared_lawfully(
         assert part.tail == 1 or need.tail > 1
         assert part.padding < multiple
         assert part.tail + part.nodes <= need.room
-    drafted = sum(need.nodes for need in needs)
     read = sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1)
-    assert read <= chunk + drafted
-    wanted = sum(need.tail for need in needs if need.tail > 1)
-    if multiple == 1 and extra > chunk + drafted and all(need.room > 999 for need in needs):
-        assert read == min(wanted, chunk + drafted)
+    assert read <= chunk + sum(need.nodes for need in needs)
+
+
+@given(st.lists(st.integers(0, 31), min_size=1, max_size=4), st.integers(0, 64), st.integers(2, 99))
+def test_a_prompt_has_as_many_rows_more_as_there_are_drafted(
+    drafts: list[int], chunk: int, prompt: int
+) -> None:
+    """Who gets many tokens at once waits for others as long as for itself."""
+    needs = [*(Need(1, nodes) for nodes in drafts), Need(prompt)]
+    *streams, last = share(needs, max_rows=512, chunk=chunk)
+    assert last.tail == min(prompt, chunk + sum(drafts))
+    assert [stream.nodes for stream in streams] == drafts
 
 
 @given(st.integers(0, 3000), st.integers(1, 64), st.sampled_from([1, 2, 3, 4, 8, 16]))
