@@ -13,8 +13,8 @@ _PARTS = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|(\r|\n)|([^\x1b\r\n]+)")
 class Glass(io.StringIO):
     """Logical lines, each folded to `width` when it is looked at, as tmux and most others do.
 
-    Only what the chat needs: the cursor is at the beginning of a row, or behind what was written
-    last.
+    Only what the chat needs: the cursor is at the beginning of a row, or in the last one that was
+    written, and what is cleared is that row and what follows it.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -45,13 +45,15 @@ class Glass(io.StringIO):
                 self._lines.append("")
             elif plain:
                 self._lines[-1] += plain
+            elif command == "J":
+                self._lines[-1] = ""
             else:
-                assert command in {None, "J", "h", "l", "m"}, found[0]
+                assert command in {None, "D", "h", "l", "m"}, found[0]
         return super().write(text)
 
     def _up(self, rows: int) -> None:
         """The chat always clears below, so what the cursor passes is forgotten here."""
-        assert self._lines.pop() == ""
+        rows -= len(self._rows(self._lines.pop())) - 1
         while rows > 0:
             rows -= len(self._rows(self._lines.pop()))
         assert rows == 0, "the cursor stopped in the middle of a line"

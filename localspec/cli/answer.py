@@ -43,7 +43,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
     asked_at, waited_seconds = monotonic(), 0.0
     end: End | None = None
     error: LocalSpecError | None = None
-    with closing(cast("Generator[Event]", events)), unechoed():
+    with closing(cast("Generator[Event]", events)):
         try:
             for event in events:
                 if isinstance(event, Waiting):
@@ -70,23 +70,37 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """The terminal does not echo meanwhile: typing would tear the answer that is being drawn.
+    """Keys wait as they were typed, to be read later; none is echoed into what is being drawn.
 
-    What is typed waits for the next prompt; Ctrl-C still interrupts.
+    Ctrl-C still interrupts. The terminal is as it was on every way out.
     """
+    with _typing(~(termios.ECHO | termios.ICANON), 0):
+        yield
+
+
+@contextmanager
+def echoed() -> Iterator[None]:
+    """For a question in the middle of that: lines are typed as always."""
+    with _typing(~0, termios.ECHO | termios.ICANON):
+        yield
+
+
+@contextmanager
+def _typing(kept: int, added: int) -> Iterator[None]:
     terminal = 0
     if not _in_foreground(terminal):
         yield
         return
     before = termios.tcgetattr(terminal)
-    quiet = [*before]
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+    wanted = [*before]
+    wanted[3] = wanted[3] & kept | added
+    termios.tcsetattr(terminal, termios.TCSANOW, wanted)
     try:
         yield
     finally:
-        sys.stdout.flush()
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        with suppress(OSError, termios.error):  # it may be gone
+            sys.stdout.flush()
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _in_foreground(terminal: int) -> bool:

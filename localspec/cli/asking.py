@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 import click
 
 from localspec.chats.transcript import Conversation
 from localspec.cli import launch, render
-from localspec.cli.answer import Answer, play
-from localspec.client import Client
+from localspec.cli.answer import Answer, echoed, play, unechoed
 from localspec.errors import LocalSpecError, UnknownModel
 
 PULL = "localspec models pull"
+Keys: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 def ask(
-    conversation: Conversation, sink: render.Sink, notice: render.Notice, *, spawn: bool
+    conversation: Conversation,
+    sink: render.Sink,
+    notice: render.Notice,
+    *,
+    spawn: bool,
+    keys: Keys = unechoed,
 ) -> Answer:
-    """Send the conversation and play the answer; offers to pull a model that is not here yet."""
-    try:
-        client = launch.reach(spawn=spawn, tell=notice.show)
-    finally:
-        notice.clear()
-    answer = _play(client, conversation, sink, notice)
+    """Send the conversation and play the answer; offers to pull a model that is not here yet.
+
+    `keys` is around all but that offer: what becomes of those that are typed meanwhile.
+    """
+
+    def asked() -> Answer:
+        with keys():
+            try:
+                client = launch.reach(spawn=spawn, tell=notice.show)
+            finally:
+                notice.clear()
+            return play(
+                client.chat(conversation.messages(), **conversation.request()), sink, notice
+            )
+
+    answer = asked()
     if isinstance(answer.error, UnknownModel) and _pulled(answer.error):
-        answer = _play(client, conversation, sink, notice)
+        answer = asked()
     return answer
-
-
-def _play(
-    client: Client, conversation: Conversation, sink: render.Sink, notice: render.Notice
-) -> Answer:
-    return play(client.chat(conversation.messages(), **conversation.request()), sink, notice)
 
 
 def _pulled(error: LocalSpecError) -> bool:
@@ -41,8 +53,9 @@ def _pulled(error: LocalSpecError) -> bool:
         return False
     click.echo(error.message, err=True)
     try:
-        if not click.confirm("Pull it now?", default=True, err=True):
-            return False
+        with echoed():
+            if not click.confirm("Pull it now?", default=True, err=True):
+                return False
     except click.Abort:
         raise KeyboardInterrupt from None
     command = error.fix[error.fix.index(PULL) :].splitlines()[0].split()

@@ -155,12 +155,14 @@ def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
     from rich.console import Console  # noqa: PLC0415  slow to import
 
     from localspec.cli.live import MarkdownSink  # noqa: PLC0415  as above
+    from localspec.cli.origins import OriginSink  # noqa: PLC0415  as above
+    from localspec.cli.screen import Screen  # noqa: PLC0415  as above
     from localspec.cli.theme import theme  # noqa: PLC0415  as above
 
-    console = Console(highlight=False)
+    screen = Screen(Console(highlight=False))
     if colour:
-        return render.OriginSink(console)
-    return MarkdownSink(console, theme(chosen.chat().theme))
+        return OriginSink(screen)
+    return MarkdownSink(screen, theme(chosen.chat().theme))
 
 
 def _conclude(answer: Answer, *, stats: bool, whole: bool) -> None:

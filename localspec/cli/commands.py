@@ -14,6 +14,7 @@ from localspec import ranges
 from localspec.chats import archive
 from localspec.chats.transcript import MODES
 from localspec.cli import clipboard, footer, material, presets
+from localspec.cli.answer import echoed
 from localspec.cli.talk import Talk, missing
 from localspec.cli.theme import NAMES, theme
 from localspec.errors import LocalSpecError, RequestError
@@ -59,6 +60,7 @@ def _help(talk: Talk, _: str) -> None:
         talk.show(f"{name:<{width}}  {command.summary}")
     talk.show(
         'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.\n'
+        "What is typed during an answer stands below it; Enter lets it be asked next.\n"
         "Ctrl-C stops an answer, Ctrl-D leaves; what was said is kept."
     )
 
@@ -132,7 +134,8 @@ def _edit(talk: Talk, _: str) -> None:
     if not before:
         raise missing("question to edit")
     try:
-        edited = click.edit(before, require_save=True, extension=".md")
+        with echoed():
+            edited = click.edit(before, require_save=True, extension=".md")
     except click.ClickException as error:
         raise RequestError(error.message, fix="Set EDITOR.") from error
     if edited is None or not edited.strip():

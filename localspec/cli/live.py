@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic, thread_time
 
-from rich.console import Console
 from rich.text import Text
 
 from localspec.cli import growing, markdown
@@ -38,14 +37,14 @@ class MarkdownSink:
 
     def __init__(
         self,
-        console: Console,
+        screen: Screen,
         look: Theme | None = None,
         *,
         show_thinking: bool = True,
         clock: Callable[[], float] = monotonic,
         processor: Callable[[], float] = thread_time,
     ) -> None:
-        self._screen = Screen(console)
+        self._screen = screen
         self._look = look or theme("auto")
         self._show_thinking = show_thinking
         self._clock, self._processor = clock, processor

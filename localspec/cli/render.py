@@ -9,17 +9,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import IO, TYPE_CHECKING, Protocol, TextIO
+from typing import IO, Protocol, TextIO
 
 import click
 
 from localspec.client import End, Piece
 from localspec.errors import LocalSpecError
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-PALETTE = ("green", "cyan", "magenta", "yellow", "blue")
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
@@ -88,40 +84,6 @@ class SilentSink:
 
     def close(self, end: End | None) -> None:
         """Nothing to show at all."""
-
-
-class OriginSink:
-    """Each token in the colour of the source that proposed it; no Markdown, colours would clash."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._seen: dict[str, None] = {}
-
-    def write(self, piece: Piece) -> None:
-        """Print the piece token by token; text without an origin stays plain."""
-        from rich.text import Text  # noqa: PLC0415  rich is slow to import and not always needed
-
-        text, start = Text(), 0
-        for length, source in piece.origins:
-            self._seen[source] = None
-            text.append(printable(piece.text[start : start + length]), style=origin_style(source))
-            start += length
-        text.append(printable(piece.text[start:]))
-        self._console.print(text, end="", soft_wrap=True)
-
-    def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
-        """Print the legend of the colours that occurred."""
-        from rich.text import Text  # noqa: PLC0415  as above
-
-        self._console.print()
-        if self._seen:
-            words = [Text(source, style=origin_style(source)) for source in self._seen]
-            self._console.print(Text(" ").join([Text("by", style="dim"), *words]))
-
-
-def origin_style(source: str) -> str:
-    """A colour that a source's name always gets; what the target decoded itself is plain."""
-    return "" if source == "target" else PALETTE[sum(source.encode()) % len(PALETTE)]
 
 
 class Notice:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import termios
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -16,19 +15,19 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
 from prompt_toolkit.utils import Event
 
 from localspec import paths
+from localspec.cli.ahead import Ahead
+from localspec.cli.answer import unechoed
 from localspec.cli.commands import COMMANDS, named
+from localspec.cli.keys import Typing
 from localspec.cli.render import can_redraw
 from localspec.cli.talk import Talk
 from localspec.errors import LocalSpecError, of_system
 
 GREETING = "localspec · /help for commands, Ctrl-D to leave"
-FENCE = '"""'
 HISTORY_BYTES = 1024 * 1024
 
 
@@ -38,7 +37,7 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
     `shown` is called once, when the first prompt stands: what takes long need not delay it.
     """
     typing = Typing()
-    with restored(), hanging_up(talk):
+    with unechoed(), hanging_up(talk):
         session: PromptSession[str] = PromptSession(
             history=history(talk),
             completer=SlashCompleter(talk),
@@ -47,11 +46,13 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
             multiline=True,
             prompt_continuation=lambda _width, _line, wraps: "" if wraps else "... ",
         )
+        ahead = Ahead(session, typing)
+        talk.typing = ahead.shown
         _once(session.app.after_render, shown)
         _greet(session.output, quiet=bool(talk.look.aside) and can_redraw(sys.stdout))
         try:
             while not talk.over:
-                _turn(talk, session, typing)
+                _turn(talk, session, typing, ahead)
         except EOFError:
             pass
         except OSError:  # the terminal is not there any more to be written to
@@ -75,16 +76,18 @@ def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
     event.add_handler(handler)
 
 
-def _turn(talk: Talk, session: PromptSession[str], typing: Typing) -> None:
+def _turn(talk: Talk, session: PromptSession[str], typing: Typing, ahead: Ahead) -> None:
     """One line of input and what comes of it."""
-    typing.begin()
-    default, talk.next_line = talk.next_line, ""
+    begun, sent = ahead.next(talk.next_line)
+    talk.next_line = ""
+    if not begun.text:
+        typing.begin()
     try:
-        line = typing.unfenced(session.prompt(">>> ", default=default))
+        line = session.prompt(">>> ", default=begun, accept_default=sent)
     except KeyboardInterrupt:  # an empty or abandoned line, as shells do
         return
     try:
-        handle(talk, line)
+        handle(talk, line if sent else typing.unfenced(line))
     except LocalSpecError as error:
         talk.complain(error)
     except OSError as error:
@@ -100,53 +103,6 @@ def handle(talk: Talk, line: str) -> None:
         command.run(talk, argument)
     elif line.strip() or talk.attached:
         talk.ask(line)
-
-
-class Typing:
-    '''What Enter does. A fence is `"""` that was typed alone: pasted text is never one.'''
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """A new line."""
-        self._fenced = self._pasted = False
-
-    def unfenced(self, text: str) -> str:
-        """The line without the fence around it, if there is one."""
-        if not self._fenced:
-            return text
-        return text.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n")
-
-    def keys(self) -> KeyBindings:
-        """Alt-Enter, Enter, and a paste by a terminal that says that it is one."""
-        keys = KeyBindings()
-
-        @keys.add("escape", "enter")
-        def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text("\n")
-
-        @keys.add("enter")
-        def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if not self._pasted and buffer.text.strip() == FENCE:
-                self._fenced = True
-            if self._fenced and not _closed(buffer.text):
-                buffer.insert_text("\n")
-            else:
-                buffer.validate_and_handle()
-
-        @keys.add(Keys.BracketedPaste)
-        def _(event: KeyPressEvent) -> None:
-            self._pasted = True
-            event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
-
-        return keys
-
-
-def _closed(text: str) -> bool:
-    lines = text.strip().split("\n")
-    return len(lines) > 1 and lines[-1].strip().endswith(FENCE)
 
 
 class SlashCompleter(Completer):
@@ -209,21 +165,6 @@ def history(talk: Talk) -> History:
         talk.complain(of_system(error))
         return InMemoryHistory()
     return _KeptLines(str(path), talk)
-
-
-@contextlib.contextmanager
-def restored() -> Iterator[None]:
-    """The terminal's settings afterwards are those of before: signals, echo, lines."""
-    try:
-        before = termios.tcgetattr(sys.stdin.fileno())
-    except (OSError, ValueError, termios.error):  # not a terminal
-        yield
-        return
-    try:
-        yield
-    finally:
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
 
 
 @contextlib.contextmanager

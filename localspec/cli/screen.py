@@ -4,10 +4,13 @@ A frame is lines that each end in a newline. To replace it the cursor goes up by
 take now: a terminal that was made narrower meanwhile has folded them into more. Only lines that
 changed are written, between the marks of a synchronized update, so that nothing flickers over ssh
 or in tmux.
+
+Below them may stand one row in which somebody types: the cursor is there then.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +18,12 @@ from rich.cells import cell_len, get_character_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from localspec.cli.render import Notice, printable
+
+PROMPT = ">>> "
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _TAB_COLUMNS = 8
+_QUEUED_LINES = 3
 _SHARE = 0.5
 """Of the screen: a window that is made half as wide still holds what was drawn."""
 
@@ -29,24 +36,35 @@ class _Line:
     shown: str
 
     def rows(self, width: int) -> int:
-        """How many it takes; a character of two columns does not begin in the last one."""
-        if cell_len(self.shown) <= width:
-            return 1
-        rows, column = 1, 0
-        for character in self.shown:
-            columns = get_character_cell_size(character)
-            if column + columns > width:
-                rows, column = rows + 1, 0
-            column += columns
-        return rows
+        """How many it takes."""
+        return _rows(self.shown, width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """The row in which somebody types: what stands before the cursor, and behind it."""
+
+    before: str
+    after: str
+
+    @property
+    def written(self) -> str:
+        """As the terminal gets it."""
+        back = f"\x1b[{cell_len(self.after)}D" if self.after else ""
+        return self.before + self.after + back
 
 
 class Screen:
-    """Prints lines for good, and shows others below them for a while. Owned by one thread."""
+    """Prints lines for good, and shows others below them for a while. For any thread."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._lock = threading.RLock()
+        self._drawn: list[_Line] = []
+        self._queued: list[_Line] = []
         self._frame: list[_Line] = []
+        """What can be replaced: both of them, as they were written."""
+        self._typed: _Typed | None = None
         self._known: dict[tuple[object, ...], _Line] = {}
         """What was written when it was last drawn: most lines of a frame are as before."""
 
@@ -57,31 +75,51 @@ class Screen:
 
     def print(self, lines: Sequence[Text]) -> None:
         """Write `lines` for good; what was drawn goes."""
-        self._replace([self._written(line) for line in lines])
-        self._frame = []
+        with self._lock:
+            self._replace([self._written(line) for line in lines], [], self._typed)
 
     def draw(self, lines: Sequence[Text]) -> None:
         """Show `lines` in the place of those that were drawn: the last of them that fit."""
         if self._console.is_terminal:
-            self._replace(self._fitting(lines))
+            with self._lock:
+                self._replace([], self._fitting(lines), self._typed)
 
-    def _replace(self, lines: list[_Line]) -> None:
-        width, same = self.width, 0
+    def type(self, before: str, after: str = "", queued: Sequence[str] = ()) -> None:
+        """Show a line that is typed, and the cursor in it, below those that wait to be asked."""
+        with self._lock:
+            room = self.width - len(PROMPT) - 1
+            self._queued = [
+                self._written(Text(PROMPT + clipped(line, "", room)[0], style="dim"))
+                for line in queued[-_QUEUED_LINES:]
+            ]
+            before, after = clipped(before, after, room)
+            typed = _Typed(PROMPT + before, after) if before or after or queued else None
+            self._replace([], self._drawn, typed)
+
+    def _replace(self, printed: list[_Line], drawn: list[_Line], typed: _Typed | None) -> None:
+        lines, same = [*printed, *drawn, *self._queued], 0
         for old, new in zip(self._frame, lines, strict=False):
             if old != new:
                 break
             same += 1
-        if len(self._frame) == len(lines) == same:
-            return
-        height = self._console.height
-        up = min(sum(line.rows(width) for line in self._frame[same:]), max(height - 1, 0))
-        text = "".join(f"{line.written}\n" for line in lines[same:])
-        if self._frame:
-            back = f"\x1b[{up}A" if up else ""
-            text = f"{_BEGIN}\r{back}\x1b[J{text}{_END}"
-        self._console.file.write(text)
-        self._console.file.flush()
-        self._frame = lines
+        if not len(self._frame) == len(lines) == same or typed != self._typed:
+            text = "".join(f"{line.written}\n" for line in lines[same:])
+            text += typed.written if typed else ""
+            if self._frame or self._typed:
+                text = f"{_BEGIN}{self._back_to(same)}{text}{_END}"
+            self._console.file.write(text)
+            self._console.file.flush()
+        self._drawn, self._typed = drawn, typed
+        self._frame = [*drawn, *self._queued]
+
+    def _back_to(self, kept: int) -> str:
+        """The cursor goes to the first line that is not kept, and what is there is cleared."""
+        width, height = self.width, self._console.height
+        up = sum(line.rows(width) for line in self._frame[kept:])
+        if self._typed:
+            up += _rows(self._typed.before, width) - 1
+        up = min(up, max(height - 1, 0))
+        return (f"\r\x1b[{up}A" if up else "\r") + "\x1b[J"
 
     def _fitting(self, lines: Sequence[Text]) -> list[_Line]:
         room = max(int(self._console.height * _SHARE), 1)
@@ -103,3 +141,50 @@ class Screen:
         with self._console.capture() as capture:
             self._console.print(line, soft_wrap=True, end="")
         return _Line(capture.get(), line.plain)
+
+
+def clipped(before: str, after: str, room: int) -> tuple[str, str]:
+    """As much of a line on both sides of its cursor as fits into `room` columns of one row."""
+    before, after = (
+        printable(text.replace("\n", "↵").replace("\t", " ")) for text in (before, after)
+    )
+    before = before[-room:] if room > 0 else ""
+    while cell_len(before) > room:
+        before = before[1:]
+    after = after[: room - cell_len(before)]
+    while cell_len(before) + cell_len(after) > room:
+        after = after[:-1]
+    return before, after
+
+
+def _rows(shown: str, width: int) -> int:
+    """How many a line takes; a character of two columns does not begin in the last one."""
+    if cell_len(shown) <= width:
+        return 1
+    rows, column = 1, 0
+    for character in shown:
+        columns = get_character_cell_size(character)
+        if column + columns > width:
+            rows, column = rows + 1, 0
+        column += columns
+    return rows
+
+
+class DrawnNotice(Notice):
+    """What is being waited for, above the row in which somebody types meanwhile."""
+
+    def __init__(self, screen: Screen, style: str) -> None:
+        super().__init__()
+        self._screen, self._style = screen, style
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        line = Text(clipped(text, "", self._screen.width - 1)[0], style=self._style)
+        self._screen.draw([line])
+        self._shown = text
+
+    def clear(self) -> None:
+        """Remove the line before something else is shown."""
+        if self._shown:
+            self._screen.draw([])
+        self._shown = ""

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,11 @@ from localspec.client import Client, End, Piece
 from localspec.errors import ContextOverflow, LocalSpecError, NotRunning, RequestError, of_system
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rich.console import Console
+
+    from localspec.cli.screen import Screen
 
 FULL = 0.8
 """Of the context: from here on a warning says so after every answer."""
@@ -61,6 +65,8 @@ class Talk:
         """Files that go with the next question."""
         self.ended: End | None = None
         self.over = False
+        self.typing: Callable[[Screen], AbstractContextManager[None]] | None = None
+        """Shows the next line while something else is shown; none where nobody can type."""
         self._spawn = spawn
         self._kept_badly = False
         self._opening: threading.Thread | None = None
@@ -80,10 +86,13 @@ class Talk:
     def switch(self) -> None:
         """Load another model and say what that took; Ctrl-C goes on typing meanwhile."""
         self.open()
-        notice = render.Notice()
+        screen = self._screen()
+        notice, took = self._notice(screen), ""
         try:
-            self._opened(notice)
-            if took := followed(chosen.client(), self.conversation.model or "", notice):
+            with self._keys(screen):
+                self._opened(notice)
+                took = followed(chosen.client(), self.conversation.model or "", notice)
+            if took:
                 self.say(took)
         except KeyboardInterrupt:
             self.say("It goes on loading.")
@@ -194,10 +203,13 @@ class Talk:
                 notice.clear()
 
     def _asked(self) -> Answer:
-        notice = render.Notice()
-        self._opened(notice)
         while True:
-            answer = ask(self.conversation, self._sink(), notice, spawn=self._spawn)
+            screen = self._screen()
+            notice, keys = self._notice(screen), partial(self._keys, screen)
+            with keys():
+                self._opened(notice)
+            sink = _Sturdy(self._sink(screen), self._keep_begun, self.kept_seconds)
+            answer = ask(self.conversation, sink, notice, spawn=self._spawn, keys=keys)
             if answer.text or not isinstance(answer.error, ContextOverflow):
                 return answer
             left_out = self.conversation.make_room(_ROOM)
@@ -237,17 +249,34 @@ class Talk:
                     return float(used / context)
         return 0.0
 
-    def _sink(self) -> render.Sink:
-        return _Sturdy(self._bare_sink(), self._keep_begun, self.kept_seconds)
-
-    def _bare_sink(self) -> render.Sink:
+    def _screen(self) -> Screen | None:
+        """Where lines can be drawn again; none on a terminal that does not know how."""
         if not self.console.is_terminal or self.console.is_dumb_terminal:
+            return None
+        from localspec.cli.screen import Screen  # noqa: PLC0415  imported by `_prepare`
+
+        return Screen(self.console)
+
+    def _notice(self, screen: Screen | None) -> render.Notice:
+        if not screen:
+            return render.Notice()
+        from localspec.cli.screen import DrawnNotice  # noqa: PLC0415  as above
+
+        return DrawnNotice(screen, self.look.aside)
+
+    def _keys(self, screen: Screen | None) -> AbstractContextManager[None]:
+        return self.typing(screen) if self.typing and screen else contextlib.nullcontext()
+
+    def _sink(self, screen: Screen | None) -> render.Sink:
+        if not screen:
             return render.PlainSink(self.console.file)
         if self.conversation.show_origins:
-            return render.OriginSink(self.console)
+            from localspec.cli.origins import OriginSink  # noqa: PLC0415  slow to import
+
+            return OriginSink(screen)
         from localspec.cli.live import MarkdownSink  # noqa: PLC0415  imported by `_prepare`
 
-        return MarkdownSink(self.console, self.look, show_thinking=self.show_thinking)
+        return MarkdownSink(screen, self.look, show_thinking=self.show_thinking)
 
 
 class _Sturdy:

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from localspec.cli import highlight
 from localspec.cli.live import MarkdownSink
+from localspec.cli.screen import Screen
 from localspec.cli.theme import theme
 from localspec.client import Piece
 
@@ -77,7 +78,7 @@ def sink(glass: Glass, clock: Any, processor: Any = lambda: 0.0) -> MarkdownSink
     console = Console(
         file=glass, width=glass.width, height=glass.height, force_terminal=True, highlight=False
     )
-    return MarkdownSink(console, clock=clock, processor=processor)
+    return MarkdownSink(Screen(console), clock=clock, processor=processor)
 
 
 @KINDS

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from localspec.cli.live import MarkdownSink
-from localspec.cli.render import Notice, OriginSink, PlainSink, origin_style, printable
+from localspec.cli.origins import OriginSink, origin_style
+from localspec.cli.render import Notice, PlainSink, printable
 from localspec.cli.screen import Screen
 from localspec.cli.theme import theme
 from localspec.client import End, Piece
@@ -65,7 +66,7 @@ class Terminal(io.StringIO):
 def shown(pieces: list[str]) -> list[str]:
     """The lines on the screen after an answer in `pieces`, blank ones left out."""
     console = Console(file=io.StringIO(), width=60, force_terminal=False, highlight=False)
-    sink = MarkdownSink(console)
+    sink = MarkdownSink(Screen(console))
     for piece in pieces:
         sink.write(Piece(piece))
     sink.close(End("stop"))
@@ -106,7 +107,7 @@ def test_only_what_is_open_is_redrawn_and_never_more_than_the_screen() -> None:
     glass = Glass(60, 10)
     console = Console(file=glass, width=60, height=10, force_terminal=True, highlight=False)
     seconds = [0.0]
-    sink = MarkdownSink(console, clock=lambda: seconds[0])
+    sink = MarkdownSink(Screen(console), clock=lambda: seconds[0])
     sink.write(Piece("Finished block.\n\n- item 0\n- item 1\n\nwords"))
     for number in range(1, 200):
         start, seconds[0] = glass.tell(), number
@@ -130,7 +131,9 @@ def test_drawing_takes_a_small_share_of_the_time(busy: float, pause: float) -> N
     console = Console(file=screen, width=60, force_terminal=True, highlight=False)
     seconds = iter([0.0, 0.0, 0.0, 1.0, pause - 0.1, pause, pause, pause])
     processor = iter([0.0, busy, busy, busy])
-    sink = MarkdownSink(console, clock=lambda: next(seconds), processor=lambda: next(processor))
+    sink = MarkdownSink(
+        Screen(console), clock=lambda: next(seconds), processor=lambda: next(processor)
+    )
     frames = []
     for word in ("one", "two", "three"):
         start = screen.tell()
@@ -152,7 +155,7 @@ def test_a_terminal_that_is_resized_in_mid_answer_stays_clean(
     glass = Glass(60, 50)
     console = Console(file=glass, width=60, height=50, force_terminal=True, highlight=False)
     seconds = [0.0]
-    sink = MarkdownSink(console, theme("none"), clock=lambda: seconds[0])
+    sink = MarkdownSink(Screen(console), theme("none"), clock=lambda: seconds[0])
     for piece, width in zip(cut(DOCUMENT, places), [*widths, 60], strict=False):
         glass.width = console.width = width
         seconds[0] += 1
@@ -187,7 +190,7 @@ def test_each_source_of_drafts_has_a_colour_of_its_own() -> None:
 def test_origins_that_do_not_cover_the_text_lose_nothing() -> None:
     """A newer daemon may say less than we expect; the text comes first."""
     console = Console(file=io.StringIO(), width=60)
-    sink = OriginSink(console)
+    sink = OriginSink(Screen(console))
     sink.write(Piece("abc", ((1, "lookup"),)))
     sink.write(Piece("d", ((0, "model"), (9, "target"))))
     sink.close(None)

@@ -16,7 +16,7 @@ from typist import ALT_ENTER, CTRL_C, ENTER, Typist, roles
 
 from localspec import paths
 from localspec.cli.commands import COMMANDS
-from localspec.cli.render import origin_style
+from localspec.cli.origins import origin_style
 from localspec.cli.repl import HISTORY_BYTES, SlashCompleter, history
 
 

@@ -1,0 +1,55 @@
+"""What keys do at the prompt of the chat, besides what they do in every line editor."""
+
+from __future__ import annotations
+
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+FENCE = '"""'
+
+
+class Typing:
+    '''What Enter does. A fence is `"""` that was typed alone: pasted text is never one.'''
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """A new line."""
+        self._fenced = self._pasted = False
+
+    def unfenced(self, text: str) -> str:
+        """The line without the fence around it, if there is one."""
+        if not self._fenced:
+            return text
+        return text.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n")
+
+    def keys(self) -> KeyBindings:
+        """Alt-Enter, Enter, and a paste by a terminal that says that it is one."""
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if not self._pasted and buffer.text.strip() == FENCE:
+                self._fenced = True
+            if self._fenced and not _closed(buffer.text):
+                buffer.insert_text("\n")
+            else:
+                buffer.validate_and_handle()
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            self._pasted = True
+            event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+        return keys
+
+
+def _closed(text: str) -> bool:
+    lines = text.strip().split("\n")
+    return len(lines) > 1 and lines[-1].strip().endswith(FENCE)

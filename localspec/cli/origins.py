@@ -1,0 +1,50 @@
+"""The sink that shows who proposed each token."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from localspec.cli.markdown import folded
+from localspec.cli.render import printable
+from localspec.cli.screen import Screen
+from localspec.client import End, Piece
+
+PALETTE = ("green", "cyan", "magenta", "yellow", "blue")
+
+
+class OriginSink:
+    """Each token in the colour of the source that proposed it; no Markdown, colours would clash."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._open = Text()
+        """The last row, and what of the text before it is not printed yet."""
+        self._seen: dict[str, None] = {}
+
+    def write(self, piece: Piece) -> None:
+        """Show the piece token by token; text without an origin stays plain."""
+        start = 0
+        for length, source in piece.origins:
+            self._seen[source] = None
+            token = printable(piece.text[start : start + length])
+            self._open.append(token, style=origin_style(source))
+            start += length
+        self._open.append(printable(piece.text[start:]))
+        apart = self._open.plain.endswith(" ")
+        *whole, self._open = folded(self._open, self._screen.width)
+        if apart and not self._open.plain.endswith(" "):  # the blank behind a full row
+            self._open.append(" ")
+        if whole:
+            self._screen.print(whole)
+        self._screen.draw([self._open])
+
+    def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
+        """Print the legend of the colours that occurred."""
+        words = [Text(source, style=origin_style(source)) for source in self._seen]
+        legend = Text(" ").join([Text("by", style="dim"), *words])
+        self._screen.print([self._open, *([legend] if words else [])])
+
+
+def origin_style(source: str) -> str:
+    """A colour that a source's name always gets; what the target decoded itself is plain."""
+    return "" if source == "target" else PALETTE[sum(source.encode()) % len(PALETTE)]

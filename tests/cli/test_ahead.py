@@ -1,0 +1,152 @@
+"""What is typed while an answer is drawn: keys in a real terminal, answers of a scripted peer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from glass import Glass
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+from scripted import PATIENCE_SECONDS, Peer, answer, chunk
+from terminal import Terminal
+from typist import PASTE, PASTED
+
+from localspec.cli.screen import Screen, clipped
+
+PROMPT = ">>>"
+STOP, LEFT, END_OF_TEXT = "\x03", "\x1b[D", "\x05"
+
+
+@pytest.fixture
+def terminal(peer: Peer) -> Iterator[Terminal]:
+    """A chat with `peer` in a terminal, at its first prompt."""
+    found = Terminal(os.environ | {"PROMPT_TOOLKIT_NO_CPR": "1", "LOCALSPEC_HOST": peer.host})
+    found.until(PROMPT)
+    yield found
+    found.leave()
+
+
+def asking(terminal: Terminal, peer: Peer) -> None:
+    """Ask something that is answered by "one" and then by nothing more, until it is stopped."""
+    terminal.type("first\r")
+    assert peer.held.wait(PATIENCE_SECONDS)
+    terminal.until("one")
+
+
+def test_what_is_typed_stands_below_the_answer_and_in_the_next_prompt(
+    peer: Peer, terminal: Terminal
+) -> None:
+    """Nobody types blind, though no word comes; Ctrl-C stops the answer and loses nothing."""
+    peer.streams = [[chunk("one")], answer("two")]
+    asking(terminal, peer)
+    terminal.type("secnd")
+    terminal.until("secnd")
+    terminal.type(f"{LEFT}{LEFT}o{END_OF_TEXT}")
+    terminal.until("second")
+    terminal.type(STOP)
+    terminal.until("stopped")
+    terminal.until("second")
+    assert peer.left.wait(PATIENCE_SECONDS)
+    terminal.type("\r")
+    terminal.until("two")
+    assert peer.question["messages"][-1]["content"] == "second"
+
+
+class Paused(list[bytes]):
+    """An answer whose first piece comes at once, and the others when somebody says so."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__(pieces)
+        self.more = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self[0]
+        assert self.more.wait(PATIENCE_SECONDS)
+        yield from self[1:]
+
+
+def test_enter_queues_lines_and_what_is_begun_waits_in_the_prompt(
+    peer: Peer, terminal: Terminal
+) -> None:
+    """They are asked in order when the answer is over; the begun one, when Enter is typed."""
+    first = Paused(answer("one", " whole"))
+    peer.streams = [first, answer("two"), answer("three"), answer("four")]
+    terminal.type("first\r")
+    terminal.until("one")
+    terminal.type("second\rthird\rfourth")
+    terminal.until("fourth")
+    first.more.set()
+    for word in ("whole", "two", "three", "fourth"):
+        terminal.until(word)
+    assert [turn["content"] for turn in peer.question["messages"][::2]] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+    terminal.type("\r")
+    terminal.until("four\r")
+
+
+def test_ctrl_c_takes_queued_lines_back(peer: Peer, terminal: Terminal) -> None:
+    """Whoever stops an answer may want to say something else first: nothing is asked by itself."""
+    peer.streams = [[chunk("one")], answer("two")]
+    asking(terminal, peer)
+    terminal.type("second\rthird")
+    terminal.until("third")
+    terminal.type(STOP)
+    terminal.until("stopped(?s:.*)second(?s:.*)third")
+    assert len([asked for asked in peer.asked if "messages" in asked.body]) == 1
+    terminal.type("\r")
+    terminal.until("two")
+    assert peer.question["messages"][-1]["content"] == "second\nthird"
+
+
+def test_a_pasted_text_of_several_lines_waits_whole(peer: Peer, terminal: Terminal) -> None:
+    """It is no Enter, and the row in which it stands is one."""
+    first = Paused(answer("one"))
+    peer.streams = [first, answer("two")]
+    terminal.type("first\r")
+    terminal.until("one")
+    terminal.type(f"{PASTE}def f():\r    return 1{PASTED}")
+    terminal.until("def f\\(\\):↵    return 1")
+    first.more.set()
+    terminal.until("return")
+    terminal.type("\r")
+    terminal.until("two")
+    assert peer.question["messages"][-1]["content"] == "def f():\n    return 1"
+
+
+def test_the_answer_stands_as_if_nobody_had_typed() -> None:
+    """Lines that are drawn, printed and typed among each other leave only what was printed."""
+    glass = Glass(30, 20)
+    screen = Screen(Console(file=glass, width=30, height=20, force_terminal=True))
+    screen.draw([Text("open")])
+    screen.type("what")
+    assert glass.screen() == ["open", ">>> what"]
+    screen.print([Text("whole")])
+    screen.draw([Text("open"), Text("more")])
+    screen.type("what else", " is", ["waits"])
+    assert glass.screen() == ["whole", "open", "more", ">>> waits", ">>> what else is"]
+    screen.print([Text("open, whole")])
+    assert glass.screen() == ["whole", "open, whole", ">>> waits", ">>> what else is"]
+    screen.type("")
+    assert glass.screen() == ["whole", "open, whole"]
+
+
+@settings(max_examples=40)
+@given(st.text(), st.text(), st.integers(1, 40))
+def test_the_typed_row_fits_and_shows_what_is_at_the_cursor(
+    before: str, after: str, room: int
+) -> None:
+    """One row, whatever was typed."""
+    left, right = clipped(before, after, room)
+    assert cell_len(left) + cell_len(right) <= room
+    assert "\n" not in left + right
+    if (before + after).isascii() and (before + after).isprintable():
+        assert before.endswith(left)
+        assert after.startswith(right)
+        assert len(left) == min(len(before), room)
