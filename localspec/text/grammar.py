@@ -119,6 +119,17 @@ def compiled(asked: Source) -> Compiled:
     raise refused(why)
 
 
+def behind(typed: str, compiled: str) -> str:
+    """The grammar for answers that begin with what was typed; it describes what comes then."""
+    literal = json.dumps(typed, ensure_ascii=False).replace("\x7f", r"\x7f")  # Lark wants it so
+    rule = f"start: {literal} @said"
+    whole = [{"lark_grammar": compiled}]
+    inner = json.loads(compiled)["grammars"] if compiled.startswith("{") else whole
+    return json.dumps(
+        {"grammars": [{"lark_grammar": rule}, {**inner[0], "name": "said"}, *inner[1:]]}
+    )
+
+
 def refused(why: str) -> RequestError:
     """The error for a grammar that cannot be used."""
     return RequestError(

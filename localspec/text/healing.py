@@ -103,7 +103,6 @@ class Held:
     """
 
     def __init__(self, typed: str, words: Words) -> None:
-        self.typed = typed
         self._data = typed.encode()
         self._words = words
         self._can = _written(self._data, words)
@@ -131,6 +130,9 @@ class Held:
     def commit(self, tokens: Sequence[Token]) -> None:
         """Advance over tokens that became part of the text."""
         self._committed += sum(len(self._words.pieces[token]) for token in tokens)
+
+    def check_end(self, tokens: Sequence[Token]) -> None:
+        """It may end behind any tokens: no mask allows an end before what was typed is written."""
 
     def _mask(self, at: int) -> NDArray[np.bool_]:
         """Tokens that begin with what is left, or that it begins with and can go on behind."""

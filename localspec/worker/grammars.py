@@ -32,9 +32,11 @@ class Grammars:
         self._verdicts: OrderedDict[Source, Compiled | RequestError] = OrderedDict()
 
     def constraint(
-        self, response_format: dict[str, Any] | None
+        self, response_format: dict[str, Any] | None, typed: str = ""
     ) -> tuple[GrammarConstraint | None, list[str]]:
         """What `response_format` asks for, None for plain text, and the keys that are not kept.
+
+        It describes what comes behind what was `typed`, with which the answer begins.
 
         Raises RequestError for a type, a schema or a grammar that cannot be served.
         """
@@ -42,7 +44,8 @@ class Grammars:
         if source is None:
             return None, []
         compiled = self._compiled(source)
-        return self._vocabulary.constraint(compiled.grammar), compiled.relaxed
+        whole = grammar.behind(typed, compiled.grammar) if typed else compiled.grammar
+        return self._vocabulary.constraint(whole), compiled.relaxed
 
     def calls(self, lark: str, functions: Sequence[dict[str, Any]]) -> GrammarConstraint:
         """The constraint of a grammar that holds the schemas of these functions' arguments.

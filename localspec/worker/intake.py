@@ -33,12 +33,12 @@ class Order:
     prompt: list[Token]
     prediction: list[Token]
     max_tokens: int
-    constraint: GrammarConstraint | None
+    constraint: GrammarConstraint | Held | None
     relaxed: list[str]
     """Keys of the schema that the constraint does not keep."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
-    held: Held | None
+    typed: str
     """How the answer begins because its client has typed it, which is not told again."""
     said: Said
     """Makes words, thoughts and calls of the answer's text."""
@@ -57,11 +57,6 @@ class Order:
         request = self.request
         on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
         return replace(self, request=on, max_tokens=0)
-
-    @property
-    def typed(self) -> str:
-        """What is `held`; empty for nothing."""
-        return self.held.typed if self.held else ""
 
     @property
     def to_score(self) -> bool:
@@ -116,27 +111,25 @@ class Intake:
         room = context - len(prompt)
         if room < 1:
             raise overflow(len(prompt), context, "messages" if turn else "prompt")
-        constraint, relaxed = self._constraint(request, turn)
-        held = self._prompts.held(request)
-        for binding in (constraint, held):
-            if binding and request.so_far:
-                binding.commit(request.so_far.tokens)
+        typed = self._prompts.typed(request)
+        constraint, relaxed = self._constraint(request, turn, typed)
+        if constraint and request.so_far:
+            constraint.commit(request.so_far.tokens)
         return Order(
             request=request,
             prompt=prompt,
-            prediction=self._prediction(request, held, room),
+            prediction=self._prediction(request, typed, room),
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             constraint=constraint,
             relaxed=relaxed,
             echo=self._echo(request, prompt),
-            held=held,
+            typed=typed,
             said=self._said(request, turn),
         )
 
-    def _prediction(self, request: Generate, held: Held | None, room: int) -> list[Token]:
+    def _prediction(self, request: Generate, typed: str, room: int) -> list[Token]:
         expected = request.prediction
-        typed = held.typed if held and expected else ""
-        return self.words(typed + expected, "prediction", room)
+        return self.words(typed + expected if expected else "", "prediction", room)
 
     def _said(self, request: Generate, turn: Turn | None) -> Said:
         dialogue = self._dialogue
@@ -144,16 +137,19 @@ class Intake:
         return Said(request.id, reader, dialogue.format.call_id, dialogue.shown if reader else {})
 
     def _constraint(
-        self, request: Generate, turn: Turn | None
-    ) -> tuple[GrammarConstraint | None, list[str]]:
-        """The grammar of the answer: of its words alone, or of thoughts, words and calls."""
+        self, request: Generate, turn: Turn | None, typed: str
+    ) -> tuple[GrammarConstraint | Held | None, list[str]]:
+        """The grammar of the answer: of its words alone, or of thoughts, words and calls.
+
+        Without one, what holds it to what was typed.
+        """
         wanted = request.response_format
-        alone, relaxed = self._grammars.constraint(wanted)
+        alone, relaxed = self._grammars.constraint(wanted, typed)
         offer = turn.offer if turn else Offer()
         if offer.functions or offer.thinks or offer.thinking:
             offer = replace(offer, said=grammar.rule(wanted) if wanted else "")
         if not offer.constrains:
-            return alone, relaxed
+            return alone or self._prompts.held(typed), relaxed
         return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
 
     def prompt(self, request: Generate) -> tuple[str, list[Token]]:

@@ -36,16 +36,11 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
     ranges.check_stops(request.stop)
     _check_sampling(request.sampling, n_vocab)
     _check_speculation(request.speculation, drafters)
-    if request.ignore_eos and not plain(request):
+    if request.ignore_eos and (request.response_format or {}).get("type", "text") != "text":
         raise RequestError(
             "ignore_eos and response_format exclude each other: finished JSON must end.",
             param="ignore_eos",
         )
-
-
-def plain(request: Generate) -> bool:
-    """Whether it asks for text that no format binds."""
-    return bool((request.response_format or {}).get("type", "text") == "text")
 
 
 def check_tokens(tokens: Iterable[int], n_vocab: int, param: str) -> None:

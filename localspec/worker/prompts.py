@@ -141,16 +141,16 @@ class Prompts:
         enough = text[: most * self._longest_bytes]
         return self._tokenized([Part(enough, special=False)], add_special=False)[:most]
 
-    def held(self, request: Generate) -> healing.Held | None:
-        """The word half typed that is no part of an infill's prompt; None where there is none.
-
-        A grammar describes what comes behind it: then the word is read as it stands.
-        """
-        if self._words is None or request.suffix is None or not limits.plain(request):
-            return None
+    def typed(self, request: Generate) -> str:
+        """The word half typed that is no part of an infill's prompt; empty where there is none."""
+        if self._words is None or request.suffix is None:
+            return ""
         _, begun = infill.parted(request.prompt or "", request.begun)
-        typed = healing.half_typed(begun, self._behind, self._words)
-        return healing.Held(typed, self._words) if typed else None
+        return healing.half_typed(begun, self._behind, self._words)
+
+    def held(self, typed: str) -> healing.Held | None:
+        """What lets an answer begin only with what was typed; None for nothing."""
+        return healing.Held(typed, self._words) if typed and self._words else None
 
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
         """The prompt around a middle. Raises RequestError for a model that cannot fill one in."""
@@ -164,14 +164,13 @@ class Prompts:
         for text in texts:
             limits.check_text(text)
         prefix, begun = infill.parted(texts[0], request.begun)
-        held = self.held(request)
         answer = _INFILL_TOKENS if request.max_tokens is None else request.max_tokens
         return infill.prompt(
             self._marks,
             self._model.plain_tokens,
             prefix=prefix,
             suffix=suffix,
-            begun=begun.removesuffix(held.typed if held else ""),
+            begun=begun.removesuffix(self.typed(request)),
             extra=request.extra,
             most=max(0, context - min(answer, _INFILL_TOKENS) - _MARKS),
             behind=self._behind,

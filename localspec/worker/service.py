@@ -279,7 +279,7 @@ class Service:
             max_tokens=order.max_tokens,
             route=reason,
             expectation=expectation,
-            constraint=order.constraint or order.held,
+            constraint=order.constraint,
             ignore_eos=request.ignore_eos,
             prediction=order.prediction,
             logprobs=request.logprobs,

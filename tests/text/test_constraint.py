@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from localspec.errors import GrammarError, RequestError
 from localspec.text import grammar
@@ -140,6 +142,25 @@ def test_other_grammars_are_kept_as_well(
     """Patterns, choices and grammars of both kinds give all that they describe and nothing else."""
     found = {walk(opened(vocabulary, response_format), seed) for seed in range(60)}
     assert found == answers
+
+
+@example('\x7f\t"\\/é\U0001f600')
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6))
+@settings(max_examples=20)
+def test_what_was_typed_stands_before_what_a_grammar_describes(
+    vocabulary: Vocabulary, typed: str
+) -> None:
+    """Byte by byte, whatever its characters are; then the grammar begins."""
+    for wanted in ({"type": "choice", "choices": ["ab", "c"]}, strict(SCHEMA)):
+        source = grammar.source(wanted)
+        assert source is not None
+        compiled = grammar.compiled(source).grammar
+        alone = vocabulary.constraint(compiled)
+        behind = vocabulary.constraint(grammar.behind(typed, compiled))
+        for byte in typed.encode():
+            assert behind.mask([])[byte]
+            behind.commit([byte])
+        assert np.array_equal(behind.mask([]), alone.mask([]))
 
 
 def ended(constraint: GrammarConstraint, text: bytes) -> None:

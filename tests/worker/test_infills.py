@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -218,13 +219,30 @@ def test_a_held_answer_outlives_its_worker(worker: Worker, fields: dict[str, Any
         ))  # fmt: skip
 
 
-def test_a_grammar_describes_what_comes_behind(worker: Worker) -> None:
-    """So what was typed is read as it stands."""
-    wanted = {"type": "regex", "pattern": "[0-9]{3}"}
-    heard = fill(worker, begun="x = t", response_format=wanted, ignore_eos=False)
-    assert heard.text.isdigit()
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("[0-9]{3}", {"type": "regex", "pattern": "[0-9]{3}"}),
+        ("h(e|i)[0-9]", {"type": "regex", "pattern": "h(e|i)[0-9]"}),
+        ("here|there", {"type": "choice", "choices": ["here", "there"]}),
+        ("hex[01]", {"type": "gbnf", "grammar": 'root ::= "hex" [0-1]'}),
+        ("true|false", {"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}),
+    ],
+)
+def test_a_grammar_describes_what_comes_behind(
+    worker: Worker, kind: str, wanted: dict[str, Any]
+) -> None:
+    """Whether a token writes the end of one and the beginning of the other or not."""
     alone = fill(worker, begun="x = ").finished.usage.prompt_tokens
-    assert heard.finished.usage.prompt_tokens == alone + 1
+    bias = {256: 40.0} | dict.fromkeys(range(32, 127), 20.0)
+    for seed in range(4):
+        sampling = SamplingParams(temperature=1.2, seed=seed, logit_bias=bias)
+        asked: dict[str, Any] = {"response_format": wanted, "ignore_eos": False}
+        heard = fill(worker, begun="x = t", sampling=sampling, **asked)
+        assert re.fullmatch(kind, heard.text), heard.text
+        assert heard.finished.usage.prompt_tokens == alone
+        if kind.startswith("h"):
+            assert heard.tokens[0] == 256
 
 
 def test_a_replayed_answer_begins_as_it_was_typed(worker: Worker) -> None:
