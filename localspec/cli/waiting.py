@@ -24,6 +24,8 @@ _STAGES = {
     "warmup": "measuring this machine",
 }
 """protocol.Progress.stage -> what is going on."""
+_COUNTED = {"target", "draft"}
+"""Stages whose whole is known: bytes of a file. A percent of the others would say nothing."""
 
 
 def words(said: str) -> str:
@@ -31,7 +33,8 @@ def words(said: str) -> str:
     found = _LOADING.fullmatch(said)
     if not found:
         return said
-    return f"{_STAGES.get(found['stage'], found['stage'])} {found['percent']}"
+    doing = _STAGES.get(found["stage"], found["stage"])
+    return f"{doing} {found['percent']}" if found["stage"] in _COUNTED else doing
 
 
 def stage(loading: Json) -> str:

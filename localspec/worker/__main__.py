@@ -38,8 +38,8 @@ def main() -> int:
 
 
 def _serve(load: Load, channel: Channel) -> int:
-    def progressed(stage: str, done: float) -> None:
-        channel.send(Progress(stage, done))
+    def progressed(stage: str, done: float, why: str = "", /) -> None:
+        channel.send(Progress(stage, done, why))
 
     loaded: Loaded | Encoder
     service: Service | EmbeddingService

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -34,11 +34,21 @@ if TYPE_CHECKING:
     from localspec.engine.model import Model
     from localspec.engine.rpc import Device
 
-OnProgress = Callable[[str, float], None]
-"""Called with a stage ("target", "draft", "warmup", "probe") and a fraction from 0 to 1."""
+
+class OnProgress(Protocol):
+    """Called with a stage ("target", "draft", "warmup", "probe") and a fraction from 0 to 1.
+
+    `why` says it in words where the whole is not known.
+    """
+
+    def __call__(self, stage: str, fraction: float, why: str = "", /) -> None:
+        """Tell it."""
+
 
 _PROGRESS_STEP = 0.01
 
+_TELL_SECONDS = 0.1
+"""Between two tellings of what is going on and cannot be measured."""
 _PROBE_SECONDS = 5.0
 """Of a load, for what the probe of strict exactness may do later: far lines are read while idle."""
 
@@ -119,7 +129,7 @@ class Loader:
         Its forwards are the first that is known of the costs.
         """
         self._on_progress("probe", 0.0)
-        timed = calibrate.Timed(priced, costs.measured, self.place.clock)
+        timed = calibrate.Timed(priced, self._counting(costs.measured), self.place.clock)
         if target.rollback == "restore":
             costs.measured_copy(calibrate.copying(target, self.place.clock))
         if self._config.engine.exactness == "strict":
@@ -134,6 +144,21 @@ class Loader:
             shape = exactness.standard(timed, rollback=target.rollback)
         self._on_progress("probe", 1.0)
         return shape
+
+    def _counting(self, measured: Callable[..., object]) -> Callable[..., object]:
+        """`measured`, which tells how many forwards there were: nobody knows of how many."""
+        count, tell_at = 0, time.monotonic()
+
+        def counted(*forward: float) -> None:
+            nonlocal count, tell_at
+            measured(*forward)
+            count += 1
+            if time.monotonic() >= tell_at:
+                tell_at = time.monotonic() + _TELL_SECONDS
+                why = f"checking that drafts change nothing, forward {count}"
+                self._on_progress("probe", 0.0, why)
+
+        return counted
 
     def drafters(self, target: Context, shape: Shape) -> tuple[dict[str, Drafter], str | None]:
         """The sources that can draft for this target, and why others cannot, if any cannot."""

@@ -37,7 +37,7 @@ def command(model: Path, **engine: Any) -> Load:
 
 def told(load: Load) -> tuple[str, str]:
     """What a load came to, in the words of status."""
-    with assemble.load(load, lambda _stage, _done: None) as loaded:
+    with assemble.load(load, lambda *_: None) as loaded:
         assert loaded.ready.exactness_detail == loaded.reach.detail
         return loaded.ready.exactness, loaded.ready.exactness_detail
 

@@ -99,7 +99,7 @@ def test_every_corner_loads_and_answers(
         )
         for id_ in "ab"
     ]
-    with assemble.load(Load("tiny", *pair, config), lambda _stage, _done: None) as loaded:
+    with assemble.load(Load("tiny", *pair, config), lambda *_: None) as loaded:
         while loaded.rest.advance(time.monotonic()):
             pass
         script = Script(requests).run(loaded)

@@ -45,7 +45,7 @@ taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpages
 limit = taken + int(sys.argv[2]) * 1024 * 1024
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    with assemble.load(load, lambda _stage, _done: None) as loaded:
+    with assemble.load(load, lambda *_: None) as loaded:
         loaded.engine.target.decode([Row(1, 0, 0, True)])
         print(json.dumps(loaded.ready.placement))
 except (OutOfMemory, MemoryError) as error:
@@ -154,12 +154,12 @@ def test_a_context_of_zero_is_what_the_model_was_trained_for(
     """With memory for it; and there is KV only for what is needed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = tiny.build(tmp_path / "tiny.gguf")
-    with assemble.load(load(model), lambda _stage, _done: None) as loaded:
+    with assemble.load(load(model), lambda *_: None) as loaded:
         assert loaded.ready.context == 4096
         assert loaded.ready.cells == 4 * 4096
         assert loaded.kv()["kv_cells"] == 4096
         assert "4 sessions of at most 4096 tokens" in loaded.ready.placement
-    with assemble.load(load(model, context=512), lambda _stage, _done: None) as loaded:
+    with assemble.load(load(model, context=512), lambda *_: None) as loaded:
         assert (loaded.ready.context, loaded.ready.cells) == (512, 2048)
 
 

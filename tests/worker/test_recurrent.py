@@ -47,7 +47,7 @@ def loaded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         command = Load("tiny", str(model), None, Config(engine=engine))
-        with assemble.load(command, lambda _stage, _done: None) as loaded:
+        with assemble.load(command, lambda *_: None) as loaded:
             Script([]).run(loaded)
             yield loaded
 
@@ -105,7 +105,7 @@ def test_a_draft_model_is_left_out_with_a_reason(model: Path, tmp_path: Path) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         command = Load("tiny", str(model), str(draft), Config(engine=engine))
-        with assemble.load(command, lambda _stage, _done: None) as loaded:
+        with assemble.load(command, lambda *_: None) as loaded:
             assert "this one is a state" in (loaded.ready.speculation_off or "")
             assert "model" not in loaded.ready.drafters
             assert not [one for one in loaded.ready.devices if one.what.startswith("draft")]

@@ -42,7 +42,7 @@ def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     """The pair in this process, strictly, 2 slots, costs measured."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with assemble.load(load(files), lambda _stage, _done: None) as loaded:
+        with assemble.load(load(files), lambda *_: None) as loaded:
             while loaded.rest.advance(time.monotonic()):
                 pass
             yield loaded

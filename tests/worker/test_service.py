@@ -67,7 +67,7 @@ def pair(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loa
     """The pair in this process, strictly, 2 slots, 32 rows of prefill."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with assemble.load(load(files), lambda _stage, _done: None) as loaded:
+        with assemble.load(load(files), lambda *_: None) as loaded:
             while loaded.rest.advance(time.monotonic()):
                 pass
             yield loaded
@@ -345,15 +345,23 @@ def test_loading_reports_progress_and_keeps_what_it_measured(
 def stages_of(files: Files) -> tuple[list[str], int]:
     """The stages of one load, and how much was measured after it."""
     said: dict[str, list[float]] = {}
-    with assemble.load(
-        load(files), lambda stage, done: said.setdefault(stage, []).append(done)
-    ) as loaded:
+    forwards: list[int] = []
+
+    def told(stage: str, done: float, why: str = "") -> None:
+        said.setdefault(stage, []).append(done)
+        if why:  # of what has no known end, something that moves is told
+            assert stage == "probe"
+            forwards.append(int(why.rpartition(" ")[2]))
+
+    with assemble.load(load(files), told) as loaded:
         rested = 0
         while loaded.rest.advance(time.monotonic()):
             rested += 1
         assert loaded.cost_ms_by_rows().keys() >= {1, 2, 4, 8}
     for fractions in said.values():
         assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+    assert bool(forwards) == ("probe" in said)
+    assert forwards == sorted(set(forwards))
     return list(said), rested
 
 

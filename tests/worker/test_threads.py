@@ -26,7 +26,7 @@ def loaded(model: Path, exactness: str, threads: int = 0) -> Iterator[Loaded]:
     placement = Placement(threads=threads)
     engine = Engine(context=256, slots=2, exactness=exactness, target=placement)  # type: ignore[arg-type]
     command = Load("tiny", str(model), None, Config(engine=engine))
-    with assemble.load(command, lambda _stage, _done: None) as found:
+    with assemble.load(command, lambda *_: None) as found:
         yield found
 
 

@@ -19,7 +19,7 @@ def test_the_two_are_compared_once_and_ours_compute_again(tmp_path: Path) -> Non
     settings = Engine(context=256, slots=2, exactness="standard", target=Placement(threads=1))
     load = Load("tiny", str(model), None, Config(engine=settings))
     switched: list[bool] = []
-    with assemble.load(load, lambda _stage, _done: None) as loaded:
+    with assemble.load(load, lambda *_: None) as loaded:
         engine, profile = loaded.engine, loaded.profile
         assert profile.worth == {}
         worth = Worth(engine, profile, "AVX2", switched.append)
@@ -30,7 +30,7 @@ def test_the_two_are_compared_once_and_ours_compute_again(tmp_path: Path) -> Non
         assert set(profile.worth) == set(ROWS)
         assert min(profile.worth.values()) > 0
         assert switched == [False, True, True, True] * (len(switched) // 4)
-    with assemble.load(load, lambda _stage, _done: None) as loaded:
+    with assemble.load(load, lambda *_: None) as loaded:
         assert loaded.profile.worth == profile.worth
         assert not Worth(loaded.engine, loaded.profile, "AVX2", switched.append).advance()
 
