@@ -32,14 +32,21 @@ VERSION = "0.12.0"
 _FILLS = {b"<|fim_prefix|>", b"<fim_prefix>", b"<fim-prefix>", b"<PRE>", b"[PREFIX]"}
 _FILLS |= {name.encode() for name in ("\u2581<PRE>", "<\uff5cfim\u2581begin\uff5c>")}
 """The token before a prefix, in the vocabularies of models that fill in a middle."""
+_THOUGHTS = ("</think>", "<|channel|>analysis")
+"""What a template has that knows where thoughts end."""
 
 
 class NamedRequest(msgspec.Struct):
     """A body that names a model, in the older way or the newer."""
 
-    model: str = ""
-    name: str = ""
+    model: str | None = None
+    name: str | None = None
     stream: bool | None = None
+
+    @property
+    def meant(self) -> str:
+        """The name; "" where there is none."""
+        return self.model or self.name or ""
 
 
 async def root(_request: web.Request) -> web.Response:
@@ -79,6 +86,8 @@ async def show(request: web.Request) -> web.Response:
     capabilities = ["completion", *(["tools"] if "tools" in template else [])]
     if found and found.embeds:
         capabilities = ["embedding"]
+    if any(mark in template for mark in _THOUGHTS):
+        capabilities.append("thinking")
     if inserts:
         capabilities.append("insert")
         template += "{{- /* .Suffix */ -}}"  # by this word an editor knows that it may ask so
@@ -102,13 +111,12 @@ async def show(request: web.Request) -> web.Response:
 async def pull(request: web.Request) -> web.StreamResponse:
     """POST /api/pull: success for what is here. Raises NotServed: this process fetches nothing."""
     asked = await _named(request)
-    name = asked.model or asked.name
     try:
         await _entry(request.app[SUPERVISOR], asked)
     except UnknownModel as error:
         raise NotServed(
             "The daemon itself makes no connection to the outside.",
-            fix=f"Run: localspec models pull {name[:80]}",
+            fix=f"Run: localspec models pull {asked.meant[:80]}",
             param="model",
         ) from error
     if asked.stream is False:
@@ -138,7 +146,10 @@ def speaks(dialect: Dialect) -> Handler:
         data = await body(request, supervisor.config.server.max_body_bytes)
         asked = dialect.read(data, supervisor.config, caller(request))
         if asked.generates:
-            return await answer(request)
+            response = await answer(request)
+            if _unloads(asked.body):
+                supervisor.pool.retire(await supervisor.model(asked.model))
+            return response
         found = await supervisor.model(asked.model)
         reply = dialect.reply(asked, found.name)
         assert isinstance(reply, OllamaReply)  # noqa: S101 - only its bodies have no text
@@ -154,7 +165,7 @@ def speaks(dialect: Dialect) -> Handler:
 
 
 def _unloads(asked: OllamaRequest) -> bool:
-    """Whether a body without text says that the model may go."""
+    """Whether a body says that the model may go, at once or after its answer."""
     if isinstance(asked.keep_alive, str):
         try:
             return seconds(asked.keep_alive) == 0
@@ -170,8 +181,7 @@ async def _named(request: web.Request) -> NamedRequest:
 
 async def _entry(supervisor: Supervisor, asked: NamedRequest) -> Entry:
     """The model of that name, without the tag that clients add. Raises UnknownModel."""
-    name = asked.model or asked.name
-    return await supervisor.entry(name.removesuffix(":latest"))
+    return await supervisor.entry(asked.meant.removesuffix(":latest"))
 
 
 def _card(entry: Entry) -> Json:

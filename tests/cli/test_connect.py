@@ -76,7 +76,7 @@ def test_a_recipe_names_the_model_and_the_door(tool: str) -> None:
     recipe = RECIPES[tool]
     daemon = DAEMON if recipe.tcp else Daemon("some-model", "/run/x.sock")
     text = recipe.text(daemon)
-    assert "some-model" in text or tool in {"open-webui", "llama.vscode"}
+    assert "some-model" in text or tool == "open-webui"
     assert ("127.0.0.1:8080" in text) if recipe.tcp else ("/run/x.sock" in text)
     if recipe.form == "json":
         assert isinstance(json.loads(text), dict)

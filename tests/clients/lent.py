@@ -27,7 +27,7 @@ async def main(root: Path) -> None:
     encoders.bert(house.models / "encoder.gguf")
     aliases = {"gpt-*": "", "claude-*": "", "text-embedding-*": "", "nobody": "no-such-model"}
     house.configure(
-        server={"tcp": "127.0.0.1:0", "max_loaded": 3},
+        server={"tcp": "127.0.0.1:0"},
         models={"aliases": aliases},
         engine={"context": 1536, "slots": 2, "exactness": "strict"},
     )

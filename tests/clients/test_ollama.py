@@ -55,6 +55,7 @@ def test_models_are_listed_shown_and_loaded(client: ollama.Client) -> None:
     assert shown.capabilities == ["completion"]
     assert shown.modelinfo
     assert shown.modelinfo["llama.context_length"] == 4096
+    assert client.show("beta").capabilities == ["completion", "tools", "insert"]
     assert client.pull("alpha").status == "success"
     assert [line.status for line in client.pull("alpha", stream=True)][-1] == "success"
 

@@ -164,6 +164,11 @@ def test_a_model_is_loaded_and_let_go_by_bodies_without_text(house: Any, daemon:
             status, answer = await it.post("/api/chat", {"model": "alpha", "keep_alive": "0s"})
             assert (status, answer["done_reason"]) == (200, "unload")
             assert (await it.get("/api/ps"))["models"] == []
+            for stream in (False, True):
+                last = OLLAMA | {"stream": stream, "keep_alive": 0}
+                async with it.http.post("/api/chat", json=last) as response:
+                    assert '"done":true' in await response.text()
+                await it.until(lambda: "alpha" not in it.server.supervisor.pool.models)
             assert (await it.get("/api/version"))["version"].count(".") == 2
 
     asyncio.run(scene())

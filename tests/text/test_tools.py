@@ -159,6 +159,17 @@ def test_any_cut_gives_the_same_pieces_and_nothing_is_lost(name: str, data: st.D
     assert read(found, list(text), offer) == whole
 
 
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "generic"])
+def test_an_answer_that_is_cut_behind_its_calls_says_no_piece_of_a_tag(name: str) -> None:
+    """As the limit of tokens does it, where a tag is no token of its own."""
+    known = FAMILIES[name]
+    found = recognise(known.template)
+    for end in range(len(known.answer)):
+        pieces = read(found, [known.answer[:end]])
+        if said(pieces, "arguments") == [ARGUMENTS, "{}"]:
+            assert "".join(said(pieces, "content")) == known.content, known.answer[:end]
+
+
 @family
 @pytest.mark.parametrize("text", ["Hello.", "", "  two\n\nlines \n", 'see `{"name": 1}`', "{}"])
 def test_words_are_words(name: str, text: str) -> None:

@@ -21,6 +21,7 @@ def _llama_vscode(daemon: Daemon) -> Json:
         "llama-vscode.endpoint": daemon.url,
         "llama-vscode.endpoint_chat": daemon.url,
         "llama-vscode.endpoint_tools": daemon.url,
+        "llama-vscode.ai_model": daemon.model,
         "llama-vscode.api_key": daemon.token,
         "llama-vscode.api_key_chat": daemon.token,
         "llama-vscode.api_key_tools": daemon.token,
@@ -32,7 +33,12 @@ def _zed(daemon: Daemon) -> Json:
         "name": daemon.model,
         "display_name": daemon.model,
         "max_tokens": daemon.context or 32768,
-        "capabilities": {"tools": True, "images": False},
+        "capabilities": {
+            "tools": True,
+            "images": False,
+            "parallel_tool_calls": True,
+            "prompt_cache_key": True,
+        },
     }
     server = {"api_url": f"{daemon.url}/v1", "available_models": [model]}
     return {"language_models": {"openai_compatible": {"LocalSpec": server}}}

@@ -114,10 +114,7 @@ def _calls(tape: Tape, marker: str, offer: Offer) -> Reading[bool]:
         return False
     while (yield from calls.call(tape, (yield from tape.blank(0)), known)):
         pass
-    place = yield from tape.blank(0)
-    closed = (yield from tape.literal(place, _PAIRS[marker])) if marker else place
-    tape.give("markup", place if closed is None else closed)
-    tape.give("markup", (yield from tape.blank(0)))
+    yield from tape.closing(_PAIRS[marker] if marker else "")
     return True
 
 

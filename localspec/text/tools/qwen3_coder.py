@@ -63,10 +63,7 @@ def _call(tape: Tape, marker: str, offer: Offer) -> Reading[bool]:
     tape.give("call", end - begin, name)
     tape.give("markup", 1)
     if (yield from _arguments(tape, _properties(name, offer))):
-        place = yield from tape.blank(0)
-        closed = yield from tape.literal(place, CLOSING)
-        tape.give("markup", place if closed is None else closed)
-        tape.give("markup", (yield from tape.blank(0)))
+        yield from tape.closing(CLOSING)
     return True
 
 

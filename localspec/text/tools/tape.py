@@ -64,6 +64,19 @@ class Tape:
                 return None
         return at + len(text)
 
+    def closing(self, marker: str) -> Reading[None]:
+        """Take `marker` and the blanks around it, where it comes next.
+
+        Of an answer that ends in the middle of it nothing is left.
+        """
+        place = yield from self.blank(0)
+        closed = yield from self.literal(place, marker)
+        if closed is None:
+            cut_short = marker.startswith(self.text[place:])
+            closed = len(self.text) if cut_short else place
+        self.give("markup", closed)
+        self.give("markup", (yield from self.blank(0)))
+
     def string(self, at: int) -> Reading[int | None]:
         """The place behind a JSON string; None where there is none."""
         if (yield from self.peek(at)) != '"':
