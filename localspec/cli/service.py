@@ -23,6 +23,8 @@ LABEL = "dev.localspec"
 UNITS = ("localspec.socket", "localspec.service")
 SYSTEMCTL = ("systemctl", "--user")
 
+_WITHOUT = "localspec start  # runs without a service"
+
 PLACES = (
     "LOCALSPEC_CONFIG", "LOCALSPEC_MODELS",
     "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
@@ -36,12 +38,14 @@ Commands: TypeAlias = Sequence[tuple[str, ...]]
 class Host:
     """What keeps services on this platform: which of our files it reads where, and its commands.
 
-    `values` are what stands for each placeholder of a file. `stop` is for those of the files that
+    `values` are what stands for each placeholder of a file. `ask` fails where nothing of the kind
+    runs for this user, and changes nothing. `stop` is for those of the files that
     are there, before they are removed, `forget` for afterwards.
     """
 
     files: Mapping[str, Path]
     values: Callable[[], Mapping[str, str]]
+    ask: Commands
     start: Commands
     stop: Callable[[Sequence[str]], Commands]
     forget: Commands
@@ -60,6 +64,7 @@ def _systemd() -> Host:
     return Host(
         files={f"daemon/systemd/{unit}": base / "systemd" / "user" / unit for unit in UNITS},
         values=_of_units,
+        ask=((*SYSTEMCTL, "daemon-reload"),),
         start=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "enable", "--now", *UNITS)),
         stop=lambda units: ((*SYSTEMCTL, "disable", "--now", *units),),
         forget=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "reset-failed", "localspec.*")),
@@ -74,6 +79,7 @@ def _launchd() -> Host:
     return Host(
         files={f"daemon/launchd/{LABEL}.plist": target},
         values=_of_agent,
+        ask=(),  # there is no macOS without launchd
         start=(("launchctl", "bootstrap", domain, str(target)),),
         stop=lambda _: (("launchctl", "bootout", f"{domain}/{LABEL}"),),
         forget=(),
@@ -103,6 +109,8 @@ def install(*, only_print: bool) -> None:
     if only_print:
         click.echo("\n".join(texts.values()), nl=False)
         return
+    for command in chosen.ask:  # before a daemon that runs makes way for nothing
+        _run(command)
     if there := _there(chosen):
         for command in chosen.stop(there):
             _run(command, must=False)
@@ -213,8 +221,8 @@ def _run(command: tuple[str, ...], *, must: bool = True) -> None:
     try:
         done = subprocess.run(command, check=False)  # noqa: S603  constants of this file
     except FileNotFoundError as error:
-        raise LocalSpecError(
-            f"There is no {command[0]} here.", fix="localspec start  # runs without a service"
-        ) from error
+        raise LocalSpecError(f"There is no {command[0]} here.", fix=_WITHOUT) from error
     if must and done.returncode:
-        raise LocalSpecError(f"`{shlex.join(command)}` ended with exit code {done.returncode}.")
+        raise LocalSpecError(
+            f"`{shlex.join(command)}` ended with exit code {done.returncode}.", fix=_WITHOUT
+        )

@@ -57,7 +57,7 @@ def test_install_writes_this_installation_and_starts_it(calls: Path) -> None:
     texts = [target.read_text() for target in host().files.values()]
     assert sys.executable in "".join(texts)
     assert not re.search("@[A-Z]+@", "".join(texts))
-    assert commands(calls) == joined(host().start)
+    assert commands(calls) == joined([*host().ask, *host().start])
 
 
 def test_a_second_install_ends_the_first(calls: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_second_install_ends_the_first(calls: Path) -> None:
     before = len(commands(calls))
     there = [target.name for target in written()]
     assert service("install").exit_code == 0
-    assert commands(calls)[before:] == joined([*host().stop(there), *host().start])
+    assert commands(calls)[before:] == joined([*host().ask, *host().stop(there), *host().start])
 
 
 def test_print_changes_nothing(calls: Path) -> None:
@@ -154,5 +154,24 @@ def test_install_takes_over_from_a_daemon_that_was_started_by_hand(calls: Path) 
         with pytest.raises(NotRunning):
             client.status()
         assert calls.exists()
+    finally:
+        launch.stop(client, drain_seconds=1.0)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="launchd is always there")
+def test_a_daemon_stays_where_no_service_could_follow_it(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container has systemctl and no manager: nothing is written, and who was served still is."""
+    client = Client.from_environment()
+    pid = launch.start(client)["pid"]
+    monkeypatch.setenv("FAIL", "1")
+    try:
+        result = service("install")
+        assert result.exit_code == 1
+        assert "localspec start" in result.stderr
+        assert client.status()["pid"] == pid
+        assert written() == []
+        assert commands(calls) == joined(host().ask)
     finally:
         launch.stop(client, drain_seconds=1.0)

@@ -124,3 +124,13 @@ def test_a_daemon_that_stands_still_is_replaced_and_who_asks_meanwhile_waits(
     os.kill(first, signal.SIGSTOP)
     assert manager.client().status()["pid"] != first
     assert manager.property("NRestarts") == "1"
+
+
+def test_install_takes_over_from_a_daemon_that_was_started_by_hand(manager: Inside) -> None:
+    """Whoever asks is served by one daemon, then by the other, by the same socket."""
+    manager.localspec("start")
+    by_hand = manager.client().status()["pid"]
+    assert f"stopped: pid {by_hand}; the service takes over" in manager.localspec(
+        "service", "install"
+    )
+    assert manager.client().status()["pid"] == manager.daemon() != by_hand
