@@ -145,12 +145,14 @@ def speaks(dialect: Dialect) -> Handler:
         supervisor = request.app[SUPERVISOR]
         data = await body(request, supervisor.config.server.max_body_bytes)
         asked = dialect.read(data, supervisor.config, caller(request))
-        if asked.generates:
-            response = await answer(request)
-            if _unloads(asked.body):
-                supervisor.pool.retire(await supervisor.model(asked.model))
-            return response
+        if asked.generates and not _unloads(asked.body):
+            return await answer(request)
         found = await supervisor.model(asked.model)
+        if asked.generates:
+            try:
+                return await answer(request)
+            finally:  # without waiting: who has a whole stream may be gone
+                supervisor.pool.retire(found)
         reply = dialect.reply(asked, found.name)
         assert isinstance(reply, OllamaReply)  # noqa: S101 - only its bodies have no text
         if _unloads(asked.body):
