@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,6 +71,23 @@ def test_a_stop_sequence_is_told(client: anthropic.Anthropic) -> None:
     cut = client.messages.create(**asked, stop_sequences=[stop])
     assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", stop)
     assert cut.content[0].text == text[: text.index(stop)]
+
+
+def test_an_object_has_the_shape_that_is_asked_for(client: anthropic.Anthropic) -> None:
+    """As the client writes a schema; `strict` of a tool does no harm."""
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    tool: Any = {"name": "f", "input_schema": schema, "strict": True}
+    answer = client.messages.create(
+        model="beta",
+        max_tokens=40,
+        messages=USER,
+        tools=[tool],
+        tool_choice={"type": "none"},
+        output_config={"format": {"type": "json_schema", "schema": schema}},
+    )
+    [block] = answer.content
+    assert block.type == "text"
+    assert json.loads(block.text)["ok"] in {True, False}
 
 
 def test_the_results_of_tools_are_turns(client: anthropic.Anthropic) -> None:

@@ -49,7 +49,9 @@ def on_socket(served: Any) -> httpx2.Client:
 def test_each_frame_of_a_stream_is_what_the_document_says(served: Any, path: str) -> None:
     """Of every dialect, from the first to the last."""
     usage = {"stream_options": {"include_usage": True}, "top_logprobs": 1, "n_probs": 1}
-    logprobs = {"logprobs": True} if path.endswith("chat/completions") else {}
+    logprobs: Any = {"logprobs": True} if path.endswith(("chat/completions", "/api/chat")) else {}
+    if path.endswith("responses"):  # a prompt there is one that was stored
+        logprobs = {"include": ["message.output_text.logprobs"], "prompt": None}
     with on_socket(served) as http:
         answer = http.post(path, json=ANY | usage | logprobs | {"stream": True, "tools": None})
     told.holds("POST", path, answer)
