@@ -75,7 +75,8 @@ def test_a_stop_sequence_is_told(client: anthropic.Anthropic) -> None:
 
 def test_an_object_has_the_shape_that_is_asked_for(client: anthropic.Anthropic) -> None:
     """As the client writes a schema; `strict` of a tool does no harm."""
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    ok = {"type": "boolean"}
+    schema: Any = {"type": "object", "properties": {"ok": ok}, "required": ["ok"]}
     tool: Any = {"name": "f", "input_schema": schema, "strict": True}
     answer = client.messages.create(
         model="beta",
