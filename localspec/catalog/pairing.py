@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from localspec.catalog.header import Header
+from localspec.catalog.memory import show_bytes
 from localspec.catalog.reader import Array
 from localspec.errors import BadPair, escaped
 
@@ -19,6 +20,8 @@ _UNUSED = 5  # llama.cpp's token type for a text that no tokenizer produces
 _PADDING = re.compile(rb"(\[PAD-?\d+\]|<\|?(pad|unused|dummy|reserved)[^<>]*\|?>|)")
 _USEFUL_SHARE = 0.7
 """A token costs about the bytes that are read for it, and not every drafted one is accepted."""
+_SAME_SIZE = 1.1
+"""Files of models of one size differ by what stands in their headers."""
 # What llama.cpp assumes where a file does not say.
 _DEFAULT_BOS = {"llama": 1, "gpt2": 11, "bert": 101}
 _DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1}
@@ -57,8 +60,20 @@ def check(target: Header, draft: Header) -> Pairing:
     return Pairing(not difference, difference, shared)
 
 
+def too_large(target_bytes: int, draft_bytes: int) -> str:
+    """Why a draft of that size is not loaded for that target; "" where it is."""
+    if draft_bytes <= _SAME_SIZE * target_bytes:
+        return ""
+    return (
+        f"The draft is larger than its target, {show_bytes(draft_bytes)} and "
+        f"{show_bytes(target_bytes)}: it would only cost time, and is not loaded."
+    )
+
+
 def doubt(target: Header, draft: Header) -> str:
     """Why a pair that can speculate will hardly gain by it; "" where it may."""
+    if useless := too_large(target.file_bytes, draft.file_bytes):
+        return useless
     if draft.weight_bytes <= _USEFUL_SHARE * target.weight_bytes:
         return ""
     share = draft.weight_bytes / target.weight_bytes

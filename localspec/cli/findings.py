@@ -239,6 +239,9 @@ def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
         verdict.demand()
     except LocalSpecError as error:
         return [*findings, wrong("draft", error.message, again)], [target]
+    if useless := pairing.too_large(target.file_bytes, draft.file_bytes):
+        another = f"localspec models check {pair.name} DRAFT  # a smaller one, to import it with"
+        return [*findings, wrong("draft", useless, another)], [target]
     said = f"{pair.draft_name} shares {verdict.shared_tokens} tokens with the target"
     return [*findings, fine("draft", said)], [target, draft]
 

@@ -91,8 +91,10 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
     if as_json:
         _emit({**msgspec.to_builtins(said), "draft_memory": draft.memory if draft else None})
         return
+    useless = pairing.too_large(said.file_bytes, draft.file_bytes) if draft else ""
     lines = _lines(said, draft)
-    lines += together(path, draft_path, configured)
+    lines += together(path, None if useless else draft_path, configured)
+    lines += [("warning", useless)] if useless else []
     for label, value in lines:
         click.echo(escaped(f"{label:16}{value}"))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from localspec import paths
 from localspec.bench import native, tables
-from localspec.catalog import devices, entries, header, placement
+from localspec.catalog import devices, entries, header, pairing, placement
 from localspec.catalog.devices import Device, Present
 from localspec.catalog.entries import Sizes
 from localspec.catalog.memory import Outline, outline, show_bytes
@@ -88,6 +88,8 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
     registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
     found = registry.find(name)
     draft = registry.find(found.draft) if found.draft else None
+    if draft and found.installed and pairing.too_large(found.size_bytes, draft.size_bytes):
+        draft = None  # as the worker does
     outlines = [
         outline(header.read(each.path)) if each.path else _expected(each.name)
         for each in (found, draft)

@@ -149,10 +149,10 @@ def _memory_rows(model: Json) -> Iterator[tuple[str, str]]:
 
 
 def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
-    if model.get("speculation_off"):
-        yield "speculation", f"off: {model['speculation_off']}"
-    elif model.get("drafters"):
+    if model.get("drafters"):
         yield "drafters", ", ".join(model["drafters"])
+    if why := model.get("speculation_off"):
+        yield ("no draft", why) if model.get("drafters") else ("speculation", f"off: {why}")
     if model.get("exactness"):
         detail = model.get("exactness_detail")
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")

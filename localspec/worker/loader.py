@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from localspec import drafters
+from localspec.catalog import pairing
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
@@ -188,6 +189,8 @@ class Loader:
         """The draft's context; None without one, with the reason if there is a draft to blame."""
         if self._command.draft_path and target.rollback == "restore":
             return None, "A draft model is for memories that forget by tokens; this one is a state."
+        if why := larger_draft(self._command):
+            return None, why
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
             left_out = self._command.draft_path and self.plan.draft is None
             return None, "There is no memory for the draft model." if left_out else None
@@ -321,7 +324,7 @@ def _is_host(buffer: str) -> bool:
 
 
 def model_files(command: Load) -> list[Path]:
-    """The files of target and draft.
+    """The files of target and draft; without a draft that `larger_draft` speaks of.
 
     Raises:
         ModelError: one of them is not there.
@@ -333,7 +336,15 @@ def model_files(command: Load) -> list[Path]:
             raise ModelError(f"There is no file {file}.", fix="Run `localspec models list`.")
     for kind in command.config.speculation.drafters:
         drafters.takes(kind)  # a wrong name is told before anything large is loaded
-    return files
+    return files[:1] if larger_draft(command) else files
+
+
+def larger_draft(command: Load) -> str:
+    """Why its draft is too large for its target; "" where it is not, or where there is none."""
+    if not command.draft_path:
+        return ""
+    target, draft = (Path(name).stat() for name in (command.target_path, command.draft_path))
+    return pairing.too_large(target.st_size, draft.st_size)
 
 
 def placed(placement: Placement, layout: Layout) -> Placement:

@@ -149,6 +149,18 @@ def test_a_sound_pair_is_sound(tmp_path: Path) -> None:
     assert len(pair) == 2
 
 
+def test_a_draft_that_is_larger_than_its_target_is_told(tmp_path: Path) -> None:
+    """It is not loaded: what is said of memory is of the target alone."""
+    tiny.build(tmp_path / "small.gguf")
+    tiny.build(tmp_path / "big.gguf", layers=12)
+    (tmp_path / "drafts.json").write_text('{"small": "big"}')
+    found, loaded = findings.models(tmp_path, "small")
+    wrong = only_wrong(found)
+    assert wrong.what == "draft"
+    assert "larger than its target" in wrong.said
+    assert len(loaded) == 1
+
+
 def test_models_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     """None there, none of that name, a draft of other tokens, a file cut short, a dead link."""
     found, pair = findings.models(tmp_path / "nowhere", Config().models.default)

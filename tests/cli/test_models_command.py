@@ -313,7 +313,10 @@ def test_a_draft_that_is_larger_than_its_target_is_doubted(files: tuple[Path, Pa
     assert "warning: " not in run("check", *files).stderr
     done = run("check", *reversed(files))
     assert done.stdout.startswith("ok: ")
-    assert "warning: the draft has " in done.stderr
+    assert "warning: The draft is larger than its target" in done.stderr
+    run("import", files[0], "--name", "big")
+    refused = run("import", files[1], "--name", "small", "--draft", "big")
+    assert (refused.exit_code, "larger than its target" in refused.stderr) == (65, True)
 
 
 def test_tab_completes_the_models_that_are_here(models_dir: Path, files: tuple[Path, Path]) -> None:

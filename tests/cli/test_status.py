@@ -113,6 +113,8 @@ def test_loading_and_trouble_are_told(peer: Peer) -> None:
     loading["loading"] = {"stage": "room", "fraction": 0, "why": "waiting for memory: b is loading"}
     assert "qwen: loading, waiting for memory: b is loading" in shown(peer, models=[loading])
     assert "speculation off: vocabularies differ" in text
+    drafting = {**MODEL, "drafters": ["lookup"], "speculation_off": "The draft is larger."}
+    assert "no draft The draft is larger." in shown(peer, models=[drafting])
     assert "error no room" in text
     assert "config error: unknown key engin (the last good one is in force)" in text
     assert "after a restart: server.tcp" in text

@@ -117,6 +117,18 @@ def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) 
     assert fresh.one("hello hello hello").finished.usage.completion_tokens == 12
 
 
+def test_a_draft_that_is_larger_than_its_target_is_not_loaded(
+    fresh: Worker, files: Files, tmp_path: Path
+) -> None:
+    """It could only cost time and memory; lookup stays, and a sentence says why."""
+    large = tiny.build(tmp_path / "large.gguf", layers=12)
+    fresh.send(changed(load(files), draft_path=str(large)))
+    fresh.until_ready()
+    assert fresh.ready.drafters == ["lookup", "grammar"]
+    assert "larger than its target" in (fresh.ready.speculation_off or "")
+    assert not [each for each in fresh.ready.devices if each.what.startswith("draft")]
+
+
 def test_a_single_model_speculates_by_lookup_alone(fresh: Worker, files: Files) -> None:
     """Without a draft nothing is wrong, so nothing is reported as off."""
     fresh.send(changed(load(files), draft_path=None))
