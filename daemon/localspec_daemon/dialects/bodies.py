@@ -91,7 +91,7 @@ class Chain(Unserved):
     repeat_penalty: Repetition | None = None
     frequency_penalty: Annotated[float, SAMPLING["frequency_penalty"].meta] | None = None
     presence_penalty: Annotated[float, SAMPLING["presence_penalty"].meta] | None = None
-    penalty_last_n: LastTokens | None = None
+    penalty_last_n: Annotated[int, SAMPLING["penalty_last_n"].meta] | None = None
     repeat_last_n: LastTokens | None = None
     logit_bias: dict[TokenId, Bias] | None = None
     seed: Seed | None = None
