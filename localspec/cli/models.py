@@ -13,6 +13,7 @@ from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen, fetching
+from localspec.cli.columns import columns, cut, hung
 from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
@@ -59,7 +60,8 @@ def list_models(*, as_json: bool = False) -> None:
         draft = model.draft or ("(is a draft)" if model.role == "draft" else "-")
         if reason := _why(model, broken):
             state, draft = "broken:", reason
-        click.echo(escaped(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}"))
+        row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}")
+        click.echo(row if reason else cut(row, columns()))
     for file in skipped:
         click.echo(escaped(f"skipped {file.file}: {file.reason}"), err=True)
 
@@ -96,7 +98,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
     lines += together(path, None if useless else draft_path, configured)
     lines += [("warning", useless)] if useless else []
     for label, value in lines:
-        click.echo(escaped(f"{label:16}{value}"))
+        click.echo(hung(f"{label:16}", escaped(value), columns()))
 
 
 @models.command()

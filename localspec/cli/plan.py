@@ -18,6 +18,7 @@ from localspec.catalog.memory import Outline, outline, show_bytes
 from localspec.catalog.plan import Amounts, Plan, Wish
 from localspec.catalog.registry import Registry
 from localspec.cli import chosen as configured
+from localspec.cli.columns import columns, hung
 from localspec.config import Config
 from localspec.errors import ConfigError, UnknownModel, escaped
 
@@ -62,9 +63,9 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
         click.echo(msgspec.json.encode({**report, "bytes": amounts}).decode())
     else:
         for line in table(best, present.devices):
-            click.echo(escaped(line))
+            click.echo(hung("", escaped(line), columns()))
         for label, value in sums(best, amounts):
-            click.echo(escaped(f"{label}: {value}"))
+            click.echo(hung(f"{label}: ", escaped(value), columns()))
 
 
 def _machine(described: str | None, memory: str | None) -> Present:
@@ -150,7 +151,7 @@ def from_sizes(name: str, sizes: Sizes) -> Outline:
 
 def table(plan: Plan, there: list[Device]) -> list[str]:
     """Device by device what each model takes when all cells are taken, and what remains."""
-    row = "{:10} {:8} {:>7} {:>10} {:>10} {:>10} {:>10}"
+    row = "{:9} {:7} {:>6} {:>8} {:>8} {:>8} {:>8}"
     lines = [row.format("DEVICE", "MODEL", "BLOCKS", "WEIGHTS", "KV", "COMPUTE", "REMAINS")]
     taken = plan.taken()
     for device in there:
@@ -162,7 +163,7 @@ def table(plan: Plan, there: list[Device]) -> list[str]:
         left = device.free_bytes - taken.get(device.name, 0)
         remains = show_bytes(left) if left >= 0 else f"-{show_bytes(-left)}"
         free = f"{show_bytes(device.free_bytes)} free"
-        lines.append(f"{device.name:10} {free:46} {'':2} {remains:>10}")
+        lines.append(f"{device.name:9} {free:41} {remains:>8}")
     lines += ["", plan.sentence()]
     if plan.cells > plan.start_cells:
         lines.append(f"{plan.cells} tokens of KV, taken as needed from {plan.start_cells} on")

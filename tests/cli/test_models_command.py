@@ -265,6 +265,8 @@ def test_a_plan_is_shown_before_a_pull_and_for_any_machine(
     page = run("plan", "big", "--machine", machine, "--slots", "2", "--context", "512").stdout
     for words in ("target 3 of 3 blocks on CUDA0; draft all on CUDA0", "2.15 GB free", "REMAINS"):
         assert words in page
+    table, _ = page.split("\n\n")
+    assert max(map(len, table.splitlines())) <= 60  # a row that a window folds is no row
     assert "2 sessions of at most 512 tokens, together 1024" in page
     here = said("plan", "big")
     assert here["devices"][-1]["name"] == "CPU"
