@@ -21,7 +21,6 @@ from prompt_toolkit.utils import Event
 from localspec import paths
 from localspec.cli.ahead import Ahead
 from localspec.cli.answer import unechoed
-from localspec.cli.commands import COMMANDS, named
 from localspec.cli.keys import Typing
 from localspec.cli.render import can_redraw
 from localspec.cli.talk import Talk
@@ -98,6 +97,8 @@ def _turn(talk: Talk, session: PromptSession[str], typing: Typing, ahead: Ahead)
 
 def handle(talk: Talk, line: str) -> None:
     """A command, or a question."""
+    from localspec.cli.commands import named  # noqa: PLC0415  the prompt is there first
+
     command, argument = named(line)
     if command:
         command.run(talk, argument)
@@ -123,6 +124,8 @@ class SlashCompleter(Completer):
                 yield Completion(choice, start_position=-len(word))
 
     def _choices(self, before: list[str]) -> list[str]:
+        from localspec.cli.commands import COMMANDS  # noqa: PLC0415  as above
+
         if not before:
             return list(COMMANDS)
         command = COMMANDS.get(before[0])
