@@ -109,7 +109,9 @@ def install(*, only_print: bool) -> None:
     if only_print:
         click.echo("\n".join(texts.values()), nl=False)
         return
-    for command in chosen.ask:  # before a daemon that runs makes way for nothing
+    for target in texts:  # a daemon that runs makes way only for one that can follow
+        target.parent.mkdir(parents=True, exist_ok=True)
+    for command in chosen.ask:
         _run(command)
     if there := _there(chosen):
         for command in chosen.stop(there):

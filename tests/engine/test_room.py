@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -221,14 +220,11 @@ def test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read(
 
 
 @pytest.mark.skipif(not ours.cells, reason="this llama.cpp touches all cells at once")
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-def test_cells_take_memory_when_they_are_used(
-    tmp_path: Path, kv_type: Literal["f16", "q8_0"]
-) -> None:
+def test_cells_take_memory_when_they_are_used(tmp_path: Path) -> None:
     """A quarter of a million: a thirtieth of their memory when they are made, and little after."""
     cells = 1 << 18
     model = Model.load(tiny.build(tmp_path / "wide.gguf", layers=4, width=512))
-    how, before = Placement(threads=1, kv_type=kv_type), _resident_bytes()
+    how, before = Placement(threads=1), _resident_bytes()
     context = Context.open(
         model, how, slots=1, context=4096, rows=64, cells=256, most_cells=cells, lazy=True
     )

@@ -176,7 +176,7 @@ def test_where_nothing_can_be_shared_it_is_standard() -> None:
 def test_memory_for_every_slot_comes_first(tmp_path: Path) -> None:
     """Where slots share what there is, and parts of their own would be too small."""
     model = tiny.build(tmp_path / "tiny.gguf", layers=4, width=256)
-    for slots, free_mib, strict in ((64, 800, False), (64, 9000, True), (1, 800, True)):
+    for slots, free_mib, strict in ((64, 450, False), (64, 9000, True), (1, 450, True)):
         there = [Device("CPU", "cpu", free_mib << 20, free_mib << 20)]
         verdict = choice.by_memory(command(model, context=4096, slots=slots), [model], there)
         assert (verdict is None) == strict, (slots, free_mib)
