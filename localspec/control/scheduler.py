@@ -123,14 +123,13 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
 
     1. Sessions whose tail is one token come first and always get it: they are streaming. Where one
        reads again what came before that token, it gets that too, as far as there is room.
-    2. Then prefill, oldest first, at most `chunk` rows together, and as many more as drafts want:
-       who gets many tokens at once waits for others as long as for itself.
+    2. Then prefill, oldest first, at most `chunk` rows together.
     3. What is left goes to draft nodes, in order.
 
     Args:
         needs: In order of admission.
         max_rows: At least `multiple` times the number of needs.
-        chunk: Rows of prefill beside streams without drafts.
+        chunk: Rows of prefill.
         multiple: Every session's rows are padded to a multiple of this.
     """
     tails = [int(need.streaming) for need in needs]
@@ -140,7 +139,7 @@ def share(needs: Sequence[Need], *, max_rows: int, chunk: int, multiple: int = 1
             more = min(need.tail, 1 + free // multiple * multiple, need.room) - 1
             tails[index] += more
             free -= _padded(1 + more, multiple) - multiple
-    chunk = min(chunk + sum(need.nodes for need in needs), free) // multiple * multiple
+    chunk = min(chunk, free) // multiple * multiple
     for index, need in enumerate(needs):
         if not need.streaming:
             tails[index] = min(need.tail, chunk, need.room)

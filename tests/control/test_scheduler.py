@@ -45,19 +45,9 @@ def test_a_decode_is_shared_lawfully(
         assert part.tail == 1 or need.tail > 1
         assert part.padding < multiple
         assert part.tail + part.nodes <= need.room
-    read = sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1)
-    assert read <= chunk + sum(need.nodes for need in needs)
-
-
-@given(st.lists(st.integers(0, 31), min_size=1, max_size=4), st.integers(0, 64), st.integers(2, 99))
-def test_a_prompt_has_as_many_rows_more_as_there_are_drafted(
-    drafts: list[int], chunk: int, prompt: int
-) -> None:
-    """Who gets many tokens at once waits for others as long as for itself."""
-    needs = [*(Need(1, nodes) for nodes in drafts), Need(prompt)]
-    *streams, last = share(needs, max_rows=512, chunk=chunk)
-    assert last.tail == min(prompt, chunk + sum(drafts))
-    assert [stream.nodes for stream in streams] == drafts
+    assert (
+        sum(part.tail for part, need in zip(shares, needs, strict=True) if need.tail > 1) <= chunk
+    )
 
 
 @given(st.integers(0, 3000), st.integers(1, 64), st.sampled_from([1, 2, 3, 4, 8, 16]))

@@ -236,13 +236,6 @@ ENGINE = [
         ("control/test_scheduler.py::test_a_draft_beside_it_makes_no_prompt_wait",),
     ),
     Mutant(
-        "scheduler: who drafts makes prompts wait",
-        "localspec/control/scheduler.py",
-        "chunk + sum(need.nodes for need in needs)",
-        "chunk",
-        ("control/test_scheduler.py::test_a_prompt_has_as_many_rows_more_as_there_are_drafted",),
-    ),
-    Mutant(
         "step: rows stand in the order in which requests came",
         STEP,
         "        going, shares = _by_slot(going, shares)\n",
