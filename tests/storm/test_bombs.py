@@ -135,7 +135,7 @@ def test_a_bystander_waits_for_nobody(
         late = []
         async with Town(tmp_path, "standard", pair, context=4096, patience_seconds=600) as town:
             await town.stream({"prompt": "hi", "max_tokens": 40})
-            calm = await gaps.beside(town, [])
+            calm = await gaps.beside(town, [], gaps.CALM_SECONDS)
             said.append(row("none", calm))
             for name, bomb in gaps.bombs(4096).items():
                 if only in name:
