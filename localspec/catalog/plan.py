@@ -10,7 +10,7 @@ import msgspec
 
 from localspec.catalog.devices import Own
 from localspec.catalog.memory import Outline, rounded
-from localspec.config import Config, Placement
+from localspec.config import Config
 
 FLOOR_CELLS = 8192
 """Tokens of all sessions together that there must be memory for, before layers may stay on a GPU;
@@ -237,16 +237,21 @@ class Wish:
         engine, copies = self.config.engine, [0]
         if cells == self._start(rung, cells):
             return 0
-        if not self._lazy(target, engine.target):
+        if not self._lazy(target, flash=engine.target.flash_attention != "off"):
             states = self.target.state_bytes(rung.slots)
             copies.append(self.target.kv_bytes(cells, engine.target.kv_type) // 2 + states)
-        if draft is not None and self.draft is not None and not self._lazy(draft, engine.draft):
+        lazy = draft is None or self._lazy(draft, flash=self._draft_flashes(draft))
+        if self.draft is not None and not lazy:
             copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2)
         return max(copies)
 
-    def _lazy(self, layout: Layout, how: Placement) -> bool:
-        """As `worker.loader` decides it."""
-        return self.own.cells and layout.gpu_layers == 0 and how.flash_attention != "off"
+    def _lazy(self, layout: Layout, *, flash: bool) -> bool:
+        """Whether a model's cells take memory when they are used, as `worker.loader` has it."""
+        return self.own.cells and layout.gpu_layers == 0 and flash
+
+    def _draft_flashes(self, layout: Layout) -> bool:
+        """Whether the draft decodes with flash attention."""
+        return self.config.engine.draft.flash_attention != "off" and not self.steps(layout)
 
     def at_first(self, plan: Plan) -> dict[str, int]:
         """Bytes by device, what is reserved included, while a context has its first cells."""
@@ -263,7 +268,7 @@ class Wish:
         seen = rounded(cells // rung.slots) if self.strict else cells
         flash = placement.flash_attention != "off"
         outputs = self.outputs(rung.slots)
-        lazy = self._lazy(layout, placement)
+        lazy = self._lazy(layout, flash=flash)
         how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
         return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
 
@@ -272,12 +277,12 @@ class Wish:
         if layout is None or self.draft is None:
             return []
         placement = self.config.engine.draft
-        flash = placement.flash_attention != "off" and not self.steps(layout)
+        flash = self._draft_flashes(layout)
         alone = self.strict or not flash
         seen = rounded(cells // rung.slots) if alone else cells
         rows = min(DRAFT_ROWS, self.rows(rung.slots))
         outputs = min(rows, self.outputs(rung.slots))
-        lazy = self._lazy(layout, placement)
+        lazy = self._lazy(layout, flash=flash)
         how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
 

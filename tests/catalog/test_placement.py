@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from localspec.bench import tables
 from localspec.catalog import devices, entries, header, memory, placement
-from localspec.catalog.devices import Device
+from localspec.catalog.devices import Device, Own
 from localspec.catalog.memory import Outline
 from localspec.catalog.plan import Plan, Wish
 from localspec.catalog.registry import Registry, Resolved
@@ -265,6 +266,25 @@ def test_every_shipped_machine_can_be_planned_for(name: str) -> None:
 
 
 remotes = st.lists(st.integers(2 * 1024, 24 * 1024), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("own", "copied"),
+    [
+        (Own(), {"target", "draft"}),
+        (Own(cells=True), {"draft"}),  # which decodes without flash attention, for want of ours
+        (Own(attention=True, cells=True), set()),
+    ],
+)
+def test_only_caches_that_are_made_anew_are_copied(own: Own, copied: set[str]) -> None:
+    """What they are saved in is planned; the others' cells take no memory before they are used."""
+    asked = replace(wish(exactness="standard"), own=own)
+    (plan, *_) = placement.plans(asked, machine())
+    sizes = {part.model: part.kv_bytes // 2 for part in plan.parts if part.model in copied}
+    growing = [part.total_bytes for part in plan.parts if part.model == "growing"]
+    assert growing == ([max(sizes.values())] if sizes else [])
+    lazy = {part.model for part in plan.parts if part.spare_bytes >= part.kv_bytes > 0}
+    assert lazy == {"target", "draft"} - copied
 
 
 @settings(max_examples=20, deadline=None)
