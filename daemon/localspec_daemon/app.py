@@ -105,10 +105,13 @@ async def _sign(request: web.Request, response: web.StreamResponse) -> None:
 def _failure(
     request: web.Request, error: LocalSpecError, status_: int | None = None
 ) -> web.Response:
-    """The error in the shape of the family that asked."""
+    """The error in the shape of the family that asked; a sentence for a person at a browser."""
+    status = status_ or error.status
+    if (page := routes.stranger(request, status)) is not None:
+        return page
     default = ANTHROPIC if "anthropic-version" in request.headers else OPENAI
     shown = family(request.path, default).errors(error)
-    response = json_response(shown, status_ or error.status)
+    response = json_response(shown, status)
     if isinstance(error, WrongMethod):
         response.headers["Allow"] = str(error.details["allow"])
     return response

@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -109,10 +109,14 @@ def install(*, only_print: bool) -> None:
     if only_print:
         click.echo("\n".join(texts.values()), nl=False)
         return
-    for target in texts:  # a daemon that runs makes way only for one that can follow
-        target.parent.mkdir(parents=True, exist_ok=True)
-    for command in chosen.ask:
-        _run(command)
+    made = _make_directories(texts)  # a daemon that runs makes way only for one that can follow
+    try:
+        for command in chosen.ask:
+            _run(command)
+    except LocalSpecError:
+        for directory in made:
+            directory.rmdir()
+        raise
     if there := _there(chosen):
         for command in chosen.stop(there):
             _run(command, must=False)
@@ -160,6 +164,14 @@ def status() -> None:
 def _there(chosen: Host) -> list[str]:
     """The names of our files that an earlier installation left."""
     return [target.name for target in chosen.files.values() if target.exists()]
+
+
+def _make_directories(files: Iterable[Path]) -> list[Path]:
+    """Make those that these files need; which were not there, the deepest first. Raises OSError."""
+    missing = {place for file in files for place in file.parents if not place.exists()}
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return sorted(missing, reverse=True)
 
 
 def _make_way() -> None:

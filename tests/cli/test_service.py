@@ -160,7 +160,7 @@ def test_install_takes_over_from_a_daemon_that_was_started_by_hand(calls: Path) 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="launchd is always there")
 def test_a_daemon_stays_where_no_service_could_follow_it(
-    calls: Path, monkeypatch: pytest.MonkeyPatch
+    calls: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container has systemctl and no manager: nothing is written, and who was served still is."""
     client = Client.from_environment()
@@ -172,6 +172,7 @@ def test_a_daemon_stays_where_no_service_could_follow_it(
         assert "localspec start" in result.stderr
         assert client.status()["pid"] == pid
         assert written() == []
+        assert not any(place.exists() for place in (home / "config" / "systemd", home / "Library"))
         assert commands(calls) == joined(host().ask)
     finally:
         launch.stop(client, drain_seconds=1.0)

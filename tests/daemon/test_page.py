@@ -81,6 +81,26 @@ def test_the_page_has_a_door_of_its_own_and_a_way_in(house: Any, daemon: Any) ->
     asyncio.run(scene())
 
 
+def test_a_browser_that_was_not_let_in_is_told_how(house: Any, daemon: Any) -> None:
+    """A sentence in HTML for whoever reads HTML, without a word of the request; JSON for others."""
+
+    async def scene() -> None:
+        async with daemon(house) as it, aiohttp.ClientSession() as http:
+            _, told = await it.post("/v1/web", {})
+            root, spent = told["url"].partition("/web/")[0], "/web/enter/used"
+            seen = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "X-Api-Key": "<b>"}
+            for path, status in (("/", 401), ("/web/", 401), (spent, 403), ("/<b>", 401)):
+                async with http.get(root + path, headers=seen) as browsed:
+                    assert (browsed.status, browsed.content_type) == (status, "text/html"), path
+                    text = await browsed.text()
+                    assert "localspec web" in text
+                    assert "<b>" not in text
+                async with http.get(root + path) as asked:
+                    assert (asked.status, asked.content_type) == (status, "application/json"), path
+
+    asyncio.run(scene())
+
+
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Path) -> None:
     """Text stays text, also where it looks like markup; the dashboard knows the model."""

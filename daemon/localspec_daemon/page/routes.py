@@ -1,4 +1,4 @@
-"""The page's addresses: a door for it, the way in, and three files."""
+"""The page's addresses: a door for it, the way in, three files, and what a browser without it sees."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+_REFUSED = frozenset({401, 403})
+_STRANGER = """<!doctype html>
+<meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>LocalSpec</title>
+<p>LocalSpec runs here, and this browser has not been let in yet.
+<p>Type <code>localspec web</code> in a terminal: it opens the page.
+"""
 
 
 async def visit(request: web.Request) -> web.Response:
@@ -54,6 +60,16 @@ async def enter(request: web.Request) -> web.Response:
     response = web.Response(status=303, headers={**_HEADERS, "Location": PREFIX})
     response.set_cookie(COOKIE, cookie, httponly=True, samesite="Strict", path="/")
     return response
+
+
+def stranger(request: web.Request, status: int) -> web.Response | None:
+    """What a person reads who was refused in a browser; None for whoever speaks JSON.
+
+    The same words for all: nothing of the request is in them.
+    """
+    if status not in _REFUSED or "text/html" not in request.headers.get("Accept", ""):
+        return None
+    return web.Response(text=_STRANGER, status=status, content_type="text/html", headers=_HEADERS)
 
 
 def _file(path: str, name: str, kind: str) -> Route:
