@@ -60,8 +60,7 @@ class SoFar(msgspec.Struct, frozen=True):
     """An answer whose worker is gone, for the next one to go on with.
 
     `prompt` and `cached_tokens` are what its first worker said in `Started`; `tokens` were decided,
-    each by its source, also those whose text is still held back, with the logprobs in `held`. What
-    they let out has gone out.
+    each by its source, also those whose text is held back, with logprobs in `held`; others are out.
     """
 
     prompt: list[int]
@@ -73,7 +72,7 @@ class SoFar(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """The first frame: what to load. `safe_kernels` is set after a load that crashed.
+    """What to load, the first frame; `no_draft` says why not a draft. `safe_kernels` after a crash.
 
     `smaller` counts workers that died for want of memory: as many plans are left out. With a
     `machine` all times are those of its table (`engine/paper.py`). Plans keep to `host_bytes`.
@@ -87,6 +86,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     machine: Machine | None = None
     smaller: int = 0
     host_bytes: int | None = None
+    no_draft: str = ""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):

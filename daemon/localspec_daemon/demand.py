@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from localspec.catalog import header, placement
+import msgspec
+
+from localspec.catalog import header, pairing, placement
 from localspec.catalog.devices import Device
-from localspec.catalog.header import Header
 from localspec.catalog.memory import outline
 from localspec.catalog.plan import FLOOR_CELLS, Plan, Wish
+from localspec.errors import BadGGUF, BadPair
 from localspec.protocol import Load
 from localspec_daemon.admission import Memory, Worth
 
@@ -24,8 +26,10 @@ class Demand:
 
     @classmethod
     def read(cls, load: Load) -> Demand:
-        """From the headers. Blocks. Raises BadGGUF."""
-        return cls(Wish.of(load.config, [outline(found) for found in _headers(load)]))
+        """From the headers, without a draft that `sound` leaves out. Blocks. Raises BadGGUF."""
+        load = sound(load)
+        files = [Path(name) for name in (load.target_path, load.draft_path) if name]
+        return cls(Wish.of(load.config, [outline(header.read(file)) for file in files]))
 
     def worth(self, room: Memory) -> Worth:
         """What the best plan in that room gives. Raises ConfigError for a device not in it."""
@@ -34,13 +38,20 @@ class Demand:
         return worth(plan)
 
 
-def check(load: Load) -> None:
-    """Look at the headers in Python before native code sees a file. Blocks. Raises BadGGUF."""
-    _headers(load)
+def sound(load: Load) -> Load:
+    """What a worker is told, once the headers were looked at, before native code sees a file.
 
-
-def _headers(load: Load) -> list[Header]:
-    return [header.read(Path(name)) for name in (load.target_path, load.draft_path) if name]
+    A draft that does not fit is left out, with the reason: the target answers without it. Blocks.
+    Raises BadGGUF for the target.
+    """
+    target = header.read(Path(load.target_path))
+    if not load.draft_path:
+        return load
+    try:
+        pairing.fitting(target, Path(load.draft_path))
+    except (BadGGUF, BadPair) as error:
+        return msgspec.structs.replace(load, draft_path=None, no_draft=error.message)
+    return load
 
 
 def worth(plan: Plan) -> Worth:

@@ -325,13 +325,13 @@ class Model:
                 fix="It is tried again a minute after the last crash; `localspec logs` says more.",
             )
         await asyncio.sleep(max(0, self.crashes.restart_at() - now))
-        await asyncio.to_thread(demand.check, self.load)
+        load = await asyncio.to_thread(demand.sound, self.load)
         self.displaced, self._helped = [], False
         self.host_bytes = await self._make_room(self)
         began = self._now()
-        worker, exit_ = await self._start()
+        worker, exit_ = await self._start(load)
         while exit_ and await self._gives_in(worker, exit_):
-            worker, exit_ = await self._start()
+            worker, exit_ = await self._start(load)
         worker.loaded.result()
         self.load_seconds = self._now() - began
         _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, self.load_seconds)
@@ -375,10 +375,10 @@ class Model:
         _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
         return True
 
-    async def _start(self) -> tuple[Worker, Exit | None]:
+    async def _start(self, load: Load) -> tuple[Worker, Exit | None]:
         """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
         load = msgspec.structs.replace(
-            self.load,
+            load,
             safe_kernels=self.safe_kernels,
             smaller=self.smaller,
             host_bytes=self.host_bytes,

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
+from localspec.catalog import header
 from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.reader import Array
@@ -60,19 +62,34 @@ def check(target: Header, draft: Header) -> Pairing:
     return Pairing(not difference, difference, shared)
 
 
-def too_large(target_bytes: int, draft_bytes: int) -> str:
-    """Why a draft of that size is not loaded for that target; "" where it is."""
-    if draft_bytes <= _SAME_SIZE * target_bytes:
+def fitting(target: Header, draft: Path) -> Header:
+    """The header of a draft that may be loaded for that target.
+
+    Who loads, plans, shows, imports or examines a pair asks here.
+
+    Raises:
+        BadGGUF: the file cannot be used.
+        BadPair: it cannot propose for this target, or could only cost time.
+    """
+    theirs = header.read(draft)
+    check(target, theirs).demand()
+    if useless := _too_large(target, theirs):
+        raise BadPair(useless, fix="Use a smaller model of the target's own family as its draft.")
+    return theirs
+
+
+def _too_large(target: Header, draft: Header) -> str:
+    if draft.file_bytes <= _SAME_SIZE * target.file_bytes:
         return ""
     return (
-        f"The draft is larger than its target, {show_bytes(draft_bytes)} and "
-        f"{show_bytes(target_bytes)}: it would only cost time, and is not loaded."
+        f"The draft is larger than its target, {show_bytes(draft.file_bytes)} and "
+        f"{show_bytes(target.file_bytes)}: it would only cost time, and is not loaded."
     )
 
 
 def doubt(target: Header, draft: Header) -> str:
     """Why a pair that can speculate will hardly gain by it; "" where it may."""
-    if useless := too_large(target.file_bytes, draft.file_bytes):
+    if useless := _too_large(target, draft):
         return useless
     if draft.weight_bytes <= _USEFUL_SHARE * target.weight_bytes:
         return ""

@@ -10,7 +10,7 @@ import msgspec
 
 from localspec.catalog.devices import Own
 from localspec.catalog.memory import Outline, rounded
-from localspec.config import Config
+from localspec.config import Config, Placement
 
 FLOOR_CELLS = 8192
 """Tokens of all sessions together that there must be memory for, before layers may stay on a GPU;
@@ -237,21 +237,18 @@ class Wish:
         engine, copies = self.config.engine, [0]
         if cells == self._start(rung, cells):
             return 0
-        if not self._lazy(target, flash=engine.target.flash_attention != "off"):
+        if not self._lazy(target, engine.target):
             states = self.target.state_bytes(rung.slots)
             copies.append(self.target.kv_bytes(cells, engine.target.kv_type) // 2 + states)
-        lazy = draft is None or self._lazy(draft, flash=self._draft_flashes(draft))
-        if self.draft is not None and not lazy:
+        if self.draft and draft and not self._lazy(draft, self._stepping(draft)):
             copies.append(self.draft.kv_bytes(cells, engine.draft.kv_type) // 2)
         return max(copies)
 
-    def _lazy(self, layout: Layout, *, flash: bool) -> bool:
-        """Whether a model's cells take memory when they are used, as `worker.loader` has it."""
-        return self.own.cells and layout.gpu_layers == 0 and flash
+    def _lazy(self, layout: Layout, how: Placement) -> bool:
+        return self.own.lazy(how, on_cpu=layout.gpu_layers == 0)
 
-    def _draft_flashes(self, layout: Layout) -> bool:
-        """Whether the draft decodes with flash attention."""
-        return self.config.engine.draft.flash_attention != "off" and not self.steps(layout)
+    def _stepping(self, layout: Layout) -> Placement:
+        return self.own.stepping(self.config.engine.draft, on_cpu=layout.gpu_layers == 0)
 
     def at_first(self, plan: Plan) -> dict[str, int]:
         """Bytes by device, what is reserved included, while a context has its first cells."""
@@ -268,7 +265,7 @@ class Wish:
         seen = rounded(cells // rung.slots) if self.strict else cells
         flash = placement.flash_attention != "off"
         outputs = self.outputs(rung.slots)
-        lazy = self._lazy(layout, flash=flash)
+        lazy = self._lazy(layout, placement)
         how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
         return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
 
@@ -276,21 +273,15 @@ class Wish:
         """What the draft takes, by device; [] without one."""
         if layout is None or self.draft is None:
             return []
-        placement = self.config.engine.draft
-        flash = self._draft_flashes(layout)
+        placement = self._stepping(layout)
+        flash = placement.flash_attention != "off"
         alone = self.strict or not flash
         seen = rounded(cells // rung.slots) if alone else cells
         rows = min(DRAFT_ROWS, self.rows(rung.slots))
         outputs = min(rows, self.outputs(rung.slots))
-        lazy = self._lazy(layout, flash=flash)
+        lazy = self._lazy(layout, placement)
         how = _How(placement.kv_type, flash, seen, outputs, placement.mlock, lazy)
         return _parts("draft", self.draft, layout, rung, cells, rows, how)
-
-    def steps(self, layout: Layout) -> bool:
-        """Whether the draft decodes without flash attention, as it does on a CPU without ours."""
-        how = self.config.engine.draft
-        on_cpu = layout.gpu_layers == 0 and not self.own.attention
-        return on_cpu and how.flash_attention == "auto" and how.kv_type == "f16"
 
 
 class _How(NamedTuple):

@@ -14,7 +14,7 @@ from localspec.catalog import entries, header, joining, origins, pairing
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
-from localspec.errors import BadGGUF, BadPair, DiskFull, ModelError, PullError, UnknownModel
+from localspec.errors import BadGGUF, DiskFull, ModelError, PullError, UnknownModel
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 
@@ -105,10 +105,7 @@ def _free_name(registry: Registry, name: str) -> str:
 
 def _fitting(registry: Registry, target: header.Header, draft: str) -> str:
     model = registry.resolve(draft)
-    theirs = header.read(model.target_path)
-    pairing.check(target, theirs).demand()
-    if useless := pairing.too_large(target.file_bytes, theirs.file_bytes):
-        raise BadPair(useless, fix="Use a smaller model of the target's own family as its draft.")
+    pairing.fitting(target, model.target_path)
     return model.name
 
 

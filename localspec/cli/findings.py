@@ -27,7 +27,7 @@ from localspec.catalog.plan import Wish
 from localspec.catalog.registry import Registry, Resolved
 from localspec.client import Client, Json
 from localspec.config import Config
-from localspec.errors import LocalSpecError, NotRunning
+from localspec.errors import BadPair, LocalSpecError, NotRunning
 
 _PRIVATE_SOCKET = 0o600
 _OTHERS = 0o077
@@ -234,15 +234,14 @@ def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
         return [*findings, wrong("draft", f"{pair.draft_name} is not here.", pull)], [target]
     again = f"localspec models rm {pair.draft_name} && localspec models pull {pair.name}"
     try:
-        draft = header.read(pair.draft_path)
-        verdict = pairing.check(target, draft)
-        verdict.demand()
+        draft = pairing.fitting(target, pair.draft_path)
+    except BadPair as error:
+        another = f"localspec models check {pair.name} DRAFT  # a smaller one, to import it with"
+        return [*findings, wrong("draft", error.message, another)], [target]
     except LocalSpecError as error:
         return [*findings, wrong("draft", error.message, again)], [target]
-    if useless := pairing.too_large(target.file_bytes, draft.file_bytes):
-        another = f"localspec models check {pair.name} DRAFT  # a smaller one, to import it with"
-        return [*findings, wrong("draft", useless, another)], [target]
-    said = f"{pair.draft_name} shares {verdict.shared_tokens} tokens with the target"
+    shared = min(target.vocabulary_size, draft.vocabulary_size)
+    said = f"{pair.draft_name} shares {shared} tokens with the target"
     return [*findings, fine("draft", said)], [target, draft]
 
 

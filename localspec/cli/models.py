@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from localspec.catalog import describe, entries, header, pairing, prepare, shelf, soundness
+from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
@@ -18,7 +19,7 @@ from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
-from localspec.errors import escaped
+from localspec.errors import BadGGUF, BadPair, escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 
@@ -82,21 +83,20 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         configured = msgspec.structs.replace(configured, engine=engine)
     settings = configured.engine
     path, draft_path = _files(model)
-    context = settings.context or header.read(path).context_length
-    said = describe.describe(header.read(path), context, settings.target.kv_type)
+    target = header.read(path)
+    context = settings.context or target.context_length
+    said = describe.describe(target, context, settings.target.kv_type)
     if template:
         click.echo(printable(said.chat_template or "").rstrip("\n"))
         return
-    draft = None
-    if draft_path is not None:
-        draft = describe.describe(header.read(draft_path), context, settings.draft.kv_type)
+    pair, warning = _loaded(target, draft_path)
+    drafts = [describe.describe(found, context, settings.draft.kv_type) for found in pair[1:]]
     if as_json:
-        _emit({**msgspec.to_builtins(said), "draft_memory": draft.memory if draft else None})
+        memory = drafts[0].memory if drafts else None
+        _emit({**msgspec.to_builtins(said), "draft_memory": memory})
         return
-    useless = pairing.too_large(said.file_bytes, draft.file_bytes) if draft else ""
-    lines = _lines(said, draft)
-    lines += together(path, None if useless else draft_path, configured)
-    lines += [("warning", useless)] if useless else []
+    lines = [*_lines(said, *drafts), *together(pair, configured)]
+    lines += [("warning", warning)] if warning else []
     for label, value in lines:
         click.echo(hung(f"{label:16}", escaped(value), columns()))
 
@@ -239,6 +239,14 @@ def _files(model: str) -> tuple[Path, Path | None]:
     return found.target_path, found.draft_path
 
 
+def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:
+    """What a load takes of the two, and why not the draft."""
+    try:
+        return [target, *([pairing.fitting(target, draft)] if draft else [])], ""
+    except (BadGGUF, BadPair) as error:
+        return [target], error.message
+
+
 def _why(model: Model, broken: dict[Path, str]) -> str:
     """Why its file cannot be used; "" where it can, or is not here."""
     return broken.get(model.path, "") if model.path else ""
@@ -261,7 +269,9 @@ def _paths(name: str, target: Path, draft: Path | None) -> dict[str, str | None]
     return {"model": name, "path": str(target), "draft_path": str(draft) if draft else None}
 
 
-def _lines(said: describe.Description, draft: describe.Description | None) -> list[tuple[str, str]]:
+def _lines(
+    said: describe.Description, draft: describe.Description | None = None
+) -> list[tuple[str, str]]:
     lines = [
         ("file", f"{said.file}, {show_bytes(said.file_bytes)}"),
         ("name", said.name or "-"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from localspec.bench import native, tables
 from localspec.catalog import devices, entries, header, pairing, placement
 from localspec.catalog.devices import Device, Present
 from localspec.catalog.entries import Sizes
+from localspec.catalog.header import Header
 from localspec.catalog.memory import Outline, outline, show_bytes
 from localspec.catalog.plan import Amounts, Plan, Wish
-from localspec.catalog.registry import Registry
+from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen as configured
 from localspec.cli.columns import columns, hung
 from localspec.config import Config
-from localspec.errors import ConfigError, UnknownModel, escaped
+from localspec.errors import BadGGUF, BadPair, ConfigError, UnknownModel, escaped
 
 
 @click.command()
@@ -89,21 +91,25 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
     registry = Registry(Path(chosen).expanduser() if chosen else paths.models_dir())
     found = registry.find(name)
     draft = registry.find(found.draft) if found.draft else None
-    if draft and found.installed and pairing.too_large(found.size_bytes, draft.size_bytes):
-        draft = None  # as the worker does
-    outlines = [
-        outline(header.read(each.path)) if each.path else _expected(each.name)
-        for each in (found, draft)
-        if each is not None
-    ]
-    return Wish.of(settings, outlines, own=there.own)
+    outlines = [outline(header.read(found.path)) if found.path else _expected(found.name)]
+    return Wish.of(settings, [*outlines, *_of_draft(found, draft)], own=there.own)
 
 
-def together(target: Path, draft: Path | None, settings: Config) -> list[tuple[str, str]]:
-    """What a load of these files takes here at first, and when it has grown, for people."""
+def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
+    """What is planned for it; [] where there is none, or one that a load leaves out."""
+    if not draft or not draft.path:
+        return [_expected(draft.name)] if draft else []
+    with contextlib.suppress(BadGGUF, BadPair):
+        if target.path:
+            return [outline(pairing.fitting(header.read(target.path), draft.path))]
+        return [outline(header.read(draft.path))]
+    return []
+
+
+def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str]]:
+    """What a load of a target and perhaps a draft takes here at first, and when it has grown."""
     there = native.ask(Present, "worker.planning")
-    files = [target, draft] if draft else [target]
-    outlines = [outline(header.read(file)) for file in files]
+    outlines = [outline(found) for found in headers]
     wish = Wish.of(settings, outlines, own=there.own)
     best = placement.plans(wish, there.devices)[0]
     return sums(best, Amounts.of(wish, best))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from localspec import drafters
-from localspec.catalog import pairing
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
@@ -189,8 +188,8 @@ class Loader:
         """The draft's context; None without one, with the reason if there is a draft to blame."""
         if self._command.draft_path and target.rollback == "restore":
             return None, "A draft model is for memories that forget by tokens; this one is a state."
-        if why := larger_draft(self._command):
-            return None, why
+        if self._command.no_draft:
+            return None, self._command.no_draft
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
             left_out = self._command.draft_path and self.plan.draft is None
             return None, "There is no memory for the draft model." if left_out else None
@@ -198,7 +197,7 @@ class Loader:
         model = self._model("draft", self.files[1], placement)
         if difference := _difference(target.model, model):
             return None, f"The draft does not share the target's vocabulary: {difference}."
-        stepping = _stepping(placement, model)
+        stepping = planning.own().stepping(placement, on_cpu=model.on_cpu)
         alone = stepping.flash_attention == "off" or self._config.engine.exactness == "strict"
         rows = min(DRAFT_ROWS, self.plan.rows)
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
@@ -241,9 +240,7 @@ class Loader:
         self, stage: str, model: Model, placement: Placement, *, rows: int, streams: bool
     ) -> Context:
         from localspec.engine.context import Context  # noqa: PLC0415 - see `assemble.load`
-        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
 
-        flash = placement.flash_attention != "off"
         context = Context.open(
             model,
             placement,
@@ -254,7 +251,7 @@ class Loader:
             streams=streams,
             cells=self.plan.start_cells,
             most_cells=self.plan.cells,
-            lazy=model.on_cpu and flash and ours.cells,
+            lazy=planning.own().lazy(placement, on_cpu=model.on_cpu),
         )
         self._parts.callback(context.close)
         self._holds(stage, context.buffers)
@@ -324,7 +321,7 @@ def _is_host(buffer: str) -> bool:
 
 
 def model_files(command: Load) -> list[Path]:
-    """The files of target and draft; without a draft that `larger_draft` speaks of.
+    """The files of target and draft.
 
     Raises:
         ModelError: one of them is not there.
@@ -336,15 +333,7 @@ def model_files(command: Load) -> list[Path]:
             raise ModelError(f"There is no file {file}.", fix="Run `localspec models list`.")
     for kind in command.config.speculation.drafters:
         drafters.takes(kind)  # a wrong name is told before anything large is loaded
-    return files[:1] if larger_draft(command) else files
-
-
-def larger_draft(command: Load) -> str:
-    """Why its draft is too large for its target; "" where it is not, or where there is none."""
-    if not command.draft_path:
-        return ""
-    target, draft = (Path(name).stat() for name in (command.target_path, command.draft_path))
-    return pairing.too_large(target.st_size, draft.st_size)
+    return files
 
 
 def placed(placement: Placement, layout: Layout) -> Placement:
@@ -356,22 +345,6 @@ def placed(placement: Placement, layout: Layout) -> Placement:
         main_gpu=0,
         tensor_split=tuple(map(float, layout.shares)) if len(layout.shares) > 1 else (),
     )
-
-
-def _stepping(placement: Placement, model: Model) -> Placement:
-    """The placement of a model that decodes one row of each session at a time.
-
-    That is where llama.cpp's flash attention is slowest on a CPU: behind 300 tokens a 0.5B draft
-    takes 24 ms a token with it and 18 without, behind 6000 tokens 155 and 41. Without it a row
-    attends to every cell of its stream, other sessions' too, so each slot gets a stream of its own.
-    Attention of our own is faster than either: 18 ms behind 300 tokens where that took 21.
-    """
-    from localspec.engine.llama import ours  # noqa: PLC0415 - as above
-
-    theirs = placement.flash_attention == "auto" and not ours.attends
-    if model.on_cpu and theirs and placement.kv_type == "f16":
-        return msgspec.structs.replace(placement, flash_attention="off")
-    return placement
 
 
 def _difference(target: Model, draft: Model) -> str:

@@ -321,6 +321,23 @@ def test_a_draft_that_is_larger_than_its_target_is_doubted(files: tuple[Path, Pa
     assert (refused.exit_code, "larger than its target" in refused.stderr) == (65, True)
 
 
+def test_a_draft_that_is_left_out_is_neither_planned_nor_shown_as_memory(
+    models_dir: Path, files: tuple[Path, Path]
+) -> None:
+    """What is shown and planned is what a load does, and why."""
+    run("import", files[1], "--name", "little")
+    run("import", files[0], "--name", "big", "--draft", "little")
+    assert said("show", "big")["draft_memory"]
+    little = models_dir / "little.gguf"
+    cut = little.read_bytes()[:-4096]
+    little.unlink()
+    little.write_bytes(cut)
+    done = run("show", "big")
+    assert (done.exit_code, "memory draft" in done.stdout) == (0, False)
+    assert "little.gguf cannot be used." in done.stdout.replace("\n" + 16 * " ", " ")
+    assert "; no draft; " in run("plan", "big").stdout
+
+
 def test_tab_completes_the_models_that_are_here(models_dir: Path, files: tuple[Path, Path]) -> None:
     """After -m, and where a command wants a model; the catalog's others cannot be talked to."""
     (models_dir / "small.gguf").symlink_to(files[1])

@@ -319,6 +319,21 @@ def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
     asyncio.run(scene())
 
 
+def test_a_draft_that_cannot_be_used_costs_its_target_nothing(house: Any, real: Any) -> None:
+    """The model answers, drafted by the other sources, and the status says why without it."""
+    draft = house.models / "little.gguf"
+    draft.write_bytes(draft.read_bytes()[:-4096])
+
+    async def scene() -> None:
+        async with real() as it:
+            assert (await it.ask("hello", max_tokens=2))[0] == 200
+            (told, *_) = (await it.get("/v1/status"))["models"]
+            assert told["drafters"] == ["lookup", "grammar"]
+            assert told["speculation_off"].startswith("little.gguf cannot be used.")
+
+    asyncio.run(scene())
+
+
 def test_models_stay_while_there_is_memory_and_the_oldest_leaves(house: Any, real: Any) -> None:
     """Two of three by the bound; who takes turns stays, and status tells memory and last use."""
     for seed, name in enumerate(("beta", "gamma"), 1):

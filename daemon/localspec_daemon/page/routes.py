@@ -1,4 +1,4 @@
-"""The page's addresses: a door for it, the way in, three files, and what a browser without it sees."""
+"""The page's addresses: a door for it, the way in, three files, and what strangers see."""
 
 from __future__ import annotations
 
