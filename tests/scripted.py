@@ -162,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.peer.asked.append(Asked(self.path, dict(self.headers), body))
         if self.path == "/v1/models/load":
-            self._json(200, {"model": body["model"], "status": "loading"})
+            self._json(200, {"model": body["model"] or "tiny", "status": "loading"})
             return
         reply = self.peer.streams.pop(0)
         if isinstance(reply, tuple):

@@ -22,6 +22,7 @@ from localspec import paths
 from localspec.cli.ahead import Ahead
 from localspec.cli.answer import unechoed
 from localspec.cli.keys import Typing
+from localspec.cli.remarks import Remarks
 from localspec.cli.render import can_redraw
 from localspec.cli.talk import Talk
 from localspec.errors import LocalSpecError, of_system
@@ -47,11 +48,13 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
         )
         ahead = Ahead(session, typing)
         talk.typing = ahead.shown
+        remarks = Remarks(session.app, talk.say)
+        talk.remark = remarks.make
         _once(session.app.after_render, shown)
         _greet(session.output, quiet=bool(talk.look.aside) and can_redraw(sys.stdout))
         try:
             while not talk.over:
-                _turn(talk, session, typing, ahead)
+                _turn(talk, session, typing, ahead, remarks)
         except EOFError:
             pass
         except OSError:  # the terminal is not there any more to be written to
@@ -75,14 +78,16 @@ def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
     event.add_handler(handler)
 
 
-def _turn(talk: Talk, session: PromptSession[str], typing: Typing, ahead: Ahead) -> None:
+def _turn(
+    talk: Talk, session: PromptSession[str], typing: Typing, ahead: Ahead, remarks: Remarks
+) -> None:
     """One line of input and what comes of it."""
     begun, sent = ahead.next(talk.next_line)
     talk.next_line = ""
     if not begun.text:
         typing.begin()
     try:
-        line = session.prompt(">>> ", default=begun, accept_default=sent)
+        line = session.prompt(">>> ", default=begun, accept_default=sent, pre_run=remarks.begin)
     except KeyboardInterrupt:  # an empty or abandoned line, as shells do
         return
     try:

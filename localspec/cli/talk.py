@@ -16,7 +16,7 @@ from localspec.cli import chosen, footer, launch, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
 from localspec.cli.theme import Theme, theme
-from localspec.cli.waiting import followed
+from localspec.cli.waiting import followed, settled, without_draft
 from localspec.client import Client, End, Piece
 from localspec.errors import ContextOverflow, LocalSpecError, NotRunning, RequestError, of_system
 
@@ -67,6 +67,8 @@ class Talk:
         self.over = False
         self.typing: Callable[[Screen], AbstractContextManager[None]] | None = None
         """Shows the next line while something else is shown; none where nobody can type."""
+        self.remark: Callable[[str], None] = self.say
+        """Says something from any thread."""
         self._spawn = spawn
         self._kept_badly = False
         self._opening: threading.Thread | None = None
@@ -80,20 +82,21 @@ class Talk:
 
     def open(self) -> None:
         """Begin to start the daemon and to load the model, while the person still types."""
-        self._opening = threading.Thread(target=self._prepare, daemon=True)
-        self._opening.start()
+        self._begin(self._look)
 
     def switch(self) -> None:
         """Load another model and say what that took; Ctrl-C goes on typing meanwhile."""
-        self.open()
+        self._begin(lambda _client, _name: None)
         screen = self._screen()
         notice, took = self._notice(screen), ""
+        client, name = chosen.client(), self.conversation.model or ""
         try:
             with self._keys(screen):
                 self._opened(notice)
-                took = followed(chosen.client(), self.conversation.model or "", notice)
+                took = followed(client, name, notice)
             if took:
                 self.say(took)
+                self._look(client, name)
         except KeyboardInterrupt:
             self.say("It goes on loading.")
         except NotRunning:
@@ -187,11 +190,22 @@ class Talk:
 
         self.console.print(Text(render.printable(text), style=style), soft_wrap=soft_wrap)
 
-    def _prepare(self) -> None:
+    def _begin(self, then: Callable[[Client, str], None]) -> None:
+        self._opening = threading.Thread(target=self._prepare, args=(then,), daemon=True)
+        self._opening.start()
+
+    def _prepare(self, then: Callable[[Client, str], None]) -> None:
         with contextlib.suppress(LocalSpecError, OSError):  # whoever asks is told
             client = launch.reach(spawn=self._spawn, tell=lambda _: None)
-            client.load(self.conversation.model)
+            name = client.load(self.conversation.model)["model"]
+            threading.Thread(target=then, args=(client, name), daemon=True).start()
         from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
+
+    def _look(self, client: Client, name: str) -> None:
+        """Say why a model goes without its draft, once it is loaded."""
+        with contextlib.suppress(LocalSpecError, OSError):
+            if why := without_draft(settled(client, name)):
+                self.remark(why)
 
     def _opened(self, notice: render.Notice) -> None:
         """Wait for what `open` began."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from localspec.errors import LocalSpecError
@@ -46,15 +47,31 @@ def stage(loading: Json) -> str:
 def followed(client: Client, name: str, notice: Notice) -> str:
     """Wait until a model is loaded; what that took, "" if it was there. Raises what it raises."""
     waited = False
-    while True:
-        models = {model["name"]: model for model in client.status()["models"]}
-        model: Json = models.get(name, {})
-        if not (loading := model.get("loading")):
-            break
+
+    def show(loading: Json) -> None:
+        nonlocal waited
         waited = True
         notice.show(stage(loading))
-        time.sleep(_LOOK_SECONDS)
+
+    model = settled(client, name, show)
     notice.clear()
     if model.get("error") and (waited or model["state"] == "failed"):  # perhaps at once
         raise LocalSpecError(model["error"])
     return model.get("loaded") or "" if waited else ""
+
+
+def settled(client: Client, name: str, tell: Callable[[Json], None] = lambda _: None) -> Json:
+    """A model's entry in the status once nothing of it is loading; {} where there is none."""
+    while True:
+        models = {model["name"]: model for model in client.status()["models"]}
+        model: Json = models.get(name, {})
+        if not (loading := model.get("loading")):
+            return model
+        tell(loading)
+        time.sleep(_LOOK_SECONDS)
+
+
+def without_draft(model: Json) -> str:
+    """Why a model goes without the draft that belongs to it; "" where it has it, or none."""
+    why = model.get("speculation_off") if model.get("draft_path") else None
+    return f"no draft: {why}" if why else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from glass import Glass
@@ -23,8 +24,8 @@ PROMPT = ">>>"
 STOP, LEFT, END_OF_TEXT = "\x03", "\x1b[D", "\x05"
 
 
-@pytest.fixture
-def terminal(peer: Peer) -> Iterator[Terminal]:
+@contextmanager
+def opened(peer: Peer) -> Iterator[Terminal]:
     """A chat with `peer` in a terminal, at its first prompt."""
     found = Terminal(os.environ | {"PROMPT_TOOLKIT_NO_CPR": "1", "LOCALSPEC_HOST": peer.host})
     found.until(PROMPT)
@@ -32,11 +33,34 @@ def terminal(peer: Peer) -> Iterator[Terminal]:
     found.leave()
 
 
+@pytest.fixture
+def terminal(peer: Peer) -> Iterator[Terminal]:
+    """The same for a test that begins with it."""
+    with opened(peer) as found:
+        yield found
+
+
 def asking(terminal: Terminal, peer: Peer) -> None:
     """Ask something that is answered by "one" and then by nothing more, until it is stopped."""
     terminal.type("first\r")
     assert peer.held.wait(PATIENCE_SECONDS)
     terminal.until("one")
+
+
+def test_a_draft_that_was_left_out_is_told_above_what_is_typed(peer: Peer) -> None:
+    """Once, when the model is there; the line that is typed stays whole."""
+    model = {"name": "tiny", "draft_path": "/d.gguf", "speculation_off": "The draft is larger."}
+    loading = model | {"loading": {"stage": "target", "fraction": 0.5}}
+    peer.statuses = [{"models": [loading]}] * 3
+    peer.status["models"] = [model]
+    peer.streams = [answer("two")]
+    with opened(peer) as terminal:
+        terminal.type("hel")
+        terminal.until(r"no draft: The draft is larger\.")
+        terminal.until(">>> hel")
+        terminal.type("lo\r")
+        terminal.until("two")
+        assert peer.question["messages"][-1]["content"] == "hello"
 
 
 def test_what_is_typed_stands_below_the_answer_and_in_the_next_prompt(

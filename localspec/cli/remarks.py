@@ -1,0 +1,39 @@
+"""What other threads have to say, which must not fall into the line that somebody types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from queue import SimpleQueue
+
+from prompt_toolkit.application import Application, run_in_terminal
+
+
+class Remarks:
+    """Remarks of any thread: above the prompt that stands there, or else above the next one."""
+
+    def __init__(self, app: Application[str], say: Callable[[str], None]) -> None:
+        self._app, self._say = app, say
+        self._waiting: SimpleQueue[str] = SimpleQueue()
+        self._context = copy_context()  # prompt-toolkit finds the terminal by it
+
+    def make(self, text: str) -> None:
+        """Have it said. From any thread."""
+        self._waiting.put(text)
+        if loop := self._app.loop:
+            with suppress(RuntimeError):  # that prompt has just ended
+                loop.call_soon_threadsafe(self._show, context=self._context)
+
+    def begin(self) -> None:
+        """The prompt's loop runs from now on."""
+        asyncio.get_running_loop().call_soon(self._show)
+
+    def _show(self) -> None:
+        if not self._waiting.empty():
+            run_in_terminal(self._say_all)
+
+    def _say_all(self) -> None:
+        while not self._waiting.empty():
+            self._say(self._waiting.get())
