@@ -251,7 +251,7 @@ class Ask:
     for each forward; where it agrees with a guess it has several nodes by one forward.
 
     A drafter that has to read pending tokens reads at most `read` of them now, `stride` in a
-    forward.
+    forward. One that is `Skipping` does without the oldest `skip` of them from now on.
     """
 
     session: DraftSession
@@ -261,6 +261,7 @@ class Ask:
     guess: Callable[[Draft], Sequence[Token]] = _no_guess
     read: int = READ_ROWS
     stride: int = READ_ROWS
+    skip: int = 0
 
 
 class Proposing(Protocol):
@@ -295,6 +296,15 @@ class DraftSession(Protocol):
 
     def close(self) -> None:
         """End of the request. The drafter may keep what helps the slot's next one."""
+
+
+@runtime_checkable
+class Skipping(DraftSession, Protocol):
+    """A drafter's memory of a request that may have gaps (`Ask.skip`)."""
+
+    @property
+    def skipped(self) -> int:
+        """Tokens of the text that it does without."""
 
 
 class Drafter(Protocol):

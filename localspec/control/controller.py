@@ -37,6 +37,7 @@ from localspec.control.round import (
 )
 from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
 from localspec.control.tariff import Tariff, of_round
+from localspec.control.window import REPAID, WINDOW, gap
 from localspec.types import READ_ROWS, Draft, Signal
 
 __all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
@@ -174,7 +175,7 @@ class Controller:
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
-        risk = self._risk(view, memory, rate)
+        left, risk = self._left(view, memory), self._risk(view, memory, rate)
         copies = (
             self._copy(chain, survival, rows, rate, view.cells, risk) for chain, survival in chains
         )
@@ -188,14 +189,15 @@ class Controller:
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         source = neural.extend
         backlog = self._backlog_seconds(source, view.cells)
-        lasts = view.remaining / rate
-        pays = lead > 0 and _REPAID * backlog <= memory.saving * lasts
-        if not pays and (free.base.tokens or not view.always):
+        saved = memory.saving * view.remaining / rate if lead > 0 else -math.inf
+        read = min(self._readable(source, view, left), READ_ROWS)
+        if not read and (end := self._windowed(neural, view, rows, min(risk, left), saved)):
+            return end
+        if _REPAID * backlog > saved and (free.base.tokens or not view.always):
             return free
         if source.pending <= RECURRING_READS:
             memory.bet(neural.worth, cost, rate)
             return neural
-        read = min(self._readable(source, view, self._left(view, memory)), READ_ROWS)
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else free
@@ -289,6 +291,21 @@ class Controller:
                 return view.budget - nodes if budget == most else budget
         return 0
 
+    def _windowed(
+        self, option: Option, view: View, rows: int, risk: float, saved: float
+    ) -> Option | None:
+        """A neural option that reads the end of the text alone, where that may be risked and pays.
+
+        `saved` are the seconds that drafts are going to save.
+        """
+        source = option.extend
+        assert source is not None  # noqa: S101 — it is a neural one
+        reading = self.costs.draft(source.name, WINDOW, 0, view.cells)
+        if not (skip := gap(source)) or REPAID * reading > saved:
+            return None
+        budget = self._budget(option, view, rows, risk - reading)
+        return replace(option, budget=budget, skip=skip) if budget else None
+
     def _readable(self, source: Neural, view: View, seconds: float) -> int:
         """How many pending tokens may be read in so many seconds; 0 if that is next to nothing.
 
@@ -356,7 +373,7 @@ class Controller:
             row = (1 + others) * self.costs.draft(name, READ_ROWS + 1, 0, view.cells) / READ_ROWS
             most = chunk_rows(row, alone=False, most=READ_ROWS)
             stride, read = READ_ROWS, min(read, max(most, MIN_CHUNK_ROWS))
-        return Plan(option.base, name, option.budget, worth, along=along, read=read, stride=stride)
+        return Plan(option.base, name, option.budget, worth, along, read, stride, skip=option.skip)
 
     def _read_share(self, name: str, cells: int) -> tuple[float, float]:
         """What one more token in a source's forward costs, and rows that come and go again.

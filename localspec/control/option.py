@@ -17,8 +17,8 @@ class Option:
 
     `worth` is in tokens above plain decoding in the same time; `gain` are the accepted tokens to
     expect, `nodes` those verified for them. `base` ends where `extend` goes on with `budget` nodes
-    at most, after it has read at most `read` tokens, `stride` of them in a forward. `wish` would
-    be its worth if changes of rows were free.
+    at most, after it has skipped `skip` pending tokens and read at most `read`, `stride` of them in
+    a forward. `wish` would be its worth if changes of rows were free.
     """
 
     base: Draft = NONE
@@ -30,6 +30,7 @@ class Option:
     read: int = READ_ROWS
     stride: int = READ_ROWS
     wish: float = 0.0
+    skip: int = 0
 
 
 def handovers(survival: Sequence[float], ease: float) -> Iterator[int]:

@@ -34,12 +34,14 @@ _SAVING_DOUBT = 3.0
 class Neural:
     """A source that is not free and could draft now, reading `pending` tokens first.
 
-    `before` are the rows of its latest forward, 0 if that is not known.
+    `before` are the rows of its latest forward, 0 if that is not known. It does without `skipped`
+    tokens of the text; None where it has to know all of it.
     """
 
     name: str
     pending: int
     before: int = 0
+    skipped: int | None = None
 
 
 @dataclass(slots=True)
@@ -162,7 +164,8 @@ class Plan:
 
     The source asks `worth` with its signals so far before each further node. `along` tells how many
     leading nodes of a cheaper source's chain it should read along in a forward. It reads `read`
-    pending tokens at most, and `stride` of them in one forward.
+    pending tokens at most, and `stride` of them in one forward, after the oldest `skip` of them
+    were left out.
     """
 
     base: Draft
@@ -172,6 +175,7 @@ class Plan:
     along: Callable[[Draft], int] = len
     read: int = READ_ROWS
     stride: int = READ_ROWS
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)

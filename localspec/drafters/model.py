@@ -34,6 +34,9 @@ from localspec.types import (
 
 NAME = "model"
 
+SINKS = 4
+"""Tokens that a text begins with are never skipped: what a model attends to when it attends to
+nothing (Xiao et al., 2023, "Efficient Streaming Language Models with Attention Sinks")."""
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
 """A draft model's confidence is honest: measured agreement of the 0.5B with the 1.5B target."""
@@ -80,7 +83,7 @@ class ModelDrafter:
         del prediction  # the draft model has an opinion of its own
         held = self._held[slot]
         agreed = common_prefix(held, prompt)
-        session = ModelSession(slot, list(prompt), sampler, held, agreed)
+        session = ModelSession(slot, list(prompt), list(prompt), sampler, held, agreed)
         self._open[slot] = session
         return session
 
@@ -91,6 +94,8 @@ class ModelDrafter:
             EngineError: llama.cpp failed; the slots of these sessions are empty then.
         """
         chains = [_Chain(ask) for ask in asks]
+        for chain in chains:
+            chain.session.skip(chain.ask.skip)
         try:
             self._extend(chains)
         except EngineError:
@@ -122,7 +127,7 @@ class ModelDrafter:
         """
         mine = cast("ModelSession", session)
         start = mine.agreed
-        new = mine.tokens[start:-1][: min(most, self._context.context - start)]
+        new = mine.seen[start:-1][: min(most, self._context.context - start)]
         if not new:
             return 0
         try:
@@ -144,16 +149,16 @@ class ModelDrafter:
 
     def _room(self, chain: _Chain) -> bool:
         ask = chain.ask
-        length = len(chain.session.tokens) + len(ask.prefix) + ask.budget
+        length = len(chain.session.seen) + len(ask.prefix) + ask.budget
         return ask.budget > 0 and length < self._context.context
 
     def _feed(self, chain: _Chain) -> tuple[list[Row], bool]:
         """Rows that bring the draft's memory up to the chain's root, and whether they reach it."""
         session = chain.session
-        wanted = [*session.tokens, *chain.ask.prefix.tokens]
+        wanted = [*session.seen, *chain.ask.prefix.tokens]
         held = session.held
         keep = session.agreed
-        if keep == len(session.tokens):
+        if keep == len(session.seen):
             keep += common_prefix(held[keep:], chain.ask.prefix.tokens)
         keep = min(keep, len(wanted) - 1)
         if keep < len(held):
@@ -162,7 +167,7 @@ class ModelDrafter:
         new = wanted[keep : keep + chain.ask.read]
         complete = keep + len(new) == len(wanted)
         held += new
-        session.agreed = min(len(held), len(session.tokens))
+        session.agreed = min(len(held), len(session.seen))
         rows = [Row(token, keep + index, session.slot) for index, token in enumerate(new)]
         if complete:
             rows[-1:] = self._asking(chain)
@@ -239,7 +244,7 @@ class ModelDrafter:
     def _next_rows(self, chain: _Chain) -> list[Row]:
         """The last node, after what is held of those before it: false guesses are forgotten."""
         session = chain.session
-        before = len(session.tokens) + len(chain.ask.prefix) + len(chain.tokens) - 1
+        before = len(session.seen) + len(chain.ask.prefix) + len(chain.tokens) - 1
         if before < len(session.held):
             self._context.truncate(session.slot, before)
             del session.held[before:]
@@ -251,12 +256,14 @@ class ModelDrafter:
 class ModelSession:
     """The draft model's memory of one request.
 
-    `held` is what the slot's KV cache holds, drafted tokens of the last round included; its first
-    `agreed` tokens are those of the text.
+    `tokens` are the text, and `seen` what the draft model takes for it: what stands before and
+    behind a gap follows one another there. `held` is what the slot's KV cache holds, drafted tokens
+    of the last round included; its first `agreed` tokens are those of `seen`.
     """
 
     slot: int
     tokens: list[Token]
+    seen: list[Token]
     sampler: Proposing
     held: list[Token]
     agreed: int
@@ -264,20 +271,32 @@ class ModelSession:
     @property
     def pending(self) -> int:
         """Tokens to read before the next draft."""
-        return len(self.tokens) - self.agreed
+        return len(self.seen) - self.agreed
+
+    @property
+    def skipped(self) -> int:
+        """Tokens of the text that it does without."""
+        return len(self.tokens) - len(self.seen)
+
+    def skip(self, count: int) -> None:
+        """Do without the oldest `count` pending tokens, but not the last, nor the text's first."""
+        start = max(self.agreed, SINKS)
+        del self.seen[start : min(start + count, len(self.seen) - 1)]
 
     def commit(self, tokens: Sequence[Token]) -> None:
         """Extend the text; drafted tokens that became text need no second reading."""
         for token in tokens:
-            at = len(self.tokens)
+            at = len(self.seen)
             if self.agreed == at and at < len(self.held) and self.held[at] == token:
                 self.agreed += 1
-            self.tokens.append(token)
+            self.seen.append(token)
+        self.tokens += tokens
 
     def forget(self) -> None:
         """The slot's memory is gone; everything is to be read again."""
         self.held.clear()
         self.agreed = 0
+        self.seen[:] = self.tokens
 
     def close(self) -> None:
         """Nothing to free: the slot's cells serve the next request that begins the same."""

@@ -20,6 +20,7 @@ from localspec.types import (
     DraftSession,
     Forwards,
     Reading,
+    Skipping,
     Token,
 )
 
@@ -182,16 +183,17 @@ class Drafting:
                 guess,
                 plan.read,
                 plan.stride,
+                plan.skip,
             )
             for session, plan, guess in zip(sessions, plans, guesses, strict=True)
         ]
-        pending = self._pending(name, asks, sessions)
+        unread = self._unread(name, asks, sessions)
         ran = self._ran(name)
         began = self._clock()
         tails = self._ask(name, asks, sessions)
         seconds = self._clock() - began
-        left = self._pending(name, asks, sessions)
-        read = pending - left
+        left = self._unread(name, asks, sessions)
+        read = unread - left
         cells = sum(len(session.tokens) for session in sessions) - left
         forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
         if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
@@ -231,7 +233,8 @@ class Drafting:
             if self.drafters[name].free:
                 continue
             with self._optional(name, [session]):
-                neural.append(Neural(name, opened.pending, self._ran(name).rows))
+                before = self._ran(name).rows
+                neural.append(Neural(name, opened.pending, before, _skipped(opened)))
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
@@ -273,13 +276,13 @@ class Drafting:
                 if (opened := session.drafters.pop(name, None)) is not None:
                     _close_quietly(opened)
 
-    def _pending(self, name: str, asks: list[Ask], sessions: list[Session]) -> int:
-        """Tokens that a drafter still has to read for these sessions, as far as it knows."""
-        pending = 0
+    def _unread(self, name: str, asks: list[Ask], sessions: list[Session]) -> int:
+        """Tokens of these texts that a drafter has not read, as far as it knows."""
+        unread = 0
         for ask, session in zip(asks, sessions, strict=True):
             with self._optional(name, [session]):
-                pending += ask.session.pending
-        return pending
+                unread += ask.session.pending + (_skipped(ask.session) or 0)
+        return unread
 
     def _checked(self, name: str, asks: list[Ask]) -> list[Draft]:
         """What a drafter proposes. Raises whatever it raises, and EngineError for nonsense."""
@@ -327,6 +330,11 @@ class _Guesses:
         best = max((chain.head(plan.along(chain)) for chain in chains), key=len, default=Draft())
         self.tokens += len(best)
         return best.tokens
+
+
+def _skipped(opened: DraftSession) -> int | None:
+    """Tokens that a drafter does without; None where it has to know them all."""
+    return opened.skipped if isinstance(opened, Skipping) else None
 
 
 def _close_quietly(opened: DraftSession) -> None:

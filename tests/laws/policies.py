@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 import numpy as np
@@ -95,6 +95,32 @@ class Choosy(FixedDepth):
 def likely(draft: Draft) -> int:
     """How many leading nodes have a prior of more than a half."""
     return sum(1 for _ in takewhile(lambda signal: signal.prior > 0.5, draft.signals))
+
+
+class Gappy(FixedDepth):
+    """Lets a source that has much to read leave some of it out, as chance has it, again and again.
+
+    So that there is much to read it is asked only now and then.
+    """
+
+    def __init__(self, depth: int, extend: str) -> None:
+        super().__init__(depth, extend)
+        self.skipped = 0
+        self._random = np.random.default_rng(11)
+
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        """A gap of any length before each draft, and plain rounds between."""
+        plans = super().plan(views, other_rows, before)
+        for place, (view, plan) in enumerate(zip(views, plans, strict=True)):
+            if plan.extend is None:
+                continue
+            if self._random.random() < 0.5:
+                plans[place] = Plan(plan.base, None, 0, _always)
+            elif (pending := view.neural[0].pending) > 1:
+                skip = int(self._random.integers(pending))
+                plans[place] = replace(plan, skip=skip)
+                self.skipped += skip
+        return plans
 
 
 class Padding(FixedDepth):

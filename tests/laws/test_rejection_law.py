@@ -15,7 +15,7 @@ import pytest
 import tiny
 from laws.fairness import surprises
 from laws.house import CONTEXT, PROMPTS, SLOTS, House, finish, opened, output
-from laws.policies import Choosy, FixedDepth, likely
+from laws.policies import Choosy, FixedDepth, Gappy, likely
 
 from localspec.config import Placement
 from localspec.control.acceptance import Acceptance
@@ -64,6 +64,7 @@ CASES = {
     "lookup": Case(("lookup",), lambda: FixedDepth(3), FLAT),
     "model": Case(("model",), lambda: Choosy(4, "model"), THREE),
     "joined": Case(("lookup", "model"), lambda: FixedDepth(5, "model"), EIGHT),
+    "gaps": Case(("lookup", "model"), lambda: Gappy(5, "model"), EIGHT),
     "guesses": Case(("lookup", "model"), lambda: FixedDepth(5, "model", joins=False), EIGHT),
     "penalties": Case(("model",), lambda: FixedDepth(6, "model"), PENALTIES),
 }

@@ -125,8 +125,8 @@ CONTROL = [
     Mutant(
         "controller: a prompt is read for an answer that ends soon",
         CONTROLLER,
-        "pays = lead > 0 and _REPAID * backlog <= memory.saving * lasts",
-        "pays = lead > 0",
+        "        if _REPAID * backlog > saved and (",
+        "        if lead <= 0 and (",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
     Mutant(
@@ -137,6 +137,34 @@ CONTROL = [
         (
             "control/test_threads.py::test_a_neighbour_that_holds_all_up_costs_one_thread_and_gets_it_back",
         ),
+    ),
+    Mutant(
+        "window: what is skipped was read quickly",
+        "localspec/engine/drafting.py",
+        "ask.session.pending + (_skipped(ask.session) or 0)",
+        "ask.session.pending",
+        ("laws/test_gaps_law.py::test_what_is_read_is_counted_and_what_is_skipped_is_not",),
+    ),
+    Mutant(
+        "window: any part of a text is enough",
+        "localspec/control/window.py",
+        "if _SHARE * text <= WINDOW else 0",
+        "if text else 0",
+        ("control/test_window.py::test_it_is_not_read_where_it_would_not_pay",),
+    ),
+    Mutant(
+        "window: the end is read where the whole could be",
+        CONTROLLER,
+        "        if not read and (end :=",
+        "        if (end :=",
+        ("control/test_window.py::test_the_whole_is_read_where_that_may_be",),
+    ),
+    Mutant(
+        "window: what it takes need not be repaid",
+        CONTROLLER,
+        " or REPAID * reading > saved:",
+        ":",
+        ("control/test_window.py::test_it_is_not_read_where_it_would_not_pay",),
     ),
     Mutant(
         "threads: forwards of a draft are compared with those of a target",

@@ -12,6 +12,13 @@ READ_ANEW = (
 GUESSES = (
     "laws/test_guesses_law.py::test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing"
 )
+GAPS, WHOLE = (
+    f"laws/test_gaps_law.py::test_{law}"
+    for law in (
+        "behind_a_gap_it_drafts_as_if_the_text_had_none",
+        "noise_and_penalties_are_those_of_the_whole_text",
+    )
+)
 SEARCH = "drafters/test_lookup_occurrences.py::test_search_finds_what_brute_force_finds"
 
 DRAFTS = [
@@ -35,6 +42,34 @@ DRAFTS = [
         "path = [*ask.prefix.tokens, *chain.tokens]",
         "path = [*chain.tokens]",
         (READ_ANEW,),
+    ),
+    Mutant(
+        "model: what a text begins with is skipped",
+        MODEL,
+        "        start = max(self.agreed, SINKS)",
+        "        start = self.agreed",
+        (GAPS,),
+    ),
+    Mutant(
+        "model: what follows a gap is not read",
+        MODEL,
+        "            self.seen.append(token)",
+        "            self.seen += [token] * (not self.skipped)",
+        (GAPS,),
+    ),
+    Mutant(
+        "model: noise is that of what was seen",
+        MODEL,
+        "position = len(chain.session.tokens) + len(path)",
+        "position = len(chain.session.seen) + len(path)",
+        (WHOLE,),
+    ),
+    Mutant(
+        "model: penalties are those of what was seen",
+        MODEL,
+        "recent = chain.session.tokens[-back:]",
+        "recent = chain.session.seen[-back:]",
+        (WHOLE,),
     ),
     Mutant(
         "model: cells of an old draft stay",
