@@ -5,6 +5,7 @@ Commands are imported when they are called, so that `localspec --help` and compl
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -100,6 +101,9 @@ Environment:
 """
 
 INTERRUPTED = 130
+_COLLECTED = 100000
+"""New objects between two searches for garbage. What imports make stays, and searching through it
+took a tenth of the time until a chat's first prompt."""
 
 
 class Edge(click.Group):
@@ -188,6 +192,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the installed command."""
+    gc.set_threshold(_COLLECTED)
     cli(prog_name="localspec")
 
 
