@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
 from typing import TextIO
 
+_COMMAND = re.compile(r"localspec(?: [a-z][a-z-]*)+(?: [A-Z]+)*")
+_GLUE = "\x00"
 _LEAST_COLUMNS = 24
 """A value with less room than this is left to the terminal."""
 
@@ -23,6 +26,24 @@ def hung(label: str, value: str, width: int | None) -> str:
         return label + value
     rows = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
     return label + ("\n" + " " * len(label)).join(rows)
+
+
+def advice(line: str, width: int | None) -> str:
+    """What helps, set in by two: sentences are folded between words, but no command of ours is.
+
+    A line that is no more than one sentence may be a command to be copied, and is left alone.
+    """
+    if width is None or len(line) <= width or ". " not in line:
+        return line
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line.strip())
+    return hung("  ", whole, width).replace(_GLUE, " ")
+
+
+def folded(row: str, value: str, width: int | None) -> list[str]:
+    """`row` with its last value, or that value below it, set in, where it would be cut."""
+    if width is None or len(row) + len(value) <= width:
+        return [row + value]
+    return [row.rstrip(), cut(f"  {value}", width)]
 
 
 def cut(line: str, width: int | None) -> str:

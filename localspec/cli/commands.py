@@ -15,6 +15,7 @@ from localspec.chats import archive
 from localspec.chats.transcript import MODES
 from localspec.cli import clipboard, footer, material, presets
 from localspec.cli.answer import echoed
+from localspec.cli.columns import cut, hung
 from localspec.cli.talk import Talk, missing
 from localspec.cli.theme import NAMES, theme
 from localspec.errors import LocalSpecError, RequestError
@@ -54,15 +55,19 @@ def named(line: str) -> tuple[Command | None, str]:
     return None, ""
 
 
+_KEYS = (
+    'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.',
+    "What is typed during an answer stands below it; Enter lets it be asked next.",
+    "Ctrl-C stops an answer, Ctrl-D leaves; what was said is kept.",
+)
+
+
 def _help(talk: Talk, _: str) -> None:
-    width = max(map(len, COMMANDS))
+    label, width = max(map(len, COMMANDS)), talk.console.width
     for name, command in COMMANDS.items():
-        talk.show(f"{name:<{width}}  {command.summary}")
-    talk.show(
-        'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.\n'
-        "What is typed during an answer stands below it; Enter lets it be asked next.\n"
-        "Ctrl-C stops an answer, Ctrl-D leaves; what was said is kept."
-    )
+        talk.show(hung(f"{name:<{label}}  ", command.summary, width))
+    for line in _KEYS:
+        talk.show(hung("", line, width))
 
 
 def _model(talk: Talk, name: str) -> None:
@@ -239,7 +244,7 @@ def _load(talk: Talk, name: str) -> None:
 def _chats(talk: Talk, words: str) -> None:
     found = [kept for kept, _ in archive.search(words)] if words else list(archive.listed())
     for kept in found[:_LISTED]:
-        talk.show(f"{kept.name}  {kept.title}")
+        talk.show(cut(f"{kept.name}  {kept.title}", talk.console.width))
     if len(found) > _LISTED:
         talk.say(f"and {len(found) - _LISTED} more: localspec chats list")
     talk.say("/load NAME goes on with one" if found else "no chats are kept yet")
@@ -247,7 +252,7 @@ def _chats(talk: Talk, words: str) -> None:
 
 def _stats(talk: Talk, _: str) -> None:
     if talk.ended:
-        talk.show(footer.table(talk.ended))
+        talk.show(footer.table(talk.ended, talk.console.width))
     else:
         talk.say("no finished answer yet")
 

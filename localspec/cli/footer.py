@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from localspec.cli.columns import hung
 from localspec.client import End
 
 SPECULATING = "speculating"
@@ -63,11 +64,11 @@ def _drafts(end: End, tokens: int) -> Iterator[str]:
         yield "nothing was worth drafting"
 
 
-def table(end: End) -> str:
+def table(end: End, width: int | None = None) -> str:
     """The figures of a run as aligned lines: counts, times, acceptance by source and position."""
     rows = list(_rows(end))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+    label = max(len(name) for name, _ in rows)
+    return "\n".join(hung(f"{name:<{label}}  ", value, width) for name, value in rows)
 
 
 def _rows(end: End) -> Iterator[tuple[str, str]]:

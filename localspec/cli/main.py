@@ -153,11 +153,12 @@ class Edge(click.Group):
 
 def complain(error: LocalSpecError) -> None:
     """Say on stderr what happened, why, and what helps."""
-    from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
+    from localspec.cli.columns import advice, columns, hung  # noqa: PLC0415  only when things go wrong
     from localspec.cli.render import sentences  # noqa: PLC0415  the same
 
     first, *others = sentences(error)
-    for line in [hung("", first, columns(sys.stderr)), *others]:  # these may be copied
+    width = columns(sys.stderr)
+    for line in [hung("", first, width), *(advice(line, width) for line in others)]:
         click.echo(line, err=True)
 
 

@@ -14,13 +14,15 @@ from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen, fetching
-from localspec.cli.columns import columns, cut, hung
+from localspec.cli.columns import columns, folded, hung
 from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
 from localspec.errors import BadGGUF, BadPair, escaped
 
+_SHOWN_DIGITS = 16
+"""Of a digest; --json has all."""
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 
 
@@ -61,8 +63,9 @@ def list_models(*, as_json: bool = False) -> None:
         draft = model.draft or ("(is a draft)" if model.role == "draft" else "-")
         if reason := _why(model, broken):
             state, draft = "broken:", reason
-        row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  {draft}")
-        click.echo(row if reason else cut(row, columns()))
+        row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  ")
+        for line in [row + escaped(draft)] if reason else folded(row, escaped(draft), columns()):
+            click.echo(line)
     for file in skipped:
         click.echo(escaped(f"skipped {file.file}: {file.reason}"), err=True)
 
@@ -285,7 +288,7 @@ def _lines(
     lines += [
         ("context", f"{said.context_length:,} tokens trained"),
         ("vocabulary", f"{said.vocabulary_size:,} tokens, {said.tokenizer}"),
-        ("chat template", f"sha256 {digest}" if digest else "none"),
+        ("chat template", f"sha256 {digest[:_SHOWN_DIGITS]}" if digest else "none"),
     ]
     for what, part in (("target", said), ("draft", draft)):
         if part is not None:

@@ -15,6 +15,7 @@ from localspec.chats.transcript import Conversation
 from localspec.cli import chosen, footer, launch, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
+from localspec.cli.columns import advice
 from localspec.cli.theme import Theme, theme
 from localspec.cli.waiting import followed, settled, without_draft
 from localspec.client import Client, End, Piece
@@ -183,7 +184,7 @@ class Talk:
         first, *others = render.sentences(error)
         self._print(first, self.look.trouble)
         for line in others:
-            self._print(line)
+            self._print(advice(line, self.console.width), soft_wrap=True)
 
     def _print(self, text: str, style: str = "", *, soft_wrap: bool = False) -> None:
         from rich.text import Text  # noqa: PLC0415  slow to import

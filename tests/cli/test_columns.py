@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from localspec.cli.columns import cut, hung
+from localspec.cli.columns import advice, cut, folded, hung
 
 WORDS = st.lists(st.text("abcäöü漢-", min_size=1, max_size=30), min_size=1).map(" ".join)
 
@@ -26,6 +26,27 @@ def test_a_line_that_is_cut_fits_and_says_that_it_was(line: str, width: int) -> 
     shown = cut(line, width)
     assert cell_len(shown) <= width
     assert shown == line or (shown.endswith("…") and line.startswith(shown[:-1]))
+
+
+@given(WORDS, st.text("abc", max_size=60), st.integers(10, 80))
+def test_a_last_value_stands_below_where_it_would_be_cut(value: str, row: str, width: int) -> None:
+    """On one line where it fits; a pipe gets one line anyway."""
+    lines = folded(f"{row} ", value, width)
+    assert lines == [f"{row} {value}"] or lines[0] == row
+    assert len(lines) == 1 or lines[1].startswith("  ")
+    assert folded(row, value, None) == [row + value]
+
+
+@given(WORDS, st.integers(60, 100))
+def test_advice_is_folded_and_its_commands_stay_whole(words: str, width: int) -> None:
+    """A command alone is never folded: it is there to be copied."""
+    line = f"  Do it. {words}: localspec models import FILE. {words} localspec models list"
+    rows = advice(line, width).split("\n")
+    assert " ".join(row[2:] for row in rows) == line[2:]
+    assert all(row.startswith("  ") for row in rows)
+    shown = "\n".join(rows)
+    assert shown.count("localspec models import FILE") == shown.count("models list") == 1
+    assert advice("  localspec models pull " + words, 20) == "  localspec models pull " + words
 
 
 def test_a_pipe_gets_lines_as_they_are() -> None:

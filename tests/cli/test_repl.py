@@ -91,6 +91,15 @@ def test_help_lists_every_command(talk: Typist) -> None:
     assert all(f"{name} " in shown for name in COMMANDS)
 
 
+def test_a_narrow_window_breaks_no_word_of_ours(peer: Peer) -> None:
+    """Help, figures and the list of chats, in 60 columns."""
+    peer.streams = [answer("ok")]
+    narrow = Typist(file=(screen := io.StringIO()))
+    narrow.talk.console = Console(file=screen, width=60)
+    shown = narrow.type(f"{'a long question ' * 8}{ENTER}/help{ENTER}/stats{ENTER}/chats{ENTER}")
+    assert max(map(len, shown.splitlines())) <= 60
+
+
 def test_an_unknown_command_is_not_sent_to_the_model(peer: Peer, talk: Typist) -> None:
     """A slip costs a sentence, not an answer."""
     assert "There is no /hepl" in talk.type(f"/hepl{ENTER}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -20,8 +21,29 @@ from terminal import Terminal
 pytestmark = pytest.mark.terminal
 
 QUESTIONS = 60
+CHATS = 15
 PROMPT, STAMP = ">>>", r"\d{9,}"
 KEYS = "".join(map(chr, range(0x100, 0x17F)))
+
+
+def test_how_soon_a_chat_is_open(house: Any, daemon: Any, tmp_path: Path) -> None:
+    """From its program's start to its first prompt, beside a daemon that runs."""
+
+    async def scene() -> list[float]:
+        async with daemon(house) as it:
+            return [await asyncio.to_thread(opening, it, tmp_path) for _ in range(CHATS)]
+
+    took = asyncio.run(scene())
+    sys.stdout.write(f"\nopen: {figures(took)}\n")
+
+
+def opening(it: Any, home: Path) -> float:
+    """Seconds until a chat's first prompt."""
+    began = time.monotonic()
+    terminal = Terminal(environment(it, home))
+    shown_at = terminal.until(PROMPT)[1]
+    terminal.leave()
+    return shown_at - began
 
 
 def test_when_the_first_text_stands_in_the_terminal(
@@ -68,21 +90,24 @@ def figures(seconds: list[float]) -> str:
     return ", ".join(f"{name} {1e3 * value:.1f} ms" for name, value in named.items())
 
 
+def environment(it: Any, home: Path) -> dict[str, str]:
+    """Of somebody with an empty home who talks to that daemon."""
+    own = {
+        "LOCALSPEC_HOST": f"unix://{it.house.socket}",
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+        "HOME": str(home),
+    }
+    places = {f"XDG_{name}_HOME": str(home / name) for name in ("CONFIG", "STATE", "CACHE")}
+    return os.environ | own | places
+
+
 async def in_a_chat(
     house: Any, daemon: Any, home: Path, talk: Callable[[Terminal], list[float]]
 ) -> list[float]:
     """What is measured in a chat with a daemon."""
     async with daemon(house) as it:
-        terminal = Terminal(
-            os.environ
-            | {
-                "LOCALSPEC_HOST": f"unix://{it.house.socket}",
-                "TERM": "xterm",
-                "PROMPT_TOOLKIT_NO_CPR": "1",
-                "HOME": str(home),
-            }
-            | {f"XDG_{name}_HOME": str(home / name) for name in ("CONFIG", "STATE", "CACHE")}
-        )
+        terminal = Terminal(environment(it, home))
         try:
             return await asyncio.to_thread(talk, terminal)
         finally:
