@@ -36,7 +36,8 @@ from localspec.control.round import (
     View,
 )
 from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
-from localspec.control.tariff import Tariff, of_round
+from localspec.control.split import of_round
+from localspec.control.tariff import Tariff
 from localspec.control.window import REPAID, WINDOW, gap
 from localspec.types import READ_ROWS, Draft, Signal
 

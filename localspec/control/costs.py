@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from localspec.control.kalman import Beliefs
+from localspec.control.slope import Slope
 from localspec.control.staircase import (
     CHANGE,
     FIRST_CHANGE,
@@ -32,8 +33,6 @@ _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 _FIRST_READ_LOOK = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
 _FIRST_HOST_SECONDS, _HOST_SHARE = 0.0005, 0.05
-_FEW_ROWS = 1.0
-"""Variance of drafted rows below which little is known of what each of them adds."""
 _COPY_SHARE = 0.1
 """Share of the latest copy in what copies are taken to cost."""
 
@@ -113,7 +112,7 @@ class Costs:
         self._staircase = Staircase()
         self._drafters: dict[str, _DraftCost] = {}
         self._host_seconds = _FIRST_HOST_SECONDS
-        self._host_drafts: list[float] = []
+        self._host_rows = Slope(_HOST_SHARE)
         self.copy_seconds: float | None = None
         """What it takes to copy a state, or to bring it back; None where memory is cells."""
         self.furthest = 0.0
@@ -171,8 +170,7 @@ class Costs:
         The slope of what rounds with drafts took by their rows: that there is a draft at all may
         cost something too, but nothing that more rows would.
         """
-        _, _, variance, together = self._host_drafts or (0.0,) * 4
-        return max(0.0, together) / (variance + _FEW_ROWS)
+        return self._host_rows.value
 
     def measured_rows(self, cells: int = 0) -> dict[int, float]:
         """Seconds by row count, of those that have been measured, behind so many tokens."""
@@ -240,16 +238,7 @@ class Costs:
             self._host_seconds += _HOST_SHARE * (min(seconds, bounded) - self._host_seconds)
             return
         bounded += 2 * more_rows * self.host_row_seconds
-        seconds = min(seconds, bounded)
-        mean_rows, mean, variance, together = self._host_drafts or (more_rows, seconds, 0.0, 0.0)
-        rows, more = more_rows - mean_rows, seconds - mean
-        kept = 1 - _HOST_SHARE
-        self._host_drafts = [
-            mean_rows + _HOST_SHARE * rows,
-            mean + _HOST_SHARE * more,
-            kept * (variance + _HOST_SHARE * rows * rows),
-            kept * (together + _HOST_SHARE * rows * more),
-        ]
+        self._host_rows.measured(more_rows, min(seconds, bounded))
 
     def measured_copy(self, seconds: float) -> None:
         """A state was copied, or brought back."""
@@ -268,7 +257,7 @@ class Costs:
                 name: cost.to_list() for name, cost in self._drafters.items() if cost.measured_once
             },
             "host_seconds": self._host_seconds,
-            "host_drafts": self._host_drafts,
+            "host_drafts": self._host_rows.to_list(),
             "copy_seconds": self.copy_seconds,
         }
 
@@ -288,11 +277,8 @@ class Costs:
                 name: _DraftCost.from_list(cost) for name, cost in data["drafters"].items()
             }
             costs._host_seconds = finite(data["host_seconds"])
-            costs._host_drafts = list(map(finite, data["host_drafts"]))
-            if len(costs._host_drafts) not in {0, 4} or min(costs._host_drafts[2:3], default=0) < 0:
-                raise ValueError(
-                    "not a cost profile: the host's work with drafts is something else"
-                )
+            rows = list(map(finite, data["host_drafts"]))
+            costs._host_rows = Slope.from_list(_HOST_SHARE, rows)
             if data["copy_seconds"] is not None:
                 costs.copy_seconds = finite(data["copy_seconds"])
         except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:

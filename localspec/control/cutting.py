@@ -50,7 +50,7 @@ def cut(
     chosen = [each.least for each in candidates]
     best = worth(chosen) + margin
     ways = [_likeliest(candidates, chances)]
-    if tariff.layout != "shared":
+    if not tariff.whole:
         ways.append(_alike(candidates))
     for counts in chain.from_iterable(ways):
         if (promised := worth(counts)) > best:

@@ -9,13 +9,11 @@ this matters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from localspec.control.costs import Costs
-from localspec.control.forwards import Layout, forwards
 
 _CAUTION = 1.6
 """By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
@@ -50,8 +48,6 @@ class Tariff:
         multiple: Every session's rows are padded to a multiple of this.
         most: Rows that a decode may have.
         free: As if changes cost nothing.
-        layout: Which rows one forward can hold.
-        beside: Rows of each other session, as seen by one of them, where not all can be in one.
     """
 
     costs: Costs
@@ -62,10 +58,18 @@ class Tariff:
     multiple: int = 1
     most: int = 128
     free: bool = False
-    layout: Layout = "shared"
-    beside: tuple[int, ...] = ()
 
     _known: dict[int, tuple[float, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a decode is one forward, whosever rows it has."""
+        return True
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """Rows of each other session, as one of them sees it, where that makes a difference."""
+        return ()
 
     @property
     def steady(self) -> Tariff:
@@ -74,40 +78,21 @@ class Tariff:
 
     def seen_by(self, place: int, rows: Sequence[int]) -> Tariff:
         """By one of the sessions that have so many rows so far."""
-        if self.layout == "shared":
-            return self
-        return replace(self, beside=(*rows[:place], *rows[place + 1 :]), _known={})
+        del place, rows
+        return self
 
     def together(self, rows: Sequence[int], looks: float) -> float:
         """A decode in which each session needs so many rows, and the host's work with them."""
-        if self.layout == "shared":
-            return self.judged(max(sum(rows), 1), looks)
-        own = looks * self.costs.look_seconds + sum(rows) * self.costs.host_row_seconds
-        return min(self._apart(rows), self._even(rows)) + own
+        return self.judged(max(sum(rows), 1), looks)
 
     def even(self, rows: Sequence[int]) -> bool:
         """Whether it is cheaper that all have as many rows as the one with the most."""
-        return self._even(rows) < self._apart(rows)
-
-    def _apart(self, rows: Sequence[int]) -> float:
-        """Seconds of the forwards that are made of neighbours with so many rows each."""
-        made = forwards(dict(enumerate(rows)), self.layout)
-        changes = sum(made[place] != made[place - 1] for place in range(len(made)))
-        return sum(map(self.costs.target, made)) + changes * _change(self.costs)
-
-    def _even(self, rows: Sequence[int]) -> float:
-        """Seconds of the one forward that there is where all have as many."""
-        whole = len(rows) * max(rows)
-        if self.layout != "streams" or self.costs.copy_seconds is not None or whole > self.most:
-            return math.inf  # a state would have read the padding
-        return self.costs.target(whole) + _change(self.costs) * (whole != self.home)
+        del rows
+        return False
 
     def plain(self, sessions: int, looks: float) -> float:
         """Seconds of a decode without drafts."""
-        rows = [self.multiple] * sessions
-        if self.layout == "apart":
-            return sum(map(self.costs.target, rows)) + looks * self.costs.look_seconds
-        return self.costs.target(max(1, sum(rows)), looks)
+        return self.costs.target(max(1, self.multiple * sessions), looks)
 
     def extra_rows(self, nodes: int) -> int:
         """Rows that a draft of `nodes` adds to a session's own, padding included."""
@@ -133,9 +118,6 @@ class Tariff:
         return found
 
     def _found(self, rows: int) -> tuple[float, int]:
-        if self.layout != "shared":
-            needed = (rows - sum(self.beside), *self.beside)
-            return min(self._apart(needed), self._even(needed)), rows
         if self.multiple > 1:  # whatever shares a forward belongs to its class
             return self.costs.target(rows) + self.changing(rows), rows
         wider = min(self.costs.plateau(rows), max(self.most, rows))
@@ -198,8 +180,6 @@ class Tariff:
         Beside other sessions they are a forward of their own (`control/forwards.py`).
         """
         rise = self.costs.target(self.home + rows) - self.costs.target(self.home)
-        if self.layout != "shared":
-            return self.costs.target(rows), 0.0
         own = self.costs.target(rows) if self.home > 1 else rise
         return own, max(0.0, own - rise)
 
@@ -208,25 +188,21 @@ class Tariff:
         return rate * self.rise(rows, nodes, cells)
 
 
-def of_round(  # noqa: PLR0913, PLR0917 — what a round begins with
-    costs: Costs,
-    rows: Sequence[int],
-    before: int,
-    hopes: Sequence[tuple[float, float]],
-    multiple: int,
-    layout: Layout = "shared",
+def change_of_rows(costs: Costs) -> float:
+    """Seconds of a change of rows; none where that is next to nothing."""
+    change = costs.change_seconds
+    return change if change >= _CHANGES_MATTER * costs.target(1) else 0.0
+
+
+def with_hopes(
+    costs: Costs, home: int, before: int, hopes: Sequence[tuple[float, float]], multiple: int
 ) -> Tariff:
-    """The prices of a round that has these `rows` without drafts, after a forward of `before`.
+    """Prices where changes of rows matter; hopes in grains.
 
     `hopes` are what each session would draft for if changes were free: how likely, and the seconds
-    that it would be worth. Where changes cost next to nothing, all rounds have the same prices.
+    that it would be worth.
     """
     change = costs.change_seconds
-    home = sum(rows)
-    layout = layout if len(rows) > 1 else "shared"
-    if not _change(costs) or layout != "shared":
-        prices = Tariff(costs, home, multiple=multiple, free=True, layout=layout)
-        return prices.seen_by(0, rows)
     keen = sum(keen for keen, _ in hopes) / max(len(hopes), 1)
     boon = min(change, sum(boon for _, boon in hopes))
     grain = change / _KEEN_GRAINS
@@ -238,9 +214,3 @@ def of_round(  # noqa: PLR0913, PLR0917 — what a round begins with
         boon=grain * round(boon / grain),
         multiple=multiple,
     )
-
-
-def _change(costs: Costs) -> float:
-    """Seconds of a change of rows; none where that is next to nothing."""
-    change = costs.change_seconds
-    return change if change >= _CHANGES_MATTER * costs.target(1) else 0.0

@@ -274,6 +274,8 @@ def test_what_is_refused_when_damaged_is_taken_when_sound() -> None:
         {**SOUND, "staircase": {**STAIRCASE, "points": []}},
         {**SOUND, "staircase": {**STAIRCASE, "level": float("nan")}},
         {**SOUND, "copy_seconds": float("nan")},
+        {**SOUND, "host_drafts": [1.0]},
+        {**SOUND, "host_drafts": [1.0, 1.0, -1.0, 0.0]},
         {**SOUND, "drafters": {"neural": {}}},
         {**SOUND, "drafters": {"neural": [[0, 1]]}},
         {**SOUND, "drafters": {"neural": [[0, 1]] * 4}},
@@ -284,6 +286,6 @@ def test_what_is_refused_when_damaged_is_taken_when_sound() -> None:
 )
 def test_a_damaged_profile_is_refused(data: dict[str, object]) -> None:
     """One kind of error, so that the owner measures anew."""
-    refused = r"not a cost profile|invalid literal|not enough values"
+    refused = r"not a (cost profile|slope)|invalid literal|not enough values"
     with pytest.raises(ValueError, match=refused):
         Costs.from_dict(data)

@@ -244,7 +244,7 @@ ENGINE = [
     ),
     Mutant(
         "tariff: slots with memories of their own share any forward",
-        "localspec/control/tariff.py",
+        "localspec/control/split.py",
         "        made = forwards(dict(enumerate(rows)), self.layout)",
         "        made = [sum(rows)]",
         ("control/test_sharing.py::test_a_draft_beside_others_is_a_forward_more",),
