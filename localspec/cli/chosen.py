@@ -6,6 +6,7 @@ configuration, as the daemon does, and says so in a line.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,6 +72,7 @@ def _tell(error: ConfigError | None) -> None:
     if error is None or context is None or context.meta.get(_TOLD):
         return
     context.meta[_TOLD] = True
-    click.echo(
-        f"warning: {error.message} {error.fix} The last good configuration is in force.", err=True
-    )
+    from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
+
+    said = f"warning: {error.message} {error.fix} The last good configuration is in force."
+    click.echo(hung("", said, columns(sys.stderr)), err=True)

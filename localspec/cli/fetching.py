@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -15,10 +16,15 @@ from localspec.catalog.devices import Present
 from localspec.catalog.partner import Partner
 from localspec.catalog.reference import Reference, parse
 from localspec.catalog.registry import Registry
+from localspec.catalog.repository import Hit
 from localspec.catalog.variants import DRAFT_ORDER
 from localspec.cli import chosen
+from localspec.cli.columns import columns, hung
 from localspec.cli.progress import shown
 from localspec.errors import LocalSpecError, UnknownModel, escaped
+
+_FIGURES_COLUMNS = 34
+"""What a table of repositories has beside their names."""
 
 
 @click.command()
@@ -36,12 +42,23 @@ def search(word: str, *, as_json: bool) -> None:
     if not hits:
         click.echo(f'The Hub has no GGUF repository under "{escaped(word)}".')
         return
-    width = max(len(hit.name) for hit in hits)
-    click.echo(f"{'REPOSITORY':{width}}  {'FETCHED':>10}  {'LIKES':>6}  LICENCE")
-    for hit in hits:
-        row = f"{hit.name:{width}}  {hit.downloads:>10,}  {hit.likes:>6,}  {hit.license or '-'}"
-        click.echo(escaped(row))
+    for line in table(hits, columns()):
+        click.echo(escaped(line))
     click.echo(escaped(f"Fetch one: localspec models pull {hits[0].name}"), err=True)
+
+
+def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:
+    """Repositories in rows; two lines of each where a window would break their names."""
+    longest = max(len(hit.name) for hit in hits)
+    if width is not None and longest + _FIGURES_COLUMNS > width:
+        for hit in hits:
+            yield hit.name
+            yield f"  {hit.downloads:,} fetched, {hit.likes:,} likes, {hit.license or 'no licence'}"
+        return
+    yield f"{'REPOSITORY':{longest}}  {'FETCHED':>10}  {'LIKES':>6}  LICENCE"
+    for hit in hits:
+        figures = f"{hit.downloads:>10,}  {hit.likes:>6,}  {hit.license or '-'}"
+        yield f"{hit.name:{longest}}  {figures}"
 
 
 def meant(model: str) -> Reference | None:
@@ -157,4 +174,4 @@ def _promise(known: Partner) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(escaped(text), err=True)
+    click.echo(hung("", escaped(text), columns(sys.stderr)), err=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _JSON_SECONDS = 0.5
 _LINE_PERCENT = 10
+_SPEED_COLUMNS = 80
+"""A narrower window shows no speed: with it a bar would take two lines."""
 
 
 @contextlib.contextmanager
@@ -104,12 +106,14 @@ def _bar() -> Progress:
     from rich import progress  # noqa: PLC0415 - slow to import, and only a terminal needs it
     from rich.console import Console  # noqa: PLC0415 - the same
 
+    console = Console(stderr=True)
+    speed = [progress.TransferSpeedColumn()] if console.width >= _SPEED_COLUMNS else []
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
+        *speed,
         progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
     )

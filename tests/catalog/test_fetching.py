@@ -18,6 +18,8 @@ from click.testing import CliRunner, Result
 
 from localspec.catalog import entries, header, joining, origins, partner
 from localspec.catalog.registry import Registry
+from localspec.catalog.repository import Hit
+from localspec.cli import fetching
 from localspec.cli.main import cli
 from localspec.errors import NotRunning
 
@@ -195,6 +197,9 @@ def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
     hub.repos.append("someone/Other-GGUF")
     assert "someone/tiny-GGUF" in run("search", "tiny").stdout
     assert "no GGUF repository" in run("search", "nosuch").stdout
+    hit = Hit("someone-with-a-long-name/Other-GGUF", 12_345, 6, "mit")
+    assert [*fetching.table([hit], 60)] == [hit.name, "  12,345 fetched, 6 likes, mit"]
+    assert max(map(len, fetching.table([hit], 80))) <= 80
     assert (
         json.loads(run("search", "some", "--json").stdout)["models"][1]["license"] == "apache-2.0"
     )
