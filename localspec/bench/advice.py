@@ -160,8 +160,9 @@ def _safe_kernels(model: Json) -> str:
 
 
 def _off(model: Json) -> str:
-    reason = model.get("speculation_off")
-    return f"Speculation is off for this model: {reason}." if reason else ""
+    reason = (model.get("speculation_off") or "").removesuffix(".")
+    what = "No draft model" if model.get("drafters") else "Speculation is off for this model"
+    return f"{what}: {reason}." if reason else ""
 
 
 def _no_draft(model: Json) -> str:

@@ -46,7 +46,8 @@ def heading(results: Results) -> list[str]:
     if results.table:
         facts.append(f"on paper: times are those of the table of {results.table.name}")
     if model.get("speculation_off"):
-        facts.append(f"speculation is off: {model['speculation_off']}")
+        what = "no draft model" if model.get("drafters") else "speculation is off"
+        facts.append(f"{what}: {model['speculation_off']}")
     return facts + [f"left out: {name} ({why})" for name, why in results.skipped.items()]
 
 

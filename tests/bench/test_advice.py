@@ -80,6 +80,9 @@ def test_what_keeps_a_model_slow_is_said() -> None:
     """Safe kernels, speculation that is off, no draft, short requests."""
     assert "fast kernels crashed" in advice(safe_kernels=True)
     assert "off for this model: no-rollback" in advice(speculation_off="no-rollback")
+    left_out = advice(speculation_off="The draft is larger.", drafters=["lookup"])
+    assert "No draft model: The draft is larger.\n" in f"{left_out}\n"
+    assert "Speculation is off" not in left_out
     assert "models pull tiny" in advice(draft_path=None)
     assert "19 of 30" in advice(routing={"short-request": 19, "speculating": 11})
     assert advice(routing={"short-request": 5}) == ""

@@ -462,7 +462,8 @@ function ofModel(model) {
     card("context", model.context ? `${model.context.toLocaleString()} tokens` : "?"),
     card("exactness", model.exactness ?? "?"),
     card("crashes", model.crashes ?? 0)));
-  if (model.speculation_off) found.push(make("p", {}, `It does not speculate: ${model.speculation_off}.`));
+  if (model.speculation_off) found.push(make("p", {},
+    `${model.drafters?.length ? "No draft model" : "It does not speculate"}: ${model.speculation_off.replace(/\.$/, "")}.`));
   const drafted = Object.entries(model.drafted ?? {}).filter(([, count]) => count);
   if (drafted.length) found.push(shares("drafted tokens that were kept", drafted.map(([source, count]) =>
     [source, (model.accepted?.[source] ?? 0) / count, `${model.accepted?.[source] ?? 0} of ${count}`])));
