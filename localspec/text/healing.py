@@ -2,9 +2,10 @@
 
 Its tokens are others than those of the whole word, and no model has learned to go on from them:
 behind "    ret" stands " ret", which is no beginning of " return". Such an end is left out of the
-prompt, the answer is held to begin with exactly its bytes, and these are not told again. This is
-the token healing of Lundberg and Ribeiro (guidance, 2023), over as many tokens as the bytes take,
-and never to where no token goes on.
+prompt, the answer is held to begin with a token that begins with it, and that part is not told
+again. This is the token healing of Lundberg and Ribeiro (guidance, 2023). A token that writes only
+a part of it may not come first, since no model goes on from there: likely as " e" is, behind it
+"nvironment" is not, but the whole word may have been.
 """
 
 from __future__ import annotations
@@ -48,10 +49,6 @@ class Words:
         after = bisect_right(self._sorted, text, lo=first, key=lambda piece: piece[:size])
         return self._tokens[first:after]
 
-    def writing(self, text: bytes) -> NDArray[np.int32]:
-        """The tokens that write `text` and nothing else."""
-        return self._tokens[bisect_left(self._sorted, text) : bisect_right(self._sorted, text)]
-
     def go_on(self, text: bytes) -> bool:
         """Whether a token begins with `text` and writes more."""
         place = bisect_right(self._sorted, text)
@@ -66,34 +63,23 @@ def half_typed(text: str, tokens: Callable[[str], list[Token]], words: Words) ->
     """
     line = text[max(text.rfind("\n") + 1, len(text) - LOOKED_AT_CHARS) :]
     if line.endswith(_BLANKS):
-        return _held(line[-1], words)
+        return line[-1] if words.go_on(line[-1].encode()) else ""
     data, at = line.encode(), 0
     for token in tokens(line):
-        end = data[at:].decode(errors="ignore")
-        if len(end.encode()) == len(data) - at and _held(end, words):
-            return end
+        end = data[at:]
+        if _is_text(end) and words.go_on(end):
+            return end.decode()
         at += len(words.pieces[token])
     return ""
 
 
-def _held(end: str, words: Words) -> str:
-    """The end itself where a token goes on behind it, and tokens can write it; else ""."""
-    data = end.encode()
-    return end if words.go_on(data) and _written(data, words)[0] else ""
-
-
-def _written(text: bytes, words: Words) -> list[bool]:
-    """From which places on tokens can write the rest of a text, or more of it; from its end."""
-    can = [False] * len(text) + [True]
-    for at in reversed(range(len(text))):
-        can[at] = words.beginning(text[at:]).size > 0 or any(
-            can[end] and words.writing(text[at:end]).size for end in range(at + 1, len(text))
-        )
-    return can
+def _is_text(data: bytes) -> bool:
+    """Whether no character is cut."""
+    return data.decode(errors="ignore").encode() == data
 
 
 class Held:
-    """Lets an answer begin with what was typed, and then be anything. Request lifetime.
+    """Lets an answer begin with a token that begins with what was typed. Request lifetime.
 
     Implements `types.Constraint`.
 
@@ -103,48 +89,25 @@ class Held:
     """
 
     def __init__(self, typed: str, words: Words) -> None:
-        self._data = typed.encode()
-        self._words = words
-        self._can = _written(self._data, words)
-        self._committed = 0
-        self._masks: dict[int, NDArray[np.bool_]] = {}
+        self._begun = False
+        self._first = np.zeros(words.n_vocab, dtype=np.bool_)
+        self._first[words.beginning(typed.encode())] = True
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
-        """Allowed tokens after what was committed and `path`; None behind what was typed.
-
-        A path that leaves it is one that nobody takes: behind it everything is allowed.
-        """
-        at = self._committed
-        for token in path if at < len(self._data) else ():
-            piece = self._words.pieces[token]
-            if not piece or not _agree(piece, self._data[at:]):
-                return None
-            at += len(piece)
-        return self._mask(at) if at < len(self._data) else None
+        """Allowed tokens after what was committed and `path`; None behind the first."""
+        return None if self._begun or path else self._first
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
-        """None: bytes are forced, and each may be written by several tokens."""
+        """None: bytes are forced, and which token begins with them is the model's to say."""
         del path
         return ()
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """Advance over tokens that became part of the text."""
-        self._committed += sum(len(self._words.pieces[token]) for token in tokens)
+        """Tokens became part of the text."""
+        self._begun = self._begun or bool(tokens)
 
     def check_end(self, tokens: Sequence[Token]) -> None:
-        """It may end behind any tokens: no mask allows an end before what was typed is written."""
-
-    def _mask(self, at: int) -> NDArray[np.bool_]:
-        """Tokens that begin with what is left, or that it begins with and can go on behind."""
-        if at not in self._masks:
-            rest, words = self._data[at:], self._words
-            allowed = np.zeros(words.n_vocab, dtype=np.bool_)
-            allowed[words.beginning(rest)] = True
-            for size in range(1, len(rest)):
-                if self._can[at + size]:
-                    allowed[words.writing(rest[:size])] = True
-            self._masks[at] = allowed
-        return self._masks[at]
+        """It may end behind any tokens: what ends a text begins with nothing."""
 
 
 def behind(piece: bytes, typed: bytes) -> bytes:

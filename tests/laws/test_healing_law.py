@@ -12,8 +12,8 @@ from localspec.engine.session import Request
 from localspec.text.healing import Held, Words
 from localspec.types import SamplingParams, SpeculationParams, Verification
 
-TYPED = "then the inn é"
-"""Several tokens long, and each of its words can be written in several ways."""
+TYPED = "t"
+"""With which "t" and "th" begin."""
 PLAIN = FixedDepth(0)
 
 
