@@ -424,12 +424,13 @@ class CallDelta(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """OpenAI's counts. Cached tokens are part of the prompt, predicted ones of the completion."""
+    """OpenAI's counts. Cached tokens are part of the prompt, the last two of the completion."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     predicted_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from localspec_daemon.dialects.openai import prompts
 from localspec_daemon.model import Model
 from localspec_daemon.questions import decoded
 from localspec_daemon.serve import SUPERVISOR
+from localspec_daemon.staying import wished_seconds
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wire import json_response
 
@@ -98,7 +99,7 @@ async def ollama_vectors(request: web.Request) -> web.Response:
     asked = await decoded(request, OllamaEmbedRequest)
     texts = prompts(asked.input, "input", MAX_TEXTS)
     embed = Embed(identity("embd"), texts, width=asked.dimensions, cut=asked.truncate is not False)
-    _, told = await _told(request, asked.model.removesuffix(":latest"), embed)
+    told = await _ollama_told(request, asked, embed)
     return json_response(
         {
             "model": asked.model,
@@ -114,7 +115,7 @@ async def ollama_vector(request: web.Request) -> web.Response:
     """POST /api/embeddings: as the model gives it, of whatever length."""
     asked = await decoded(request, OllamaEmbeddingRequest)
     embed = Embed(identity("embd"), prompts(asked.prompt), norm=-1, cut=True)
-    _, told = await _told(request, asked.model.removesuffix(":latest"), embed)
+    told = await _ollama_told(request, asked, embed)
     return json_response({"embedding": _shown(told)[0]})
 
 
@@ -131,10 +132,25 @@ async def _generally(request: web.Request) -> tuple[EmbeddingRequest, str, Told]
 
 async def _told(request: web.Request, name: str | None, embed: Embed) -> tuple[str, Told]:
     """Which model answered, and what. Raises what `Model.ask` raises."""
+    found = await _encoder(request.app[SUPERVISOR], name)
+    return found.name, await _asked(request, found, embed)
+
+
+async def _ollama_told(
+    request: web.Request, asked: OllamaEmbedRequest | OllamaEmbeddingRequest, embed: Embed
+) -> Told:
+    """The same for Ollama's clients, who say how long the model should stay."""
+    wished = wished_seconds(asked.keep_alive)
     supervisor = request.app[SUPERVISOR]
-    found = await _encoder(supervisor, name)
+    found = await _encoder(supervisor, asked.model.removesuffix(":latest"))
+    with supervisor.pool.staying(found, wished):
+        return await _asked(request, found, embed)
+
+
+async def _asked(request: web.Request, model: Model, embed: Embed) -> Told:
+    supervisor = request.app[SUPERVISOR]
     async with supervisor.request():
-        return found.name, await found.ask(embed, supervisor.config.server.max_queue)
+        return await model.ask(embed, supervisor.config.server.max_queue)
 
 
 async def _encoder(supervisor: Supervisor, name: str | None) -> Model:

@@ -82,6 +82,7 @@ class Model:
         self.load_seconds = 0.0
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
+        self.stay_seconds: float | None = None
         self._turns = asyncio.Semaphore(load.config.engine.slots)
         self._streams: dict[str, Stream] = {}
         self._trials = Trials()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from typing import Any
 
@@ -13,14 +14,15 @@ from aiohttp.typedefs import Handler
 
 from localspec.catalog import header
 from localspec.catalog.registry import Model as Entry
-from localspec.config import seconds
-from localspec.errors import ConfigError, NotServed, UnknownModel
+from localspec.catalog.variants import label
+from localspec.errors import NotServed, UnknownModel
 from localspec_daemon import holdings
 from localspec_daemon.dialects.bodies import decode
 from localspec_daemon.dialects.dialect import Dialect, Json
 from localspec_daemon.dialects.framing import LINES
-from localspec_daemon.dialects.ollama import OllamaReply, OllamaRequest, stamp
+from localspec_daemon.dialects.ollama import OllamaReply, stamp
 from localspec_daemon.serve import SUPERVISOR, spoken
+from localspec_daemon.staying import wished_seconds
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import body, caller
 from localspec_daemon.wire import FrameStream, json_response
@@ -34,6 +36,12 @@ _FILLS |= {name.encode() for name in ("\u2581<PRE>", "<\uff5cfim\u2581begin\uff5
 """The token before a prefix, in the vocabularies of models that fill in a middle."""
 _THOUGHTS = ("</think>", "<|channel|>analysis")
 """What a template has that knows where thoughts end."""
+
+
+_PARAMETERS = re.compile(r"(?:^|[-_.])(\d+(?:\.\d+)?[bm])(?=[-_.]|$)", re.IGNORECASE)
+"""What a name tells of a model's size: `1.5b`."""
+_FOR_EVER_SECONDS = 10.0 * 365 * 86_400
+"""What is never unloaded has a date all the same."""
 
 
 class NamedRequest(msgspec.Struct):
@@ -145,35 +153,23 @@ def speaks(dialect: Dialect) -> Handler:
         supervisor = request.app[SUPERVISOR]
         data = await body(request, supervisor.config.server.max_body_bytes)
         asked = dialect.read(data, supervisor.config, caller(request))
-        if asked.generates and not _unloads(asked.body):
+        wished = wished_seconds(asked.body.keep_alive)
+        if asked.generates and wished is None:
             return await answer(request)
         found = await supervisor.model(asked.model)
-        if asked.generates:
-            try:
+        with supervisor.pool.staying(found, wished):
+            if asked.generates:
                 return await answer(request)
-            finally:  # without waiting: who has a whole stream may be gone
-                supervisor.pool.retire(found)
-        reply = dialect.reply(asked, found.name)
-        assert isinstance(reply, OllamaReply)  # noqa: S101 - only its bodies have no text
-        if _unloads(asked.body):
-            supervisor.pool.retire(found)
-            return json_response(reply.loaded("unload"))
-        async with supervisor.request():
-            async for _ in found.loading():
-                pass
-        return json_response(reply.loaded("load"))
+            reply = dialect.reply(asked, found.name)
+            assert isinstance(reply, OllamaReply)  # noqa: S101 - only its bodies have no text
+            if wished == 0:
+                return json_response(reply.loaded("unload"))
+            async with supervisor.request():
+                async for _ in found.loading():
+                    pass
+            return json_response(reply.loaded("load"))
 
     return handler
-
-
-def _unloads(asked: OllamaRequest) -> bool:
-    """Whether a body says that the model may go, at once or after its answer."""
-    if isinstance(asked.keep_alive, str):
-        try:
-            return seconds(asked.keep_alive) == 0
-        except ConfigError:
-            return False
-    return asked.keep_alive is not None and asked.keep_alive == 0
 
 
 async def _named(request: web.Request) -> NamedRequest:
@@ -199,20 +195,22 @@ def _card(entry: Entry) -> Json:
 
 def _details(entry: Entry) -> Json:
     family = entry.name.split("-")[0]
+    size = _PARAMETERS.search(entry.name)
     return {
         "parent_model": "",
         "format": "gguf",
         "family": family,
         "families": [family],
-        "parameter_size": "",
-        "quantization_level": "",
+        "parameter_size": size[1].upper() if size else "",
+        "quantization_level": label(entry.name),
     }
 
 
 def _expiry(supervisor: Supervisor, name: str) -> dict[str, Any]:
     model = supervisor.pool.models.get(name)
-    keep = seconds(supervisor.config.server.keep_alive)
-    left = 10.0 * 365 * 86_400 if keep is None else keep
+    left = _FOR_EVER_SECONDS
+    if model:
+        left = min(left, supervisor.pool.stay_seconds(model))
     now = asyncio.get_running_loop().time()
     used = model.used_at if model and not model.requests else now
     held = holdings.taken(model) if model else {}

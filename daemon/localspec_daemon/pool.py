@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from localspec import config as settings
 from localspec.config import Config
 from localspec.errors import Busy, OutOfMemory
 from localspec.protocol import Load, Progress
@@ -27,6 +26,7 @@ from localspec_daemon.bell import Bell
 from localspec_daemon.blame import Poisons
 from localspec_daemon.demand import Demand
 from localspec_daemon.model import FileIdentity, Model, Surroundings
+from localspec_daemon.staying import configured_seconds
 from localspec_daemon.worker import COMMAND
 
 _log = logging.getLogger("localspec.pool")
@@ -75,18 +75,30 @@ class Pool:
 
     def tick(self, now: float) -> None:
         """Time has passed: look after hung workers, unload what was idle for long enough."""
-        keep_alive_seconds = settings.seconds(self.config.server.keep_alive)
         for model in [*self.models.values(), *self._retired]:
             model.watch(now)
-            if (
-                keep_alive_seconds is not None
-                and model.worker
-                and not model.requests
-                and now - model.used_at >= keep_alive_seconds
-            ):
+            idle = model.worker and not model.requests
+            if idle and now - model.used_at >= self.stay_seconds(model):
                 _log.info("idle model=%s", model.name)
                 model.unload()
         self._relieve()
+
+    @contextlib.contextmanager
+    def staying(self, model: Model, seconds: float | None) -> Iterator[None]:
+        """While somebody asks who said how long it stays after that; None for no word of it."""
+        if seconds is not None:
+            model.stay_seconds = seconds
+        try:
+            yield
+        finally:  # without waiting: who has a whole stream may be gone
+            if seconds == 0:
+                self.retire(model)
+
+    def stay_seconds(self, model: Model) -> float:
+        """How long a model stays without a request, math.inf for ever: as its clients last said."""
+        if model.stay_seconds is not None:
+            return model.stay_seconds
+        return configured_seconds(self.config.server.keep_alive)
 
     def sound(self, now: float) -> bool:
         """False while a worker outlives its SIGKILL: its model waits for that, maybe for ever."""

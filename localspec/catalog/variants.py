@@ -69,7 +69,7 @@ def variants(files: Iterable[File]) -> list[Variant]:
             split = _SPLIT.fullmatch(file.path)
             parts.setdefault(f"{split[1]}.gguf" if split else file.path, []).append(file)
     found = [
-        Variant(_label(name), name.rpartition("/")[2], tuple(sorted(group)))
+        Variant(label(name), name.rpartition("/")[2], tuple(sorted(group)))
         for name, group in parts.items()
         if len(group) == _count(group)
     ]
@@ -120,7 +120,8 @@ def _labels(found: Sequence[Variant]) -> str:
     return ", ".join(each.label or each.name for each in found[:40])
 
 
-def _label(name: str) -> str:
+def label(name: str) -> str:
+    """The quantization that a file's name tells; "" where it tells none."""
     labels: list[str] = _LABEL.findall(name.removesuffix(".gguf"))
     return labels[-1].upper().replace("FP", "F") if labels else ""
 

@@ -178,7 +178,11 @@ class Answer:
             id=self.id,
             reason=reason,
             usage=Usage(
-                session.n_prompt, self.completion_tokens, session.cached_tokens, spent.predicted
+                session.n_prompt,
+                self.completion_tokens,
+                session.cached_tokens,
+                spent.predicted,
+                round(self.order.said.thought_share * self.completion_tokens),
             ),
             timings=timings,
             speculation=SpeculationReport(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +29,8 @@ class Said:
     shown: Mapping[Token, bytes]
     calls: int = 0
     """Calls that have begun."""
+    _written: Counter[str] = field(default_factory=Counter)
+    """Characters of each kind of piece."""
     _origins: deque[tuple[int, str]] = field(default_factory=deque)
     _bare: bool = False
     """The latest call has no arguments yet."""
@@ -41,6 +43,8 @@ class Said:
         pieces = self.reader.push(part.text)
         if ended:
             pieces += self.reader.finish()
+        for piece in pieces:
+            self._written[piece.kind] += len(piece.raw)
         origins = [
             origin
             for piece in pieces
@@ -52,6 +56,11 @@ class Said:
         if not (text or reasoning or calls or part.tokens):
             return None
         return Delta(self.id, text, part.tokens, origins, logprobs, reasoning, calls)
+
+    @property
+    def thought_share(self) -> float:
+        """The part of its characters that were thoughts."""
+        return self._written["reasoning"] / max(1, self._written.total())
 
     def _came(self, chars: int) -> list[tuple[int, str]]:
         """Where the next `chars` characters of the answer came from."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -170,6 +172,54 @@ def test_a_model_is_loaded_and_let_go_by_bodies_without_text(house: Any, daemon:
                     assert '"done":true' in await response.text()
                 await it.until(lambda: "alpha" not in it.server.supervisor.pool.models)
             assert (await it.get("/api/version"))["version"].count(".") == 2
+
+    asyncio.run(scene())
+
+
+def test_a_model_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> None:
+    """Spans, seconds, for ever; a request without a word of it changes nothing, nonsense is 400."""
+    house.configure(server={"keep_alive": "10m"})
+
+    async def scene() -> None:
+        async with daemon(house, tick_seconds=3600) as it:
+            pool = it.server.supervisor.pool
+
+            async def stays(keep_alive: object) -> float:
+                said = {} if keep_alive is None else {"keep_alive": keep_alive}
+                assert (await it.post("/api/chat", OLLAMA | {"stream": False} | said))[0] == 200
+                (shown,) = (await it.get("/api/ps"))["models"]
+                left = datetime.fromisoformat(shown["expires_at"]).timestamp() - time.time()
+                return round(left, -1)
+
+            assert [await stays(said) for said in (None, "1h", None, 90, "30m", 40.5)] == [
+                600, 3600, 3600, 90, 1800, 40,
+            ]  # fmt: skip
+            for said in (-1, "-1m", "-1"):
+                assert await stays(said) > 9 * 365 * 86_400
+            pool.tick(asyncio.get_running_loop().time() + 10**6)
+            assert it.model().resident
+            assert await stays("20s") == 20
+            pool.tick(asyncio.get_running_loop().time() + 21)
+            await it.until(lambda: not it.model().resident)
+            for nonsense in ("soon", True, [1], {"a": 1}, "1e999", "NaN"):
+                status, answer = await it.post("/api/chat", OLLAMA | {"keep_alive": nonsense})
+                assert (status, "keep_alive" in answer["error"]) == (400, True)
+
+    asyncio.run(scene())
+
+
+def test_ollamas_lists_tell_what_a_name_tells(house: Any, daemon: Any) -> None:
+    """Size and quantization, which pickers show; nothing where the name has neither."""
+    house.add("some-1.5b-instruct-q4_k_m")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            told = {each["name"]: each["details"] for each in (await it.get("/api/tags"))["models"]}
+            fields = ("parameter_size", "quantization_level")
+            assert [told["some-1.5b-instruct-q4_k_m"][field] for field in fields] == [
+                "1.5B", "Q4_K_M",
+            ]  # fmt: skip
+            assert [told["alpha"][field] for field in fields] == ["", ""]
 
     asyncio.run(scene())
 

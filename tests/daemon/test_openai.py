@@ -139,10 +139,11 @@ def test_predicted_tokens_are_counted_apart_from_other_drafts() -> None:
     """
     sources = {"lookup": SourceCount(7, 3), "prediction": SourceCount(30, 28)}
     report = msgspec.structs.replace(FINISHED.speculation, sources=sources)
-    usage = msgspec.structs.replace(FINISHED.usage, predicted_tokens=33)
+    usage = msgspec.structs.replace(FINISHED.usage, predicted_tokens=33, reasoning_tokens=3)
     finished = msgspec.structs.replace(FINISHED, speculation=report, usage=usage)
     answer = ChatReply(chat(), "m").whole([answered("hi", finished)])
     assert answer["usage"]["completion_tokens_details"] == {
+        "reasoning_tokens": 3,
         "accepted_prediction_tokens": 33,
         "rejected_prediction_tokens": 2,
     }
@@ -363,6 +364,7 @@ def test_chunks_share_id_and_time_and_end_with_the_figures() -> None:
         "total_tokens": 15,
         "prompt_tokens_details": {"cached_tokens": 4},
         "completion_tokens_details": {
+            "reasoning_tokens": 0,
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,
         },

@@ -32,9 +32,11 @@ default = "{name}"
 [server]
 drain_seconds = 5
 """
-TINY = """
+ENGINE = """
 [engine]
 context = {context}
+"""
+TINY = """\
 slots = 3
 prefill_rows = 32
 exactness = "{exactness}"
@@ -112,8 +114,9 @@ class Town:
         """Write the configuration, with more at its end."""
         name = self.pair.name if self.pair else "alpha"
         text = CONFIG.format(models=self.folder, name=name)
+        text += ENGINE.format(context=self.context)
         if not self.pair:
-            text += TINY.format(context=self.context, exactness=self.exactness)
+            text += TINY.format(exactness=self.exactness)
         self.config.write_text(text + more)
 
     async def __aenter__(self) -> Self:

@@ -113,6 +113,7 @@ class PromptDetails(Shape):
 class CompletionDetails(Shape):
     """Of the answer's tokens."""
 
+    reasoning_tokens: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 

@@ -128,6 +128,7 @@ def usage(ends: Sequence[Finished]) -> Json:
         sum(count.completion_tokens for count in counts),
         sum(count.cached_tokens for count in counts),
         sum(count.predicted_tokens for count in counts),
+        sum(count.reasoning_tokens for count in counts),
     )
     return {
         "prompt_tokens": total.prompt_tokens,
@@ -135,6 +136,7 @@ def usage(ends: Sequence[Finished]) -> Json:
         "total_tokens": total.prompt_tokens + total.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": total.cached_tokens},
         "completion_tokens_details": {
+            "reasoning_tokens": total.reasoning_tokens,
             "accepted_prediction_tokens": total.predicted_tokens,
             "rejected_prediction_tokens": sum(one.drafted - one.accepted for one in predictions),
         },
