@@ -190,15 +190,18 @@ class Controller:
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         source = neural.extend
         backlog = self._backlog_seconds(source, view.cells)
-        saved = memory.saving * view.remaining / rate if lead > 0 else -math.inf
-        read = min(self._readable(source, view, left), READ_ROWS)
-        if not read and (end := self._windowed(neural, view, rows, min(risk, left), saved)):
-            return end
-        if _REPAID * backlog > saved and (free.base.tokens or not view.always):
+        lasts = view.remaining / rate
+        reads = lasts - self._wait_seconds(source, view, backlog - left)
+        pays = lead > 0 and reads > 0 and _REPAID * backlog <= memory.saving * reads
+        if not pays and not view.always:
+            saved = memory.saving * lasts if lead > 0 and backlog > left else 0.0
+            return self._windowed(neural, view, rows, min(risk, left), saved) or free
+        if not pays and free.base.tokens:
             return free
         if source.pending <= RECURRING_READS:
             memory.bet(neural.worth, cost, rate)
             return neural
+        read = min(self._readable(source, view, left), READ_ROWS)
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else free
@@ -307,16 +310,21 @@ class Controller:
         budget = self._budget(option, view, rows, risk - reading)
         return replace(option, budget=budget, skip=skip) if budget else None
 
-    def _readable(self, source: Neural, view: View, seconds: float) -> int:
-        """How many pending tokens may be read in so many seconds; 0 if that is next to nothing.
+    def _wait_seconds(self, source: Neural, view: View, missing_seconds: float) -> float:
+        """How long it takes until an answer may lose so much more; math.inf for ever.
 
-        A source that falls behind while its means come in reads all that it has to or nothing.
+        Each token of it is one more to read meanwhile.
         """
+        if missing_seconds <= 0 or view.always:
+            return 0.0
+        one = self.costs.draft(source.name, 2, 0, view.cells)
+        income = STAKE_SHARE - one / self.costs.target(1, view.cells)
+        return missing_seconds / income if income > 0 else math.inf
+
+    def _readable(self, source: Neural, view: View, seconds: float) -> int:
+        """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
         if view.always or self._backlog_seconds(source, view.cells) <= seconds:
             return READ_ROWS
-        one = self.costs.draft(source.name, 2, 0, view.cells)
-        if one > STAKE_SHARE * self.costs.target(1, view.cells):
-            return 0
         some = self.costs.draft(source.name, _READ_LEAST + 1, 0, view.cells)
         count = int(_READ_LEAST * seconds / some)
         return count if count >= min(_READ_LEAST, source.pending - RECURRING_READS) else 0

@@ -1,8 +1,8 @@
 """How long somebody who types waits, on the real pair: `pytest -m typing -s`, on a quiet machine.
 
 The text is a thousand tokens of this project, asked for as each client does: the line that is typed
-grows, apart from the text before it or not. It prints what it found; the least of each figure is
-held to the promise.
+grows, apart from the text before it or not. It prints what it found; the median of the first texts
+and the least of the other figures are held to the promise.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_the_first_text_comes_at_once_and_so_does_the_end(
         assert figures["tokens"] > 900
         assert max(read) < 16
         for each in warm.values():
-            assert min(first for first, _, _ in each if first) <= FIRST_TEXT_SECONDS
+            assert median(first for first, _, _ in each if first) <= FIRST_TEXT_SECONDS
         assert max(figures["deadline_tokens"]) < 32
         assert min(left) <= FIRST_TEXT_SECONDS
 

@@ -78,6 +78,13 @@ def test_who_can_read_on_in_parts_does() -> None:
     assert (last.extend, last.skip) == ("neural", 0)
 
 
+def test_what_would_be_read_too_late_is_not_read_at_all() -> None:
+    """Where nearly all that may be lost for a token goes into reading that token."""
+    late = controller(CURVE, step=0.25, read=0.048)
+    view = replace(SURE, neural=(replace(PROMPT, pending=110),))
+    assert all(plan.extend is None for plan in rounds(view, 40, late))
+
+
 def test_rows_that_pay_little_repay_nothing() -> None:
     """Where verifying is dear, what drafts save is less than reading takes."""
     machine = Machine(Q4_K)

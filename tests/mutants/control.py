@@ -125,8 +125,8 @@ CONTROL = [
     Mutant(
         "controller: a prompt is read for an answer that ends soon",
         CONTROLLER,
-        "        if _REPAID * backlog > saved and (",
-        "        if lead <= 0 and (",
+        " and _REPAID * backlog <= memory.saving * reads",
+        "",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
     Mutant(
@@ -155,9 +155,16 @@ CONTROL = [
     Mutant(
         "window: the end is read where the whole could be",
         CONTROLLER,
-        "        if not read and (end :=",
-        "        if (end :=",
+        " if lead > 0 and backlog > left else 0.0",
+        " if lead > 0 else 0.0",
         ("control/test_window.py::test_the_whole_is_read_where_that_may_be",),
+    ),
+    Mutant(
+        "controller: what may be lost is there at once",
+        CONTROLLER,
+        "return missing_seconds / income if income > 0 else math.inf",
+        "return 0.0 if income > 0 else math.inf",
+        ("control/test_window.py::test_what_would_be_read_too_late_is_not_read_at_all",),
     ),
     Mutant(
         "window: what it takes need not be repaid",
