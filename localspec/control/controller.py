@@ -17,11 +17,11 @@ from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
+from localspec.control import reading
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, cut
 from localspec.control.forwards import Layout
-from localspec.control.guard import STAKE_SHARE
 from localspec.control.ledger import Ledger
 from localspec.control.option import NONE, Option, handovers
 from localspec.control.outlook import DEPTH, Prospect, news, solve
@@ -58,9 +58,6 @@ _CELLS_GRAIN = 256
 
 _LIKELY = 1 / 64
 """Nobody pays for verifying a node that survives less often, wherever rows cost anything."""
-
-_READ_LEAST = 16
-"""Reading fewer tokens in a round than these is not worth a forward."""
 
 
 class Controller:
@@ -189,9 +186,9 @@ class Controller:
         lead = neural.worth - memory.doubt * cost - max(free.worth, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         source = neural.extend
-        backlog = self._backlog_seconds(source, view.cells)
+        backlog = reading.backlog_seconds(self.costs, source, view.cells)
         lasts = view.remaining / rate
-        reads = lasts - self._wait_seconds(source, view, backlog - left)
+        reads = lasts - reading.wait_seconds(self.costs, source, view, backlog - left)
         pays = lead > 0 and reads > 0 and _REPAID * backlog <= memory.saving * reads
         if not pays and not view.always:
             saved = memory.saving * lasts if lead > 0 and backlog > left else 0.0
@@ -201,7 +198,7 @@ class Controller:
         if source.pending <= RECURRING_READS:
             memory.bet(neural.worth, cost, rate)
             return neural
-        read = min(self._readable(source, view, left), READ_ROWS)
+        read = min(reading.readable(self.costs, source, view, left), READ_ROWS)
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else free
@@ -248,7 +245,7 @@ class Controller:
                 if nodes < DEPTH
             ]
             for base, survival in bases:
-                seconds, stride = self._reading(source, len(base), view.cells)
+                seconds, stride = reading.each_round(self.costs, source, len(base), view.cells)
                 worth, gain = prospect.ahead(ease, survival)
                 nodes = round(gain) + 1
                 yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
@@ -264,26 +261,11 @@ class Controller:
                 return replace(option, budget=budget, wish=option.worth + change)
         return None
 
-    def _reading(self, source: Neural, nodes: int, cells: int) -> tuple[float, int]:
-        """Seconds to read what is pending every round and `nodes` more, and rows of a forward.
-
-        At once, or one by one as it drafts: where changes of the row count cost more than forwards.
-        """
-        pending = min(source.pending, RECURRING_READS) + nodes
-        changes = (pending != source.before) + (pending > 1)
-        if not source.before:
-            changes = 0
-        at_once = self.costs.draft(source.name, pending, 0, cells, changes)
-        one_by_one = self.costs.draft(source.name, 1, pending - 1, cells, int(source.before > 1))
-        if one_by_one < at_once and source.pending <= RECURRING_READS:
-            return one_by_one, 1
-        return at_once, READ_ROWS
-
     def _budget(self, option: Option, view: View, rows: int, risk: float) -> int:
         """How many nodes an option may draft behind its base, if all of it may turn out wrong."""
         source, nodes = option.extend, len(option.base)
         assert source is not None  # noqa: S101 — it is a neural one
-        risk -= self._reading(source, nodes, view.cells)[0]
+        risk -= reading.each_round(self.costs, source, nodes, view.cells)[0]
         step = self.costs.draft(source.name, 1, 1, view.cells)
         most = min(view.budget, DEPTH) - nodes
         for budget in range(most, 0, -1):
@@ -304,30 +286,11 @@ class Controller:
         """
         source = option.extend
         assert source is not None  # noqa: S101 — it is a neural one
-        reading = self.costs.draft(source.name, WINDOW, 0, view.cells)
-        if not (skip := gap(source)) or REPAID * reading > saved:
+        seconds = self.costs.draft(source.name, WINDOW, 0, view.cells)
+        if not (skip := gap(source)) or REPAID * seconds > saved:
             return None
-        budget = self._budget(option, view, rows, risk - reading)
+        budget = self._budget(option, view, rows, risk - seconds)
         return replace(option, budget=budget, skip=skip) if budget else None
-
-    def _wait_seconds(self, source: Neural, view: View, missing_seconds: float) -> float:
-        """How long it takes until an answer may lose so much more; math.inf for ever.
-
-        Each token of it is one more to read meanwhile.
-        """
-        if missing_seconds <= 0 or view.always:
-            return 0.0
-        one = self.costs.draft(source.name, 2, 0, view.cells)
-        income = STAKE_SHARE - one / self.costs.target(1, view.cells)
-        return missing_seconds / income if income > 0 else math.inf
-
-    def _readable(self, source: Neural, view: View, seconds: float) -> int:
-        """How many pending tokens may be read in so many seconds; 0 if that is next to nothing."""
-        if view.always or self._backlog_seconds(source, view.cells) <= seconds:
-            return READ_ROWS
-        some = self.costs.draft(source.name, _READ_LEAST + 1, 0, view.cells)
-        count = int(_READ_LEAST * seconds / some)
-        return count if count >= min(_READ_LEAST, source.pending - RECURRING_READS) else 0
 
     def _prospect(self, name: str, rows: int, rate: float, cells: int) -> Prospect:
         """The solved stopping problem of a source, for this decode and about this rate."""
@@ -343,10 +306,6 @@ class Controller:
             found = solve(self.acceptance.outlook(name), prices, step)
             self._prospects[key] = found
         return found
-
-    def _backlog_seconds(self, source: Neural, cells: int) -> float:
-        backlog = max(0, source.pending - RECURRING_READS)
-        return self.costs.draft(source.name, backlog + 1, 0, cells)
 
     def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, others: int) -> Plan:
         local = view.local
@@ -369,7 +328,7 @@ class Controller:
                 ease = news(ease, chance)
             return prospect.goes_on(survival, ease)
 
-        share, change = self._read_share(name, view.cells)
+        share, change = reading.shares(self.costs, name, view.cells)
         least = max(_GUESS_LEAST, share)
 
         def along(guess: Draft) -> int:
@@ -383,16 +342,6 @@ class Controller:
             most = chunk_rows(row, alone=False, most=READ_ROWS)
             stride, read = READ_ROWS, min(read, max(most, MIN_CHUNK_ROWS))
         return Plan(option.base, name, option.budget, worth, along, read, stride, skip=option.skip)
-
-    def _read_share(self, name: str, cells: int) -> tuple[float, float]:
-        """What one more token in a source's forward costs, and rows that come and go again.
-
-        As shares of a forward of its own.
-        """
-        step = self.costs.draft(name, 1, 1, cells)
-        read = self.costs.draft(name, 2, 1, cells) - step
-        changes = self.costs.draft(name, 1, 1, cells, changes=2) - step
-        return read / step, changes / step
 
     # --- after drafting ---------------------------------------------------------------------------
 

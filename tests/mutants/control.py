@@ -161,7 +161,7 @@ CONTROL = [
     ),
     Mutant(
         "controller: what may be lost is there at once",
-        CONTROLLER,
+        "localspec/control/reading.py",
         "return missing_seconds / income if income > 0 else math.inf",
         "return 0.0 if income > 0 else math.inf",
         ("control/test_window.py::test_what_would_be_read_too_late_is_not_read_at_all",),
@@ -169,7 +169,7 @@ CONTROL = [
     Mutant(
         "window: what it takes need not be repaid",
         CONTROLLER,
-        " or REPAID * reading > saved:",
+        " or REPAID * seconds > saved:",
         ":",
         ("control/test_window.py::test_it_is_not_read_where_it_would_not_pay",),
     ),
