@@ -192,7 +192,7 @@ class Controller:
         pays = lead > 0 and reads > 0 and _REPAID * backlog <= memory.saving * reads
         if not pays and not view.always:
             saved = memory.saving * lasts if lead > 0 and backlog > left else 0.0
-            return self._windowed(neural, view, rows, min(risk, left), saved) or free
+            return self._windowed(neural, view, rows, risk, saved) or free
         if not pays and free.base.tokens:
             return free
         if source.pending <= RECURRING_READS:

@@ -20,7 +20,6 @@ from localspec.types import (
     DraftSession,
     Forwards,
     Reading,
-    Skipping,
     Token,
 )
 
@@ -333,8 +332,11 @@ class _Guesses:
 
 
 def _skipped(opened: DraftSession) -> int | None:
-    """Tokens that a drafter does without; None where it has to know them all."""
-    return opened.skipped if isinstance(opened, Skipping) else None
+    """Tokens that a `Skipping` one does without; None where it has to know them all.
+
+    By the attribute: asked three times a round, isinstance of a protocol takes 15 us.
+    """
+    return getattr(opened, "skipped", None)
 
 
 def _close_quietly(opened: DraftSession) -> None:
