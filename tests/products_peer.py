@@ -26,7 +26,8 @@ SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1), (768, 12)]
 ROWS = [*range(1, 18), 24, 25, 31, 32]
 """Every count of a round, and the ends of what is computed at once and of what is ours."""
 MORE_ROWS = [33, 49]
-"""On x86 a prompt of packed weights is ours too."""
+"""On x86 a prompt too is ours, of packed weights and of some plain ones."""
+PLAIN_PROMPTS = {"q6_K", "q8_0"}
 LEAST_ROWS = [1, 2, 3, 4, 6, 8, 12, 16, 32]
 
 
@@ -49,7 +50,7 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
         weights: object = library.weights(layout, FORMATS[name], width, outputs)
         by_rows = found[f"{name} {layout} {width}x{outputs}"] = {}
         if ours:
-            prompts = layout == "packed" and not on_arm(library)
+            prompts = (layout == "packed" or name in PLAIN_PROMPTS) and not on_arm(library)
             for rows in ROWS + MORE_ROWS * prompts:
                 product, _ = library.product(weights, x[:rows])  # type: ignore[arg-type]
                 by_rows[str(rows)] = [digest(row) for row in product]

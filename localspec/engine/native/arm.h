@@ -36,7 +36,7 @@ inline void quantize(const float * x, Block256 & block) {
 // Tiles of OUTPUTS, four of which are computed at once: a quarter of 16 bytes from each turn.
 template <int OUTPUTS>
 struct Packed {
-    static constexpr int UNIT = OUTPUTS, SIDES = 1, ROWS_AT_ONCE = 8;
+    static constexpr int UNIT = OUTPUTS, SIDES = 1, ROWS_AT_ONCE = 8, ROWS_UNROLLED = 8;
     static constexpr int MOST_ROWS = 32;   // a prompt is llama.cpp's
     static constexpr int AHEAD_BYTES = 0;  // a core's own prefetcher follows a whole tile better
     static constexpr int FOURS = OUTPUTS / 4;
@@ -44,12 +44,12 @@ struct Packed {
 
     template <int ROWS> struct Sums {
         Four of[FOURS][ROWS];
-        Sums() {
+        explicit Sums(int) {
             for (auto & four : of) EVERY_ROW four[row] = vdupq_n_f32(0.0f);
         }
     };
 
-    template <int ROWS> static void store(const Sums<ROWS> & sums, int, float * out, size_t stride) {
+    template <int ROWS> static void store(int, const Sums<ROWS> & sums, int, float * out, size_t stride) {
         for (int four = 0; four < FOURS; ++four) {
             EVERY_ROW vst1q_f32(out + row * stride + 4 * four, sums.of[four][row]);
         }
@@ -93,7 +93,7 @@ struct PackedQ4_0 : Packed<OUTPUTS> {
     static constexpr size_t BYTES = (2 + 16) * OUTPUTS;
 
     template <int ROWS>
-    static void multiply(const Block * blocks, const typename Tile::Sides & sides,
+    static void multiply(int, const Block * blocks, const typename Tile::Sides & sides,
                          typename Tile::template Sums<ROWS> & sums) {
         for (int four = 0; four < Tile::FOURS; ++four) {
             Bytes weights[8];
@@ -128,7 +128,7 @@ struct PackedQ8_0 : Packed<4> {
     static constexpr int WEIGHTS = 32;
     static constexpr size_t BYTES = (2 + 32) * UNIT;
 
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+    template <int ROWS> static void multiply(int, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
         Bytes weights[8];
         EVERY(8) weights[i] = vreinterpretq_s8_u8(of_tile(sides[0] + 8, 0, i));
         const Four step = steps(sides[0]);
@@ -159,7 +159,7 @@ struct PackedOfK : Packed<8> {
     // minima of five bits go with each 64 instead of each 256.
     static constexpr bool HALVES_APART = Dots::EIGHT_BYTES, MINIMA_AT_ONCE = FIVE && HALVES_APART;
 
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+    template <int ROWS> static void multiply(int, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
         alignas(8) uint64_t scale[8], minimum[8];
         EVERY(8) unpack(sides[0] + 32 + 12 * i, scale[i], minimum[i]);
         for (int four = 0; four < FOURS; ++four) {
@@ -231,7 +231,7 @@ struct PackedQ6_K : Packed<8> {
     static constexpr int WEIGHTS = 256, SCALES = 16, LOWS = 144, TOPS = LOWS + 1024;
     static constexpr size_t BYTES = (128 + 64 + 16 + 2) * UNIT;
 
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+    template <int ROWS> static void multiply(int, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
         for (int four = 0; four < FOURS; ++four) {
             Integers wholes[ROWS];
             EVERY_ROW wholes[row] = vdupq_n_s32(0);
@@ -287,18 +287,21 @@ struct PackedQ6_K : Packed<8> {
 struct PlainIQ4_XS {
     static constexpr ggml_type TYPE = GGML_TYPE_IQ4_XS;
     using Block = Block256;
-    static constexpr int UNIT = 1, SIDES = 1, ROWS_AT_ONCE = 8, MOST_ROWS = 32, AHEAD_BYTES = 256;
+    static constexpr int UNIT = 1, SIDES = 1, ROWS_AT_ONCE = 8, ROWS_UNROLLED = 8, MOST_ROWS = 32, AHEAD_BYTES = 256;
     static constexpr int WEIGHTS = 256;
     static constexpr size_t BYTES = 2 + 2 + 4 + 128;
     using Sides = const uint8_t *[SIDES];
 
-    template <int ROWS> struct Sums { float of[ROWS] = {}; };
+    template <int ROWS> struct Sums {
+        float of[ROWS] = {};
+        explicit Sums(int) {}
+    };
 
-    template <int ROWS> static void store(const Sums<ROWS> & sums, int, float * out, size_t stride) {
+    template <int ROWS> static void store(int, const Sums<ROWS> & sums, int, float * out, size_t stride) {
         EVERY_ROW out[row * stride] = sums.of[row];
     }
 
-    template <int ROWS> static void multiply(const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+    template <int ROWS> static void multiply(int, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
         const Bytes table = vld1q_s8(kvalues_iq4nl);
         const uint64_t scales = unpack(sides[0] + 2);
         Bytes lower[8], upper[8];

@@ -16,7 +16,8 @@ struct Vectors {
     using Bits = __m256i;
     using Floats = __m256;
     static constexpr int SIDES = 1, LANES = 8;
-    static constexpr int PACKED_ROWS = 8, PLAIN_ROWS = 8;  // for which a weight is unpacked once
+    static constexpr int HALVES_AT_ONCE = 1;  // of packed outputs, where there are many registers
+    static constexpr int PLAIN_VECTORS = 1;  // of outputs of 256 weights, at once
 
     static Bits zero() { return _mm256_setzero_si256(); }
     static Bits bytes(int value) { return _mm256_set1_epi8(char(value)); }
@@ -68,9 +69,19 @@ struct Vectors {
 
     // --- weights and activations -------------------------------------------------------------------
 
+    static void store(uint64_t * at, Bits a) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), a); }
+    // Every third of twelve words, twice; and even words of one vector, odd ones of another.
+    static Bits every_third(const uint8_t * at, int first) {
+        const Bits order = add(_mm256_setr_epi32(0, 0, 3, 3, 6, 6, 9, 9), integers(first));
+        const Bits low = _mm256_permutevar8x32_epi32(whole_vector(at), order);
+        const Bits high = _mm256_permutevar8x32_epi32(whole_vector(at + 16), add(order, integers(-4)));
+        return _mm256_blendv_epi8(low, high, _mm256_cmpgt_epi32(order, integers(7)));
+    }
+    static Bits odd_of(Bits even, Bits odd) { return _mm256_blend_epi32(even, odd, 0xaa); }
+
     // 32 of 64 bytes of a tile: of its first four columns, or of its last.
-    template <int HALF> static Bits of_tile(const uint8_t * const * sides, int at) {
-        return whole_vector(sides[0] + at + 32 * HALF);
+    static Bits of_tile(const uint8_t * const * sides, int half, int at) {
+        return whole_vector(sides[0] + at + 32 * half);
     }
     static Bits of_outputs(const uint8_t * const * sides, int at) { return whole_vector(sides[0] + at); }
     // 32 numbers of four bits, by a table: of 16 bytes the lower bits, then the upper.
@@ -97,12 +108,30 @@ struct Vectors {
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm256_dpbusd_avx_epi32(sums, u, s); }
     static Bits whole(Bits sums) { return sums; }
     static Bits weigh(Bits sums, Bits a, Bits b) { return _mm256_dpwssd_avx_epi32(sums, a, b); }
+    // Sums of four products by weights up to 63 fit 16 bits: those of two vectors by both scales at once.
+    using Pairs = Bits;
+    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, Pairs scales) {
+        const Bits low = dot(zero(), one, by_one), high = dot(zero(), two, by_two);
+        return weigh(sums, _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa), scales);
+    }
+    // Of sixteen scales those of two vectors, which have two of them each, or one.
+    template <int EACH> static Pairs chosen(Bits sixteen, int first) {
+        const int one = first | (first + EACH) << 16, other = (first + EACH - 1) | (first + 2 * EACH - 1) << 16;
+        return ordered(sixteen, one, other);
+    }
 #else
     static constexpr const char * NAME = "AVX2";
     // In 16 bits: room for four times two products by weights up to 31.
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm256_add_epi16(sums, products(u, s)); }
     static Bits whole(Bits sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm256_madd_epi16(a, b)); }
+    struct Pairs { Bits one, two; };
+    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, const Pairs & scales) {
+        return weigh(weigh(sums, products(one, by_one), scales.one), products(two, by_two), scales.two);
+    }
+    template <int EACH> static Pairs chosen(Bits sixteen, int first) {
+        return {chosen(sixteen, first, first + EACH - 1), chosen(sixteen, first + EACH, first + 2 * EACH - 1)};
+    }
 #endif
 
     // --- packed tiles --------------------------------------------------------------------------------
@@ -110,11 +139,14 @@ struct Vectors {
     // Sums of both halves, two lanes for each column: one for each, in the order of the outputs.
     static Bits fold(Bits a, Bits b) { return ordered(_mm256_hadd_epi32(a, b)); }
 
-    // Sums of two groups of weights (`dot`), by the groups' scales, bytes for each column of the tile.
+    // Of a tile's eight groups of weights a byte for each column.
+    using Groups = uint64_t[SIDES][8];
+
+    // Sums of two groups of weights (`dot`), by the groups' scales.
 #if defined(__AVXVNNI__)
     struct Scales { Bits all; };
-    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
-        const __m128i bytes = _mm_set_epi64x(int64_t(high[0] >> 32 * HALF), int64_t(low[0] >> 32 * HALF));
+    template <int HALF> static Scales scales(const Groups & groups, int first) {
+        const __m128i bytes = _mm_set_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF), int64_t(groups[0][first] >> 32 * HALF));
         const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1,
                                             2, -1, 2, -1, 3, -1, 3, -1, 10, -1, 10, -1, 11, -1, 11, -1);
         return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order)};
@@ -127,11 +159,11 @@ struct Vectors {
     }
 #else
     struct Scales { Bits low, high; };
-    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
+    template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,
                                             2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
-        return {_mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(low[0] >> 32 * HALF)), order),
-                _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(high[0] >> 32 * HALF)), order)};
+        return {_mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(groups[0][first] >> 32 * HALF)), order),
+                _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF)), order)};
     }
     static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
         return weigh(weigh(sums, low, scales.low), high, scales.high);
@@ -140,9 +172,9 @@ struct Vectors {
 #endif
 
     // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
-    static Bits pairs(const uint64_t * one, const uint64_t * other) {
-        const __m128i zipped = _mm_unpacklo_epi8(_mm_cvtsi64_si128(int64_t(one[0])), _mm_cvtsi64_si128(int64_t(other[0])));
-        return _mm256_cvtepu8_epi16(zipped);
+    static Bits pairs(const Groups & groups, int first) {
+        const __m128i zip = _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+        return _mm256_cvtepu8_epi16(_mm_shuffle_epi8(half_vector(&groups[0][first]), zip));
     }
     static Floats steps_of_tiles(const uint8_t * const * sides, int at) {
         return _mm256_cvtph_ps(half_vector(sides[0] + at));
@@ -158,13 +190,7 @@ struct Vectors {
     static Bits sixteen(const uint64_t * low, const uint64_t * high) {
         return _mm256_cvtepi8_epi16(_mm_set_epi64x(int64_t(high[0]), int64_t(low[0])));
     }
-    static Bits chosen(Bits sixteen, int one, int other) {
-        const Bits half = one < 8 ? _mm256_permute2x128_si256(sixteen, sixteen, 0x00)
-                                  : _mm256_permute2x128_si256(sixteen, sixteen, 0x11);
-        const __m128i orders[] = {_mm_set1_epi16(short(0x0202 * (one % 8) + 0x0100)),
-                                  _mm_set1_epi16(short(0x0202 * (other % 8) + 0x0100))};
-        return _mm256_shuffle_epi8(half, _mm256_set_m128i(orders[1], orders[0]));
-    }
+    static Bits chosen(Bits sixteen, int one, int other) { return ordered(sixteen, one * 0x10001, other * 0x10001); }
     static Floats steps(const uint8_t * const * sides, int at) {
         uint16_t bits;
         std::memcpy(&bits, sides[0] + at, sizeof bits);
@@ -184,6 +210,14 @@ struct Vectors {
     }
 
   private:
+    // Of sixteen numbers the two that `one` says, four times, and so of `other`; all are of one half.
+    static Bits ordered(Bits sixteen, int one, int other) {
+        const Bits half = one % 16 < 8 ? _mm256_permute2x128_si256(sixteen, sixteen, 0x00)
+                                       : _mm256_permute2x128_si256(sixteen, sixteen, 0x11);
+        const __m128i these = _mm_set1_epi32(bytes_of(one)), those = _mm_set1_epi32(bytes_of(other));
+        return _mm256_shuffle_epi8(half, _mm256_set_m128i(those, these));
+    }
+    static constexpr int bytes_of(int two) { return (two & 0x70007) * 0x202 + 0x1000100; }
     static __m128i half_vector(const void * at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); }
     static __m256i whole_vector(const void * at) { return _mm256_loadu_si256(static_cast<const __m256i *>(at)); }
     // Columns 0, 1, 4, 5, 2, 3, 6, 7 in the order of the outputs.

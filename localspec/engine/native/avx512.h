@@ -16,7 +16,8 @@ struct Vectors {
     using Bits = __m512i;
     using Floats = __m512;
     static constexpr int SIDES = 2, LANES = 16;
-    static constexpr int PACKED_ROWS = 8, PLAIN_ROWS = 12;  // for which a weight is unpacked once
+    static constexpr int HALVES_AT_ONCE = 2;  // of packed outputs, where there are many registers
+    static constexpr int PLAIN_VECTORS = 2;  // of outputs of 256 weights, at once
 
     static Bits zero() { return _mm512_setzero_si512(); }
     static Bits bytes(int value) { return _mm512_set1_epi8(char(value)); }
@@ -70,9 +71,18 @@ struct Vectors {
 
     // --- weights and activations -------------------------------------------------------------------
 
+    static void store(uint64_t * at, Bits a) { _mm512_storeu_si512(at, a); }
+    // Every third of 24 words, twice; and even words of one vector, odd ones of another.
+    static Bits every_third(const uint8_t * at, int first) {
+        const Bits order = _mm512_setr_epi32(0, 0, 3, 3, 6, 6, 9, 9, 12, 12, 15, 15, 18, 18, 21, 21);
+        const Bits low = _mm512_loadu_si512(at), high = _mm512_castsi256_si512(half(at + 64));
+        return _mm512_permutex2var_epi32(low, add(order, integers(first)), high);
+    }
+    static Bits odd_of(Bits even, Bits odd) { return _mm512_mask_blend_epi32(0xaaaa, even, odd); }
+
     // 64 bytes of one tile: of all columns for the first half, and for the second.
-    template <int HALF> static Bits of_tile(const uint8_t * const * sides, int at) {
-        return _mm512_loadu_si512(sides[HALF] + at);
+    static Bits of_tile(const uint8_t * const * sides, int half, int at) {
+        return _mm512_loadu_si512(sides[half] + at);
     }
     // 32 bytes of each output.
     static Bits of_outputs(const uint8_t * const * sides, int at) {
@@ -106,12 +116,31 @@ struct Vectors {
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_dpbusd_epi32(sums, u, s); }
     static Bits whole(Bits sums) { return sums; }
     static Bits weigh(Bits sums, Bits a, Bits b) { return _mm512_dpwssd_epi32(sums, a, b); }
+    // Sums of four products by weights up to 63 fit 16 bits: those of two vectors by both scales at once.
+    using Pairs = Bits;
+    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, Pairs scales) {
+        const Bits upper = _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100);
+        const Bits low = dot(zero(), one, by_one), high = dot(zero(), two, by_two);
+        return weigh(sums, _mm512_mask_shuffle_epi8(low, 0xcccccccccccccccc, high, upper), scales);
+    }
+    // Of sixteen scales those of two vectors, which have two of them each, or one.
+    template <int EACH> static Pairs chosen(Bits sixteen, int first) {
+        const int one = first | (first + EACH) << 16, other = (first + EACH - 1) | (first + 2 * EACH - 1) << 16;
+        return ordered(sixteen, one, other);
+    }
 #else
     static constexpr const char * NAME = "AVX512";
     // In 16 bits: room for four times two products by weights up to 31.
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_add_epi16(sums, products(u, s)); }
     static Bits whole(Bits sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm512_madd_epi16(a, b)); }
+    struct Pairs { Bits one, two; };
+    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, const Pairs & scales) {
+        return weigh(weigh(sums, products(one, by_one), scales.one), products(two, by_two), scales.two);
+    }
+    template <int EACH> static Pairs chosen(Bits sixteen, int first) {
+        return {chosen(sixteen, first, first + EACH - 1), chosen(sixteen, first + EACH, first + 2 * EACH - 1)};
+    }
 #endif
 
     // --- packed tiles --------------------------------------------------------------------------------
@@ -122,11 +151,14 @@ struct Vectors {
         return fold(a, b, even, add(even, integers(1)));
     }
 
-    // Sums of two groups of weights (`dot`), by the groups' scales, bytes for each column of the tile.
+    // Of a tile's eight groups of weights a byte for each column.
+    using Groups = uint64_t[SIDES][8];
+
+    // Sums of two groups of weights (`dot`), by the groups' scales.
 #if defined(__AVX512VNNI__)
     struct Scales { Bits all; };
-    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
-        const __m128i bytes = _mm_set_epi64x(int64_t(high[HALF]), int64_t(low[HALF]));
+    template <int HALF> static Scales scales(const Groups & groups, int first) {
+        const __m128i bytes = quarter(&groups[HALF][first]);
         const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1));
         return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), order)};
     }
@@ -139,10 +171,10 @@ struct Vectors {
     }
 #else
     struct Scales { Bits low, high; };
-    template <int HALF> static Scales scales(const uint64_t * low, const uint64_t * high) {
+    template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1));
-        return {_mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(low[HALF])), order),
-                _mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(high[HALF])), order)};
+        return {_mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups[HALF][first])), order),
+                _mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups[HALF][first + 1])), order)};
     }
     static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
         return weigh(weigh(sums, low, scales.low), high, scales.high);
@@ -151,8 +183,8 @@ struct Vectors {
 #endif
 
     // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
-    static Bits pairs(const uint64_t * one, const uint64_t * other) {
-        return _mm512_cvtepu8_epi16(_mm256_set_m128i(zipped(one[1], other[1]), zipped(one[0], other[0])));
+    static Bits pairs(const Groups & groups, int first) {
+        return _mm512_cvtepu8_epi16(_mm256_set_m128i(zipped(&groups[1][first]), zipped(&groups[0][first])));
     }
     static Floats steps_of_tiles(const uint8_t * const * sides, int at) {
         return _mm512_cvtph_ps(_mm256_set_m128i(quarter(sides[1] + at), quarter(sides[0] + at)));
@@ -170,11 +202,7 @@ struct Vectors {
     static Bits sixteen(const uint64_t * low, const uint64_t * high) {
         return _mm512_cvtepi8_epi16(_mm256_set_epi64x(high[1], low[1], high[0], low[0]));
     }
-    static Bits chosen(Bits sixteen, int one, int other) {
-        const Bits order = _mm512_inserti64x4(_mm512_set1_epi16(short(16 + one)), _mm256_set1_epi16(short(one)), 0);
-        const Bits orders = _mm512_mask_blend_epi64(0xcc, order, _mm512_add_epi16(order, _mm512_set1_epi16(short(other - one))));
-        return _mm512_permutexvar_epi16(orders, sixteen);
-    }
+    static Bits chosen(Bits sixteen, int one, int other) { return ordered(sixteen, one * 0x10001, other * 0x10001); }
     static Floats steps(const uint8_t * const * sides, int at) {
         return _mm512_insertf32x8(_mm512_set1_ps(step(sides[0] + at)), _mm256_set1_ps(step(sides[1] + at)), 1);
     }
@@ -189,10 +217,17 @@ struct Vectors {
         sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, _MM_SHUFFLE(1, 0, 3, 2)));
         sums = _mm512_add_ps(_mm512_add_ps(sums, _mm512_movehdup_ps(sums)), more);
         out[0] = _mm512_cvtss_f32(sums);
-        if (count == SIDES) out[1] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(sums, 1));
+        if (count >= SIDES) out[1] = _mm256_cvtss_f32(_mm512_extractf32x8_ps(sums, 1));
     }
 
   private:
+    // Of sixteen numbers of each output the two that `one` says, four times, and so of `other`.
+    static Bits ordered(Bits sixteen, int one, int other) {
+        const int one_more = one + 0x100010, other_more = other + 0x100010;
+        const Bits order = _mm512_setr_epi32(one, one, one, one, other, other, other, other, one_more, one_more, one_more,
+                                             one_more, other_more, other_more, other_more, other_more);
+        return _mm512_permutexvar_epi16(order, sixteen);
+    }
     static __m128i quarter(const void * at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); }
     static __m256i half(const void * at) { return _mm256_loadu_si256(static_cast<const __m256i *>(at)); }
     static float step(const uint8_t * at) {
@@ -210,8 +245,8 @@ struct Vectors {
         return _mm512_or_si512(_mm512_add_epi8(_mm512_broadcast_i32x4(two), quarters),
                                _mm512_broadcast_i32x4(_mm_and_si128(two, _mm_set1_epi8(-128))));
     }
-    static __m128i zipped(uint64_t a, uint64_t b) {
-        return _mm_unpacklo_epi8(_mm_cvtsi64_si128(int64_t(a)), _mm_cvtsi64_si128(int64_t(b)));
+    static __m128i zipped(const uint64_t * two) {
+        return _mm_shuffle_epi8(quarter(two), _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     }
 };
 
