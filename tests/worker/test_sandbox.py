@@ -61,8 +61,8 @@ BOMBS = {
     "{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
     "a huge range": "{{ range(10 ** 12) | list }}",
     "nested maps": "{{ (range(99999) | list * 900) | map('string') | map('length') | sum }}",
-    "dividing large numbers": "{% set a = ('f' * 6000000) | int(base=16) %}"
-    "{% for i in range(99) %}{% set b = a // (a // 3 - 1) %}{% endfor %}",
+    "dividing large numbers": "{{ ('f' * 6000000) | int(base=16)"
+    " // ('f' * 3000000) | int(base=16) }}",
     "summing lists": "{{ ([[1] * 9] * 60000) | sum(start=[]) | length }}",
 }
 
