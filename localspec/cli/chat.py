@@ -134,8 +134,8 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
 
 def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: bool) -> None:
     """The conversation at this terminal; the model is loaded while the first line is typed."""
-    from localspec.cli import repl  # noqa: PLC0415  prompt-toolkit is slow to import
-    from localspec.cli.talk import Talk  # noqa: PLC0415  as rich is
+    from localspec.cli.opening import opened  # noqa: PLC0415  one question does without these
+    from localspec.cli.talk import Talk  # noqa: PLC0415  as above
     from localspec.cli.theme import theme  # noqa: PLC0415  as above
 
     settings = chosen.chat()
@@ -144,7 +144,10 @@ def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: 
     )
     if resumes:
         talk.resume(conversation)
-    repl.run(talk, talk.open)
+    with opened(talk.look):
+        from localspec.cli import repl  # noqa: PLC0415  prompt-toolkit is slow to import
+
+        repl.run(talk, talk.open)
 
 
 def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:

@@ -5,39 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-import click
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.output import Output
 from prompt_toolkit.utils import Event
 
 from localspec import paths
 from localspec.cli.ahead import Ahead
-from localspec.cli.answer import unechoed
 from localspec.cli.keys import Typing
+from localspec.cli.opening import PROMPT
 from localspec.cli.remarks import Remarks
-from localspec.cli.render import can_redraw
 from localspec.cli.talk import Talk
 from localspec.errors import LocalSpecError, of_system
 
-GREETING = "localspec · /help for commands, Ctrl-D to leave"
 HISTORY_BYTES = 1024 * 1024
 
 
 def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
-    """Read, answer, repeat. The terminal is as it was on every way out.
+    """Read, answer, repeat, in a terminal that echoes nothing.
 
     `shown` is called once, when the first prompt stands: what takes long need not delay it.
     """
     typing = Typing()
-    with unechoed(), hanging_up(talk):
+    with hanging_up(talk):
         session: PromptSession[str] = PromptSession(
             history=history(talk),
             completer=SlashCompleter(talk),
@@ -51,7 +46,6 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
         remarks = Remarks(session.app, talk.say)
         talk.remark = remarks.make
         _once(session.app.after_render, shown)
-        _greet(session.output, quiet=bool(talk.look.aside) and can_redraw(sys.stdout))
         try:
             while not talk.over:
                 _turn(talk, session, typing, ahead, remarks)
@@ -60,12 +54,6 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
         except OSError:  # the terminal is not there any more to be written to
             if not talk.over:
                 raise
-
-
-def _greet(output: Output, *, quiet: bool) -> None:
-    """What can be typed here; without rich, which the first prompt does not wait for."""
-    output.write_raw((click.style(GREETING, dim=True) if quiet else GREETING) + "\n")
-    output.flush()
 
 
 def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
@@ -87,7 +75,7 @@ def _turn(
     if not begun.text:
         typing.begin()
     try:
-        line = session.prompt(">>> ", default=begun, accept_default=sent, pre_run=remarks.begin)
+        line = session.prompt(PROMPT, default=begun, accept_default=sent, pre_run=remarks.begin)
     except KeyboardInterrupt:  # an empty or abandoned line, as shells do
         return
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from terminal import Terminal
 
 from localspec.cli import help as help_page
 from localspec.cli.main import COMMANDS, Edge, cli
@@ -66,7 +67,32 @@ def test_settings_do_not_wait_for_numpy(home: Path) -> None:
     assert loaded & (HEAVY - {"msgspec"}) == set()
 
 
-def test_the_first_prompt_waits_for_its_own_toolkit_alone() -> None:
+def test_a_prompt_stands_before_what_reads_keys_is_loaded() -> None:
+    """Whoever has asked for a chat sees one at once."""
+    shown = run_python(
+        "import sys\n"
+        "from localspec.cli import chat, talk\n"
+        "from localspec.cli.opening import opened\n"
+        "from localspec.cli.theme import Theme\n"
+        "with opened(Theme()):\n"
+        "    print()\n"
+        "    print(*sys.modules)\n"
+    )
+    *_, prompt, modules = shown.splitlines()
+    assert prompt.endswith(">>> ")
+    assert set(modules.split()) & {*HEAVY, "asyncio", "localspec.cli.repl"} == set()
+
+
+def test_what_is_typed_while_that_is_loaded_is_read(home: Path) -> None:
+    """Keys wait in the terminal."""
+    terminal = Terminal(os.environ | {"LOCALSPEC_HOST": f"unix://{home}/nobody.sock"})
+    terminal.until(">>>")
+    terminal.type("/help\r")
+    terminal.until("/regen")
+    terminal.leave()
+
+
+def test_keys_are_read_without_anything_else() -> None:
     """What draws answers, talks to the daemon and speaks HTTP comes while the person types."""
     loaded = run_python(
         "import sys\n"

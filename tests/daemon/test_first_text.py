@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,23 +27,26 @@ KEYS = "".join(map(chr, range(0x100, 0x17F)))
 
 
 def test_how_soon_a_chat_is_open(house: Any, daemon: Any, tmp_path: Path) -> None:
-    """From its program's start to its first prompt, beside a daemon that runs."""
+    """From its program's start to its first prompt, and to a key that was typed at once."""
 
-    async def scene() -> list[float]:
+    async def scene() -> list[tuple[float, float]]:
         async with daemon(house) as it:
             return [await asyncio.to_thread(opening, it, tmp_path) for _ in range(CHATS)]
 
-    took = asyncio.run(scene())
-    sys.stdout.write(f"\nopen: {figures(took)}\n")
+    prompts, keys = zip(*asyncio.run(scene()), strict=True)
+    sys.stdout.write(f"\nopen: {figures(prompts)}; a key of then: {figures(keys)}\n")
 
 
-def opening(it: Any, home: Path) -> float:
-    """Seconds until a chat's first prompt."""
+def opening(it: Any, home: Path) -> tuple[float, float]:
+    """Seconds until a chat's first prompt, and until a key typed there is shown."""
     began = time.monotonic()
     terminal = Terminal(environment(it, home))
     shown_at = terminal.until(PROMPT)[1]
+    terminal.type(KEYS[0])
+    read_at = terminal.until(KEYS[0])[1]
+    terminal.type("\x15")
     terminal.leave()
-    return shown_at - began
+    return shown_at - began, read_at - began
 
 
 def test_when_the_first_text_stands_in_the_terminal(
@@ -84,7 +87,7 @@ def behind(terminal: Terminal) -> float:
     return shown_at - int(said) / 1e9
 
 
-def figures(seconds: list[float]) -> str:
+def figures(seconds: Sequence[float]) -> str:
     """Of many times."""
     named = {"least": min(seconds), "median": median(seconds), "most": max(seconds)}
     return ", ".join(f"{name} {1e3 * value:.1f} ms" for name, value in named.items())

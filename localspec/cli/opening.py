@@ -1,0 +1,30 @@
+"""What a chat shows first: how it is used, and a prompt, before what reads keys is loaded.
+
+prompt-toolkit takes half of the time that a chat takes to open. Keys that are typed meanwhile wait
+in the terminal, unseen, and are read by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import click
+
+from localspec.cli.answer import unechoed
+from localspec.cli.render import can_redraw
+from localspec.cli.theme import Theme
+
+GREETING = "localspec · /help for commands, Ctrl-D to leave"
+PROMPT = ">>> "
+
+
+@contextlib.contextmanager
+def opened(look: Theme) -> Iterator[None]:
+    """Both stand there; what is shown next begins in the prompt's place."""
+    quiet = look.aside and can_redraw(sys.stdout)
+    with unechoed():
+        sys.stdout.write(f"{click.style(GREETING, dim=True) if quiet else GREETING}\n{PROMPT}\r")
+        sys.stdout.flush()
+        yield
