@@ -23,7 +23,7 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test storm mutants npm-clients remote-test kernels clean llama-server bench-gpu
+.PHONY: help chat install lint test storm mutants clients remote-test kernels clean llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
@@ -31,7 +31,7 @@ help:
 	@echo 'make test                 every check, the tests on the real pair of models included'
 	@echo 'make storm                kills, rude clients and broken files for two hours, with a report'
 	@echo 'make mutants [ONLY=WORD]  mistakes are planted one by one, and the tests must notice each'
-	@echo 'make npm-clients          agents and SDKs from npm (1.5 GB of them) on the real pair of models'
+	@echo 'make clients              every client on the real pair of models; those from npm are 1.5 GB'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
 	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit, and of ARM'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
@@ -64,12 +64,12 @@ storm: $(VENV)/.checks
 mutants: $(VENV)/.checks
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
-npm-clients: $(VENV)/.checks
+clients: $(VENV)/.checks
 	@mkdir -p $(VENV)/npm
 	@cp tests/clients/npm/* $(VENV)/npm
 	@cd $(VENV)/npm && npm install --no-audit --no-fund --loglevel=error
 	@$(BIN)/localspec models pull
-	@$(BIN)/pytest -rs -s -m npm tests/clients
+	@$(BIN)/pytest -rs -s -m clients tests/clients
 
 remote-test:
 	@$(MAKE) --no-print-directory VENV=.venv-remote REMOTE=1 .venv-remote/.checks llama-server

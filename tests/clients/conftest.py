@@ -1,19 +1,32 @@
-"""One daemon with tiny models on the real worker, for clients of all kinds, by both doors."""
+"""The daemons that clients ask by both doors: one with tiny models, one with the real pair."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
 import openai
 import pytest
+
+from localspec.catalog.registry import Resolved
+from localspec.client import Client
+
+LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
+CONFIG = """[server]
+tcp = "127.0.0.1:{port}"
+[engine]
+context = 32768
+slots = 2
+"""
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,8 @@ class Served:
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The daemon, a process with a home of its own, its model loaded."""
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A daemon with models that know their answers, its first one loaded."""
     root = tmp_path_factory.mktemp("s")
     homes = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"), str(root))
     here = Path(__file__)
@@ -72,6 +85,62 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(*json.loads(process.stdout.readline()))
         process.communicate()
     assert process.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """A user's home; its path is short, because a socket lies below."""
+    with tempfile.TemporaryDirectory(prefix="ls") as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="session")
+def environment(home: Path, real_pair: Resolved) -> Mapping[str, str]:
+    """What a process of that user sees."""
+    homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "DATA", "STATE")}
+    here = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home / "r")}
+    (home / "r").mkdir(mode=0o700)
+    models = {"LOCALSPEC_MODELS": str(real_pair.target_path.parent)}
+    python = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LANG": "C.UTF-8"}
+    return homes | here | models | python | {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture(scope="session")
+def real_models(
+    home: Path, environment: Mapping[str, str], real_pair: Resolved
+) -> Iterator[Served]:
+    """A daemon of that user with the real pair, started as users do, and loaded."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    config = home / ".config" / "localspec" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(CONFIG.format(port=port))
+    run(environment, home, *LOCALSPEC, "start")
+    try:
+        token = (home / "state" / "localspec" / "token").read_text().strip()
+        where = run(environment, home, *LOCALSPEC, "socket").strip()
+        Client(Path(where)).load()
+        yield Served(where, f"http://127.0.0.1:{port}", token, real_pair.name)
+    finally:
+        run(environment, home, *LOCALSPEC, "stop")
+
+
+def run(environment: Mapping[str, str], directory: Path, *command: str) -> str:
+    """What a command writes; one that fails is an error with its last words."""
+    done = subprocess.run(
+        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-4000:])
+    return done.stdout
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Served:
+    """The daemon that a test asks: the one with the real pair where it is marked `clients`."""
+    real = request.node.get_closest_marker("clients")
+    answer: Served = request.getfixturevalue("real_models" if real else "tiny_models")
+    return answer
 
 
 @pytest.fixture(params=["socket", "tcp"])
