@@ -18,6 +18,7 @@ struct Vectors {
     static constexpr int SIDES = 1, LANES = 8;
     static constexpr int HALVES_AT_ONCE = 1;  // of packed outputs, where there are many registers
     static constexpr int PLAIN_VECTORS = 1;  // of outputs of 256 weights, at once
+    static constexpr int ROWS_IN_REGISTERS = 4;  // whose sums fit beside a quarter of 256 plain weights
 
     static Bits zero() { return _mm256_setzero_si256(); }
     static Bits bytes(int value) { return _mm256_set1_epi8(char(value)); }

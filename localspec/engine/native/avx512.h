@@ -18,6 +18,7 @@ struct Vectors {
     static constexpr int SIDES = 2, LANES = 16;
     static constexpr int HALVES_AT_ONCE = 2;  // of packed outputs, where there are many registers
     static constexpr int PLAIN_VECTORS = 2;  // of outputs of 256 weights, at once
+    static constexpr int ROWS_IN_REGISTERS = 0;  // here all 256 plain weights fit, and rows come in turn
 
     static Bits zero() { return _mm512_setzero_si512(); }
     static Bits bytes(int value) { return _mm512_set1_epi8(char(value)); }

@@ -222,7 +222,7 @@ struct Plain : Vectors {
 // Of 256 weights: as many outputs at once as there are registers for, so that activations are read once.
 struct PlainOfK : Plain {
     using Block = Block256;
-    static constexpr int WEIGHTS = 256, ROWS_AT_ONCE = 32, ROWS_UNROLLED = 1;
+    static constexpr int WEIGHTS = 256, ROWS_AT_ONCE = 32, ROWS_UNROLLED = std::max(1, ROWS_IN_REGISTERS);
     static constexpr int VECTORS = Vectors::PLAIN_VECTORS, SIDES = VECTORS * Vectors::SIDES;
     using Sides = const uint8_t *[SIDES];
 
@@ -234,13 +234,31 @@ struct PlainOfK : Plain {
         Pairs scales[4];
     };
 
-    static void dot256(const Weights (&weights)[VECTORS], const int8_t * q, Bits (&sums)[VECTORS]) {
-        EVERY(4) {
-            const Bits one = every_32(q + 64 * i), two = every_32(q + 64 * i + 32);
-            for (int vector = 0; vector < VECTORS; ++vector) {
-                const Weights & with = weights[vector];
-                sums[vector] = weigh(sums[vector], with.of[2 * i], with.of[2 * i + 1], one, two, with.scales[i]);
+    // Sums of all 256 for each row, from what `begin` sets them to until `end` takes them. Those of few
+    // rows stay in registers, and with them a quarter of the weights.
+    template <int ROWS, typename Begin, typename End>
+    static void dot256(int now, const Block * blocks, const Weights (&weights)[VECTORS], Begin begin, End end) {
+        if constexpr (ROWS <= ROWS_IN_REGISTERS) {
+            Bits sums[ROWS][VECTORS];
+            EVERY_ROW_UNROLLED begin(row, sums[row]);
+            EVERY(4) EVERY_ROW_UNROLLED dot64(i, weights, blocks[row].q, sums[row]);
+            EVERY_ROW_UNROLLED end(row, sums[row]);
+        } else {
+            EVERY_ROW {
+                Bits sums[VECTORS];
+                begin(row, sums);
+                EVERY(4) dot64(i, weights, blocks[row].q, sums);
+                end(row, sums);
             }
+        }
+    }
+
+  private:
+    static void dot64(int at, const Weights (&weights)[VECTORS], const int8_t * q, Bits (&sums)[VECTORS]) {
+        const Bits one = every_32(q + 64 * at), two = every_32(q + 64 * at + 32);
+        EVERY(VECTORS) {
+            const Weights & with = weights[i];
+            sums[i] = weigh(sums[i], with.of[2 * at], with.of[2 * at + 1], one, two, with.scales[at]);
         }
     }
 };
@@ -262,15 +280,14 @@ struct PlainQ6_K : PlainOfK {
             excess[i] = negative16(left<5>(bytes));
             step[i] = steps(outputs, 208);
         }
-        EVERY_ROW {
-            const Block & block = blocks[row];
-            const Bits of_16 = every_32(block.sums);
-            Bits exact[VECTORS];
-            EVERY(VECTORS) exact[i] = weigh(zero(), of_16, excess[i]);
-            dot256(weights, block.q, exact);
-            const Floats scale = all(block.scale);
+        const auto begin = [&](int row, Bits (&exact)[VECTORS]) {
+            EVERY(VECTORS) exact[i] = weigh(zero(), every_32(blocks[row].sums), excess[i]);
+        };
+        const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
+            const Floats scale = all(blocks[row].scale);
             EVERY(VECTORS) sums.up[row][i] = fma(floats(exact[i]), mul(step[i], scale), sums.up[row][i]);
-        }
+        };
+        dot256<ROWS>(now, blocks, weights, begin, end);
     }
 
   private:
@@ -306,19 +323,17 @@ struct PlainQ5_K : PlainOfK {
             step[i] = steps(outputs, 0);
             low_step[i] = steps(outputs, 2);
         }
-        EVERY_ROW {
-            const Block & block = blocks[row];
-            Bits exact[VECTORS];
-            EVERY(VECTORS) exact[i] = zero();
-            dot256(weights, block.q, exact);
-            const Bits of_32 = every_32(block.pairs);
-            const Floats scale = all(block.scale), less = all(-block.scale);
+        const auto begin = [&](int, Bits (&exact)[VECTORS]) { EVERY(VECTORS) exact[i] = zero(); };
+        const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
+            const Bits of_32 = every_32(blocks[row].pairs);
+            const Floats scale = all(blocks[row].scale), less = all(-blocks[row].scale);
             EVERY(VECTORS) {
                 const Bits low = fours(weigh(zero(), minima[i], of_32));
                 sums.up[row][i] = fma(floats(exact[i]), mul(step[i], scale), sums.up[row][i]);
                 sums.down[row][i] = fma(floats(low), mul(low_step[i], less), sums.down[row][i]);
             }
-        }
+        };
+        dot256<ROWS>(now, blocks, weights, begin, end);
     }
 
   private:
