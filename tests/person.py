@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 CONFIG = """
@@ -49,3 +54,20 @@ class Person:
         )
         assert done.returncode == exit_code, done.stderr
         return done
+
+    def look(self, *arguments: str, columns: int) -> list[str]:
+        """The lines of `localspec ARGUMENTS` in a window of so many columns, without colours."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        with subprocess.Popen(
+            [sys.executable, "-m", "localspec.cli.main", *arguments],
+            env=self._environment | {"TERM": "dumb"},
+            stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
+        ):  # fmt: skip
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO is how Linux says that nobody writes any more
+                while part := os.read(ours, 65536):
+                    shown += part
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n").split("\n")

@@ -14,12 +14,16 @@ NONE = "-"
 
 
 class Table(msgspec.Struct, frozen=True):
-    """One table of a report; every row has as many cells as `head`. `note` says how to read it."""
+    """One table of a report; every row has as many cells as `head`. `note` says how to read it.
+
+    The first `labels` cells of a row name it.
+    """
 
     title: str
     head: list[str]
     rows: list[list[str]]
     note: str = ""
+    labels: int = 1
 
 
 def _count(number: int, what: str) -> str:
@@ -109,15 +113,16 @@ def _bounds(summary: Summary) -> Table:
     arms = [arm for arm, cell in summary.cells[ALL].items() if cell.bound]
     return Table(
         "How much of what was possible was reached",
-        ["slice", *(head for arm in arms for head in (arm, "tuned", "bound", "reached"))],
+        ["slice", "arm", "ratio", "tuned", "bound", "reached"],
         [
-            [name, *(figure for arm in arms for figure in _reached(cells[arm]))]
+            [name, arm, *_reached(cells[arm])]
             for name, cells in summary.cells.items()
-            if arms
+            for arm in arms
         ],
         "Bound: the ratio of the best possible decisions, which know what survives, on plain's own "
         "texts with the arm's drafters and this machine's costs. Reached: ratio by bound. Tuned: "
         "that of the best fixed depths for each prompt, chosen afterwards.",
+        labels=2,
     )
 
 
@@ -182,6 +187,7 @@ def _work(summary: Summary) -> Table:
             if (cell := summary.cells[name][arm]).rounds is not None
         ],
         "A round is one forward of the target while decoding.",
+        labels=2,
     )
 
 
@@ -196,6 +202,7 @@ def _waits(summary: Summary) -> Table:
         ],
         "cold: read from its beginning; conversation: a later turn; replay: most of it was still "
         "cached, because another arm had just asked the same. Compare equals with equals.",
+        labels=2,
     )
 
 
@@ -223,6 +230,7 @@ def _positions(summary: Summary) -> Table:
             for shares in [[*by_position(count), *[None] * 8][:8]]
         ],
         "Share of the tokens drafted at a position that were kept; all before them were kept too.",
+        labels=2,
     )
 
 
@@ -243,6 +251,7 @@ def _reliability(summary: Summary) -> Table:
         ],
         "What was expected of a source's next token, and how often it was the text's: at every "
         "token of plain's texts for which the source had a proposal.",
+        labels=2,
     )
 
 

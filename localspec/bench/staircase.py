@@ -103,6 +103,7 @@ def table(found: dict[str, Measured]) -> Table:
         ],
         "Medians of forwards after others of as many rows, measured alone. A round that verifies "
         "n - 1 drafted tokens has n rows.",
+        labels=2,
     )
 
 
@@ -123,6 +124,7 @@ def changes(found: dict[str, Measured]) -> Table:
         ],
         "By rows, behind the shortest context. Where a device keeps a graph of its kernels for one "
         "row count, another one has to be prepared anew.",
+        labels=2,
     )
 
 

@@ -19,7 +19,7 @@ from localspec.bench.home import Home
 from localspec.bench.results import Batch, Replay, Results, Settings
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
-from localspec.cli import measuring, render
+from localspec.cli import measuring
 from localspec.cli.names import of_machines
 from localspec.client import Client
 from localspec.errors import RequestError
@@ -237,7 +237,7 @@ def _publish(results: Results, output: Path | None, *, as_json: bool) -> Summary
         click.echo(msgspec.json.encode(brief).decode())
     else:
         for line in report.heading(results):
-            click.echo(render.printable(line))
+            measuring.say(line)
         for table in report.tables(results, summary):
             measuring.show(table)
     if output:

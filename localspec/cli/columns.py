@@ -9,7 +9,11 @@ import textwrap
 from typing import TextIO
 
 _COMMAND = re.compile(r"localspec(?: [a-z][a-z-]*)+(?: [A-Z]+)*")
-_GLUE = "\x00"
+_SENTENCE = re.compile(r"\s*[A-Z][a-z]|.*\. ")
+_UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])")
+"""Between a number and what it counts."""
+_GLUE = "\ue000"
+"""As wide as the blank that it stands for, and in nobody's words."""
 _LEAST_COLUMNS = 24
 """A value with less room than this is left to the terminal."""
 
@@ -21,19 +25,42 @@ def columns(stream: TextIO | None = None) -> int | None:
 
 
 def hung(label: str, value: str, width: int | None) -> str:
-    """`label` and `value`, which goes on below its beginning; a word is never broken."""
+    """`label` and `value`, which goes on below its beginning; a word is never broken.
+
+    Nor is a number parted from its unit. A long word, such as a path, is set in by less.
+    """
     if width is None or (room := width - len(label)) < _LEAST_COLUMNS:
         return label + value
-    rows = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
-    return label + ("\n" + " " * len(label)).join(rows)
+    rows = textwrap.wrap(glued(value), room, break_long_words=False, break_on_hyphens=False) or [""]
+    below = (" " * min(len(label), max(0, width - len(row))) + row for row in rows[1:])
+    return "\n".join([label + rows[0], *below]).replace(_GLUE, " ")
+
+
+def glued(text: str) -> str:
+    """`text` with something that is no blank between numbers and their units."""
+    return _UNIT.sub(_GLUE, text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """`text` folded between words, such as a cell of a table; characters may have two columns."""
+    from rich.cells import cell_len  # noqa: PLC0415  slow to import
+
+    rows = [""]
+    for word in glued(text).split():
+        longer = f"{rows[-1]} {word}" if rows[-1] else word
+        if cell_len(longer) <= width or not rows[-1]:
+            rows[-1] = longer
+        else:
+            rows.append(word)
+    return "\n".join(rows).replace(_GLUE, " ")
 
 
 def advice(line: str, width: int | None) -> str:
     """What helps, set in by two: sentences are folded between words, but no command of ours is.
 
-    A line that is no more than one sentence may be a command to be copied, and is left alone.
+    A line that is no sentence is a command to be copied, and is left alone.
     """
-    if width is None or len(line) <= width or ". " not in line:
+    if width is None or len(line) <= width or not _SENTENCE.match(line):
         return line
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line.strip())
     return hung("  ", whole, width).replace(_GLUE, " ")

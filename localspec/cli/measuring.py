@@ -13,8 +13,10 @@ import click
 from localspec.bench import measure, report, suite
 from localspec.bench.suite import Prompt
 from localspec.cli import launch, render
+from localspec.cli.columns import columns, hung
 from localspec.cli.names import of_models, of_slices
 from localspec.client import Client
+from localspec.errors import escaped
 
 PIPED_COLUMNS = 160
 """In a file or a pipe nothing need be narrow."""
@@ -88,7 +90,7 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[measure.Told]:
     from rich import progress  # noqa: PLC0415  slow to import, and only a terminal needs it
     from rich.console import Console  # noqa: PLC0415  the same
 
-    columns = [
+    parts = [
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         *([progress.MofNCompleteColumn()] if total else []),
@@ -97,7 +99,7 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[measure.Told]:
     ]
     # Twice a second: the processor belongs to what is measured.
     with progress.Progress(
-        *columns, console=Console(stderr=True), transient=True, refresh_per_second=2
+        *parts, console=Console(stderr=True), transient=True, refresh_per_second=2
     ) as bar:
         task = bar.add_task(what, total=total)
         done = 0
@@ -110,22 +112,16 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[measure.Told]:
         yield tell
 
 
+def say(text: str, label: str = "") -> None:
+    """A line on stdout, folded where a window is narrow."""
+    click.echo(hung(label, escaped(text), columns()))
+
+
 def show(table: report.Table) -> None:
     """A table on stdout, as wide as the terminal is."""
-    from rich import box  # noqa: PLC0415  slow to import, of no use for --json
-    from rich.console import Console  # noqa: PLC0415  the same
-    from rich.table import Table  # noqa: PLC0415  the same
-    from rich.text import Text  # noqa: PLC0415  the same
+    from rich.console import Console  # noqa: PLC0415  slow to import, of no use for --json
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(table.head):
-        drawn.add_column(
-            Text(render.printable(name)), justify="right" if place else "left", overflow="fold"
-        )
-    for row in table.rows:
-        drawn.add_row(*(Text(render.printable(cell)) for cell in row))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_COLUMNS)
-    console.print(Text(f"\n{table.title}", style="bold"))
-    console.print(drawn)
-    if table.note:
-        console.print(Text(table.note, style="dim"))
+    from localspec.cli import tables  # noqa: PLC0415  the same
+
+    width = columns() or PIPED_COLUMNS
+    tables.show(table, Console(highlight=False, width=width, height=25))  # rich asks for both

@@ -11,6 +11,7 @@ import msgspec
 
 from localspec import config as configuration
 from localspec import paths
+from localspec.cli.columns import columns, hung
 
 
 @click.group()
@@ -37,7 +38,8 @@ def check() -> None:
     """
     file = paths.config_file()
     configuration.load(file)
-    click.echo(f"ok: {file}" if file.exists() else f"ok: defaults, there is no {file}")
+    found = str(file) if file.exists() else f"defaults, there is no {file}"
+    click.echo(hung("ok: ", found, columns()))
 
 
 @config.command()

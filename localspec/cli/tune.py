@@ -49,7 +49,7 @@ def _tell_learned(learned: advice.Learned) -> None:
     ]
     behind = f"ms behind {learned.far_tokens} tokens"
     note = (
-        "A round of n rows beats plain if it commits more tokens than its relative cost.\n"
+        "A round of n rows beats plain if it commits more tokens than its relative cost. "
         "Edges are the row counts worth filling: cheaper by the row than any fewer, dearer after."
     )
     if rows:
@@ -58,15 +58,14 @@ def _tell_learned(learned: advice.Learned) -> None:
         )
     for name, (accepted, drafted) in learned.acceptance.items():
         if drafted:
-            click.echo(
-                f"{name}: {accepted} of {drafted} drafted accepted ({accepted / drafted:.0%})"
-            )
+            share = f"{accepted / drafted:.0%}"
+            measuring.say(f"{name}: {accepted} of {drafted} drafted accepted ({share})")
     if learned.prompt_tokens_per_second:
         click.echo(f"reads a prompt at about {learned.prompt_tokens_per_second:.0f} tok/s")
     if learned.tokens_per_second:
         click.echo(f"speed lately: {learned.tokens_per_second:.1f} tok/s")
     for sentence in learned.advice:
-        click.echo(escaped(f"* {sentence}"))
+        measuring.say(sentence, "* ")
     if not learned.advice:
         click.echo("Nothing to change.")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from localspec.bench import arms, readiness, report, verification
 from localspec.bench.results import Settings
-from localspec.cli import measuring, render
+from localspec.cli import measuring
 from localspec.errors import LocalSpecError
 
 DIFFERENCES_SHOWN = 20
@@ -56,34 +56,32 @@ def verify(  # noqa: PLR0913  one argument per option is click's way
 
 
 def _tell(verified: verification.Verification) -> None:
-    click.echo(render.printable(f"{verified.model}, exactness {verified.exactness}"))
+    measuring.say(f"{verified.model}, exactness {verified.exactness}")
     rows = [
         [tally.way, tally.arm, f"{tally.equal} of {tally.compared}",
          f"{tally.accepted} of {tally.drafted}"]
         for tally in verified.tallies
     ]  # fmt: skip
-    measuring.show(
-        report.Table("Texts equal to plain's", ["way", "arm", "equal", "accepted drafts"], rows)
-    )
+    head = ["way", "arm", "equal", "accepted drafts"]
+    measuring.show(report.Table("Texts equal to plain's", head, rows, labels=2))
     for one in verified.differences[:DIFFERENCES_SHOWN]:
-        click.echo(
-            render.printable(
-                f"\n{one.prompt}, turn {one.turn + 1}, {one.way}, {one.arm}: "
-                f"first difference at character {one.position}, after {one.before!r}\n"
-                f"  plain: {one.plain!r}\n  {one.arm}: {one.found!r}"
-            )
+        click.echo()
+        measuring.say(
+            f"{one.prompt}, turn {one.turn + 1}, {one.way}, {one.arm}: "
+            f"first difference at character {one.position}, after {one.before!r}"
         )
+        measuring.say(repr(one.plain), "  plain: ")
+        measuring.say(repr(one.found), f"  {one.arm}: ")
         if one.likeliest and one.logit_gap is not None:
             likelier, other = one.likeliest
-            click.echo(
-                render.printable(f"  logit gap {one.logit_gap:.2f}: {likelier!r} before {other!r}")
-            )
+            measuring.say(f"logit gap {one.logit_gap:.2f}: {likelier!r} before {other!r}", "  ")
     hidden = len(verified.differences) - DIFFERENCES_SHOWN
     if hidden > 0:
         click.echo(f"\n{hidden} more differences; --json has them all.")
     if verified.differences and not verified.broken:
-        click.echo(
-            '\nexactness = "standard" lets the last bits of a logit depend on how many rows were '
-            'computed with it;\nwhere two tokens are nearly equal, that shows. "strict" does not. '
+        click.echo()
+        measuring.say(
+            'exactness = "standard" lets the last bits of a logit depend on how many rows were '
+            'computed with it; where two tokens are nearly equal, that shows. "strict" does not. '
             'What "auto" chose, and why: localspec status'
         )

@@ -120,13 +120,13 @@ def test_a_bound_is_shown_beside_its_ratio() -> None:
     measured = in_hindsight()
     summary = summarize(measured)
     table = report.tables(measured, summary)[1]
-    assert table.head == ["slice", "auto", "tuned", "bound", "reached"]
+    assert table.head == ["slice", "arm", "ratio", "tuned", "bound", "reached"]
     assert table.rows == [
-        ["qa", "0.80", "1.33", "1.33", "60%"],
-        ["edit", "2.00", "-", "-", "-"],
-        ["all", "1.47", "1.33", "1.33", "60%"],
+        ["qa", "auto", "0.80", "1.33", "1.33", "60%"],
+        ["edit", "auto", "2.00", "-", "-", "-"],
+        ["all", "auto", "1.47", "1.33", "1.33", "60%"],
     ]
-    assert "| qa | 0.80 | 1.33 | 1.33 | 60% |" in report.markdown(measured, summary)
+    assert "| qa | auto | 0.80 | 1.33 | 1.33 | 60% |" in report.markdown(measured, summary)
     (svg,) = svgs(plots.speedups(summary))
     strokes = [path for path in svg.iter(f"{SVG}path") if path.get("class") == "bound"]
     assert len(strokes) == 2

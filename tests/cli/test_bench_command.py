@@ -125,6 +125,15 @@ def test_tune_tells_the_staircase(user: User) -> None:
     assert "Cost of one forward" in user.run("tune").stdout
 
 
+def test_in_a_narrow_window_no_row_and_no_sentence_is_folded_by_the_terminal(user: User) -> None:
+    """It would be anywhere, and a row that is folded is no row."""
+    asked = ("--prompts", str(user.questions), "--slices", "talk", "--tokens", "8")
+    for command in (("bench", *asked, "--repeats", "1"), ("verify", *asked), ("tune",)):
+        lines = user.look(*command, columns=60)
+        assert len(lines) > 5
+        assert [line for line in lines if len(line) > 60] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
