@@ -109,15 +109,37 @@ def unix(path: Path) -> Iterator[Door]:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """The lock beside a socket's path, in a directory that is ours alone to write to.
+    """The lock beside a socket's path. Raises AlreadyRunning, Forbidden."""
+    with claim(path) as taken:
+        if not taken():
+            raise already_running(path)
+        yield
 
-    Raises AlreadyRunning, Forbidden.
+
+@contextmanager
+def claim(path: Path) -> Iterator[Callable[[], bool]]:
+    """Takes the lock beside a socket's path; False for as long as another daemon has it.
+
+    It is in a directory that is ours alone to write to. Raises Forbidden.
     """
     with _explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _check_directory(path.parent)
-    with _lock(path.with_name(path.name + ".lock")):
-        yield
+    lock = path.with_name(path.name + ".lock")
+    with _explained(lock):
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+    def taken() -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        yield taken
+    finally:
+        os.close(handle)  # the file stays: removing it would let two daemons lock two files
 
 
 def tcp(address: tuple[str, int]) -> Door:
@@ -196,20 +218,6 @@ def _check_directory(directory: Path) -> None:
         )
 
 
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with _explained(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _already_running(path.with_suffix("")) from error
-        yield
-    finally:
-        os.close(handle)  # the file stays: removing it would let two daemons lock two files
-
-
 def _remove_stale(path: Path) -> None:
     """Remove a socket that nobody answers on. Raises AlreadyRunning, ConfigError."""
     try:
@@ -226,8 +234,9 @@ def _remove_stale(path: Path) -> None:
             return
         except OSError as error:
             raise AlreadyRunning(f"{path} is in use: {error}.", fix="localspec stop") from error
-    raise _already_running(path)
+    raise already_running(path)
 
 
-def _already_running(path: Path) -> AlreadyRunning:
+def already_running(path: Path) -> AlreadyRunning:
+    """That another daemon has a socket, and what shows and ends it."""
     return AlreadyRunning(f"Another daemon owns {path}.", fix="localspec status; localspec stop")

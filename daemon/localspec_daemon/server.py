@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from aiohttp import web
@@ -35,6 +36,9 @@ BACKLOG = 1024
 MAX_HEADER_LINE_BYTES = 4096
 MAX_HEADER_LINES = 64
 CLEANUP_SECONDS = 0.5
+FOLLOW_SECONDS = 25.0
+"""Less than the unit's TimeoutStartSec: who would wait longer hears why."""
+FOLLOW_POLL_SECONDS = 0.05
 PAGE_ADDRESS = ("127.0.0.1", 14447)
 
 
@@ -87,7 +91,7 @@ class Server:
         }
         async with AsyncExitStack() as stack:
             stack.enter_context(signals(handlers))  # first in, last out: also while closing
-            runner = await self._startup(stack, self._doors(stack))
+            runner = await self._startup(stack, await self._doors(stack))
             stack.enter_context(watcher)
             tasks = [
                 asyncio.create_task(watcher.run()),
@@ -107,7 +111,7 @@ class Server:
             self._now.set()
         self._stop.set()
 
-    def _doors(self, stack: AsyncExitStack) -> list[listen.Door]:
+    async def _doors(self, stack: AsyncExitStack) -> list[listen.Door]:
         """What systemd handed over, and what else the configuration wants; a TCP door comes last.
 
         The lock is held in any case: of two daemons on a path one serves.
@@ -116,13 +120,24 @@ class Server:
         self.supervisor.activated = bool(doors)
         here = [door.getsockname() for door in doors]
         if str(self.socket_path) in here:
-            stack.enter_context(listen.alone(self.socket_path))
+            await self._follow(stack.enter_context(listen.claim(self.socket_path)))
         else:
             doors.insert(0, stack.enter_context(listen.unix(self.socket_path)))
         wanted = self.supervisor.config.server.tcp
         if wanted and settings.tcp_address(wanted) not in [name[:2] for name in here]:
             doors.append(stack.enter_context(listen.tcp(settings.tcp_address(wanted))))
         return sorted(doors, key=lambda door: door.family != socket.AF_UNIX)
+
+    async def _follow(self, taken: Callable[[], bool]) -> None:
+        """Wait for a daemon that makes way for the service: its socket keeps who asks meanwhile.
+
+        Raises AlreadyRunning.
+        """
+        deadline = monotonic() + FOLLOW_SECONDS
+        while not taken():
+            if self._stop.is_set() or monotonic() > deadline:
+                raise listen.already_running(self.socket_path)
+            await asyncio.sleep(FOLLOW_POLL_SECONDS)
 
     async def _startup(self, stack: AsyncExitStack, doors: Sequence[listen.Door]) -> web.AppRunner:
         tcp = doors[-1].family != socket.AF_UNIX

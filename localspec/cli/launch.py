@@ -96,20 +96,25 @@ def start(client: Client) -> dict[str, Any]:
 def stop(
     client: Client, *, drain_seconds: float, margin_seconds: float = DRAIN_MARGIN_SECONDS
 ) -> int | None:
-    """End the daemon and return its pid; None if none runs.
-
-    What is still there `margin_seconds` after the drain is killed; its workers end with it.
-    """
+    """End the daemon and return its pid; None if none runs."""
     try:
         pid = local_pid(client)
     except NotRunning:
         return None
+    end(pid, drain_seconds=drain_seconds, margin_seconds=margin_seconds)
+    return pid
+
+
+def end(pid: int, *, drain_seconds: float, margin_seconds: float = DRAIN_MARGIN_SECONDS) -> None:
+    """End a daemon; what is still there `margin_seconds` after the drain is killed.
+
+    Its workers end with it.
+    """
     with Watch(pid) as watch:
         watch.signal(signal.SIGTERM)
         if not watch.wait(drain_seconds + margin_seconds):
             watch.signal(signal.SIGKILL)
             watch.wait(DRAIN_MARGIN_SECONDS)
-    return pid
 
 
 def local_pid(client: Client) -> int:

@@ -17,7 +17,7 @@ import click
 from localspec import paths
 from localspec.cli import chosen as configured
 from localspec.cli import launch
-from localspec.errors import LocalSpecError
+from localspec.errors import LocalSpecError, NotRunning
 
 LABEL = "dev.localspec"
 UNITS = ("localspec.socket", "localspec.service")
@@ -39,13 +39,15 @@ class Host:
     """What keeps services on this platform: which of our files it reads where, and its commands.
 
     `values` are what stands for each placeholder of a file. `ask` fails where nothing of the kind
-    runs for this user, and changes nothing. `stop` is for those of the files that
-    are there, before they are removed, `forget` for afterwards.
+    runs for this user, and changes nothing. `listen` takes over the socket, so that who asks from
+    then on waits for what `start` starts. `stop` is for those of the files that are there, before
+    they are removed, `forget` for afterwards.
     """
 
     files: Mapping[str, Path]
     values: Callable[[], Mapping[str, str]]
     ask: Commands
+    listen: Commands
     start: Commands
     stop: Callable[[Sequence[str]], Commands]
     forget: Commands
@@ -65,7 +67,8 @@ def _systemd() -> Host:
         files={f"daemon/systemd/{unit}": base / "systemd" / "user" / unit for unit in UNITS},
         values=_of_units,
         ask=((*SYSTEMCTL, "daemon-reload"),),
-        start=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "enable", "--now", *UNITS)),
+        listen=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "start", "localspec.socket")),
+        start=((*SYSTEMCTL, "enable", "--now", *UNITS),),
         stop=lambda units: ((*SYSTEMCTL, "disable", "--now", *units),),
         forget=((*SYSTEMCTL, "daemon-reload"), (*SYSTEMCTL, "reset-failed", "localspec.*")),
         status=(*SYSTEMCTL, "status", "--no-pager", *UNITS),
@@ -80,6 +83,7 @@ def _launchd() -> Host:
         files={f"daemon/launchd/{LABEL}.plist": target},
         values=_of_agent,
         ask=(),  # there is no macOS without launchd
+        listen=(),  # launchd holds no socket of ours
         start=(("launchctl", "bootstrap", domain, str(target)),),
         stop=lambda _: (("launchctl", "bootout", f"{domain}/{LABEL}"),),
         forget=(),
@@ -123,9 +127,7 @@ def install(*, only_print: bool) -> None:
     for target, text in texts.items():
         paths.write_atomically(target, text.encode(), mode=0o644)
         click.echo(f"written: {target}")
-    _make_way()
-    for command in chosen.start:
-        _run(command)
+    _take_over(chosen)
     click.echo(chosen.advice)
 
 
@@ -174,14 +176,25 @@ def _make_directories(files: Iterable[Path]) -> list[Path]:
     return sorted(missing, reverse=True)
 
 
-def _make_way() -> None:
-    """End a daemon that was started by hand: it owns the socket that the service needs."""
+def _take_over(chosen: Host) -> None:
+    """Start the service; a daemon that somebody started makes way, and who asks meanwhile waits."""
+    by_hand = _by_hand()  # asked before the socket is the service's
+    for command in chosen.listen:
+        _run(command)
+    if by_hand:
+        launch.end(by_hand, drain_seconds=configured.settings().server.drain_seconds)
+        click.echo(f"stopped: pid {by_hand}; the service takes over")
+    for command in chosen.start:
+        _run(command)
+
+
+def _by_hand() -> int | None:
+    """The pid of a daemon that runs without the service."""
     client = configured.client()
-    if client.socket_path is None:
-        return
-    pid = launch.stop(client, drain_seconds=configured.settings().server.drain_seconds)
-    if pid:
-        click.echo(f"stopped: pid {pid}; the service takes over")
+    try:
+        return launch.local_pid(client) if client.socket_path else None
+    except NotRunning:
+        return None
 
 
 def filled(name: str, values: Mapping[str, str]) -> str:

@@ -57,7 +57,7 @@ def test_install_writes_this_installation_and_starts_it(calls: Path) -> None:
     texts = [target.read_text() for target in host().files.values()]
     assert sys.executable in "".join(texts)
     assert not re.search("@[A-Z]+@", "".join(texts))
-    assert commands(calls) == joined([*host().ask, *host().start])
+    assert commands(calls) == joined([*host().ask, *host().listen, *host().start])
 
 
 def test_a_second_install_ends_the_first(calls: Path) -> None:
@@ -66,7 +66,8 @@ def test_a_second_install_ends_the_first(calls: Path) -> None:
     before = len(commands(calls))
     there = [target.name for target in written()]
     assert service("install").exit_code == 0
-    assert commands(calls)[before:] == joined([*host().ask, *host().stop(there), *host().start])
+    again = [*host().ask, *host().stop(there), *host().listen, *host().start]
+    assert commands(calls)[before:] == joined(again)
 
 
 def test_print_changes_nothing(calls: Path) -> None:

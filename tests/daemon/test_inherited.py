@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -152,6 +153,32 @@ def test_who_connects_while_the_daemon_restarts_waits_and_is_answered(
             assert early.recv(4096).startswith(b"HTTP/1.0 200 ")
             assert client.status()["pid"] == second.pid
     assert house.socket.stat().st_ino == born
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_who_connects_while_one_daemon_makes_way_for_another_is_answered(house: Any) -> None:
+    """The one that follows waits for the lock of the one before, and the socket for both."""
+    house.socket.parent.mkdir(mode=0o700)
+    with contextlib.ExitStack() as before:
+        before.enter_context(listen.unix(house.socket))
+        house.socket.unlink()
+        with private_at(house.socket) as door, served(house, door) as after:
+            with socket.socket(socket.AF_UNIX) as early:
+                early.settimeout(60)
+                early.connect(str(house.socket))
+                early.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                while after.poll() is None and not waits(after.pid, house.socket):
+                    os.sched_yield()
+                before.close()
+                assert early.recv(4096).startswith(b"HTTP/1.0 200 ")
+            assert Client(house.socket).status()["pid"] == after.pid
+
+
+def waits(pid: int, path: Path) -> bool:
+    """Whether a process has opened the lock beside a socket."""
+    opened = Path(f"/proc/{pid}/fd").iterdir()
+    lock = path.with_name(f"{path.name}.lock")
+    return any(os.path.realpath(each) == str(lock) for each in opened)
 
 
 def test_a_port_that_was_handed_over_asks_for_the_token(house: Any, private: socket.socket) -> None:

@@ -10,7 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,11 +128,28 @@ def test_a_daemon_that_stands_still_is_replaced_and_who_asks_meanwhile_waits(
     assert manager.property("NRestarts") == "1"
 
 
-def test_install_takes_over_from_a_daemon_that_was_started_by_hand(manager: Inside) -> None:
-    """Whoever asks is served by one daemon, then by the other, by the same socket."""
+def test_install_takes_over_from_a_daemon_that_was_started_by_hand(
+    manager: Inside, own_home: Path
+) -> None:
+    """Whoever asks is served by one daemon, then by the other; nobody is refused in between."""
     manager.localspec("start")
     by_hand = manager.client().status()["pid"]
-    assert f"stopped: pid {by_hand}; the service takes over" in manager.localspec(
-        "service", "install"
-    )
-    assert manager.client().status()["pid"] == manager.daemon() != by_hand
+    over, answered = threading.Event(), []
+
+    def ask() -> None:
+        while not over.is_set():
+            answered.append(manager.client().status()["pid"])
+
+    with ThreadPoolExecutor(1) as somebody:
+        asking = somebody.submit(ask)
+        said = manager.localspec("service", "install")
+        over.set()
+        asking.result()
+    assert f"stopped: pid {by_hand}; the service takes over" in said
+    by_service = manager.daemon()
+    assert list(dict.fromkeys(answered)) in ([by_hand, by_service], [by_hand])
+    assert manager.client().status()["pid"] == by_service != by_hand
+    manager.localspec("service", "uninstall")
+    assert "localspec" not in manager.run("systemctl", "--user", "list-units", "--all")
+    assert [path for path in (own_home / "config").rglob("*") if path.is_file()] == []
+    assert not manager.client().socket_path.exists()  # type: ignore[union-attr]
