@@ -102,6 +102,29 @@ def test_a_browser_that_was_not_let_in_is_told_how(house: Any, daemon: Any) -> N
 
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
+def test_a_question_without_an_answer_goes_back_into_the_line(
+    house: Any, daemon: Any, tmp_path: Path
+) -> None:
+    """Where what is asked next takes its place: two questions in a row break many templates."""
+
+    async def scene() -> None:
+        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
+            _, told = await it.post("/v1/web", {})
+            await page.open(told["url"])
+            await page.until("document.querySelector('#model option')?.value === 'alpha'")
+            await page.type("fail")
+            await page.until("document.querySelector('.turn .error') !== null")
+            await page.until("document.getElementById('words').value === 'fail'")
+            await page.value("document.getElementById('words').value = ''")
+            await page.type("say hello")
+            await page.until("document.querySelector('.turn.assistant .figures span') !== null")
+            said = "[...document.querySelectorAll('.turn .text')].map((one) => one.innerText)"
+            assert await page.value(said) == ["say hello", "hello"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Path) -> None:
     """Text stays text, also where it looks like markup; the dashboard knows the model."""
     hostile = "say vector<int> <img/src=x/onerror=alert(1)> **bold** `code` </script>"

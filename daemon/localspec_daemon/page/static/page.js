@@ -211,6 +211,7 @@ function show(chat) {
 
 function takenBack(chat) {
   // A question that nobody answered: it goes back into the line, or the next one takes its place.
+  if (chat.turns.at(-1)?.role === "assistant" && !chat.turns.at(-1).content) chat.turns.pop();
   return chat.turns.at(-1)?.role === "user" ? chat.turns.pop().content : "";
 }
 
@@ -334,7 +335,12 @@ async function ask(words) {
     $("send").textContent = "Send";
   }
   await listChats();
-  if (chat === current) showTalk();
+  if (chat !== current) return;
+  showTalk();
+  if (!turn.content && !$("words").value) {
+    $("words").value = words;
+    fit();
+  }
 }
 
 async function received(chat, turn, signal) {
