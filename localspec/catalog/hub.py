@@ -158,11 +158,17 @@ def _append(url: str, partial: Partial) -> str:
                 partial.append(chunk)
     except urllib.error.HTTPError as error:
         error.close()
-        hint = "; set HF_TOKEN" if error.code in {401, 403} else ""
-        return f"it answered {error.code} {error.reason}{hint}"
+        return f"it answered {error.code} {error.reason}{_hint(error.code)}"
     except _LOST as error:
         return f"the connection was lost after {partial.num_bytes} bytes: {_reason(error)}"
     return f"the file ended after {partial.num_bytes} bytes"
+
+
+def _hint(status: int) -> str:
+    if status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return ""
+    known = os.environ.get("HF_TOKEN")
+    return "; its owner has to admit whom HF_TOKEN belongs to" if known else "; set HF_TOKEN"
 
 
 def _continues(response: Any, start: int) -> bool:

@@ -106,14 +106,18 @@ def _asked(path: str, kind: type[_T], refused: Callable[[hub.Refused], PullError
         ) from error
 
 
+def gated(name: str) -> PullError:
+    """For a repository whose files are for those who agreed to its terms."""
+    return PullError(
+        f"{name} is gated: its owner wants an agreement first.",
+        fix=f"Agree on {hub.DEFAULT_ENDPOINT}/{name} and set HF_TOKEN to a token of yours.",
+    )
+
+
 def _refused(name: str, refused: hub.Refused) -> PullError:
     """The Hub says 401 for what does not exist, so that nobody learns what is private."""
-    page = f"{hub.DEFAULT_ENDPOINT}/{name}"
     if refused.status == HTTPStatus.FORBIDDEN:
-        return PullError(
-            f"{name} is gated: its owner wants an agreement first.",
-            fix=f"Agree on {page} and set HF_TOKEN to a token of yours.",
-        )
+        return gated(name)
     if refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}:
         return PullError(
             f"There is no repository {name}, or it is private.",

@@ -111,8 +111,10 @@ class Partial:
         if self.entry.sha256 and found != self.entry.sha256:
             self.restart()
             raise ChecksumMismatch(
-                f"{self.entry.file} from {self.source} has SHA-256 {found}, "
-                f"the catalog says {self.entry.sha256}. It was discarded."
+                f"{self.entry.file} from {self.source} has SHA-256 {found}, and "
+                f"{self.entry.sha256} was announced. It was discarded.",
+                fix="Run the same command again. If that does not help, what is there is not "
+                "what is listed.",
             )
         try:
             self._file.flush()

@@ -111,7 +111,7 @@ def _named(found: Sequence[Variant], wanted: str) -> Variant:
         if lower in {each.label.lower(), each.name.lower(), *(f.path.lower() for f in each.files)}:
             return each
     raise PullError(
-        f'It has no "{wanted[:80]}".',
+        f'There is no "{wanted[:80]}" in this repository.',
         fix=f"Take one of these: {_labels(found) or 'it has no GGUF'}",
     )
 

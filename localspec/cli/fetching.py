@@ -21,7 +21,7 @@ from localspec.catalog.variants import DRAFT_ORDER
 from localspec.cli import chosen
 from localspec.cli.columns import columns, hung
 from localspec.cli.progress import shown
-from localspec.errors import LocalSpecError, UnknownModel, escaped
+from localspec.errors import LocalSpecError, PullError, UnknownModel, escaped
 
 _FIGURES_COLUMNS = 34
 """What a table of repositories has beside their names."""
@@ -118,10 +118,13 @@ def _fetch(
 ) -> Path:
     found = acquire.look(wanted, room)
     _say(found.sentence())
-    if found.gated and not os.environ.get("HF_TOKEN"):
-        _say("It is gated: agree on its page and set HF_TOKEN, or the Hub will refuse it.")
-    with shown(as_json=as_json) as report:
-        return acquire.fetch(found, directory, report, name)
+    try:
+        with shown(as_json=as_json) as report:
+            return acquire.fetch(found, directory, report, name)
+    except PullError as error:
+        if found.gated and not os.environ.get("HF_TOKEN"):  # a mirror might not have asked for it
+            raise repository.gated(found.origin.source) from error
+        raise
 
 
 def _find_draft(  # noqa: PLR0913 - what a draft is found by

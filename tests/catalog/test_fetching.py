@@ -125,7 +125,9 @@ def test_gated_missing_and_unreachable_are_three_sentences(
     """Each with what to do."""
     serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
     hub.gated = True
-    assert "set HF_TOKEN" in run("pull", REPO).stderr
+    told = run("pull", REPO).stderr
+    assert f"Agree on https://huggingface.co/{REPO} and set HF_TOKEN" in told
+    assert "network" not in told
     assert "models search nothing" in run("pull", "someone/nothing").stderr
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "Python package index" in run("pull", REPO).stderr
