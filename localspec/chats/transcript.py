@@ -30,9 +30,15 @@ class Conversation:
     stamp: str = ""
 
     def messages(self) -> list[Turn]:
-        """The turns as the API wants them, the system prompt first."""
-        head = [{"role": "system", "content": self.system}] if self.system else []
-        return head + self.turns[self.trimmed :]
+        """The turns that are sent, as the API wants them, the system prompt first."""
+        return self._head() + self.turns[self.trimmed :]
+
+    def whole(self) -> list[Turn]:
+        """The same with the turns that are not sent any more."""
+        return self._head() + self.turns
+
+    def _head(self) -> list[Turn]:
+        return [{"role": "system", "content": self.system}] if self.system else []
 
     def request(self) -> dict[str, Any]:
         """The request's fields beside the messages."""

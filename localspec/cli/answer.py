@@ -30,6 +30,8 @@ class Answer:
     error: LocalSpecError | None = None
     waited_seconds: float = 0.0
     """From the question to the first text, whatever the time went into."""
+    thoughts: str = ""
+    """What the daemon told apart from the text."""
 
     @property
     def interrupted(self) -> bool:
@@ -40,6 +42,7 @@ class Answer:
 def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
     """Show events as they come. Ctrl-C closes the connection, which stops the daemon's work too."""
     pieces: list[str] = []
+    thoughts: list[str] = []
     asked_at, waited_seconds = monotonic(), 0.0
     end: End | None = None
     error: LocalSpecError | None = None
@@ -52,8 +55,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
                 notice.clear()
                 if isinstance(event, Piece):
                     waited_seconds = waited_seconds or monotonic() - asked_at
-                    if not event.thinking:
-                        pieces.append(event.text)
+                    (thoughts if event.thinking else pieces).append(event.text)
                     sink.write(event)
                 else:
                     end = event
@@ -65,7 +67,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
             with suppress(KeyboardInterrupt):  # what was said is kept, drawn to its end or not
                 notice.clear()
                 sink.close(end)
-    return Answer("".join(pieces), end, error, waited_seconds)
+    return Answer("".join(pieces), end, error, waited_seconds, "".join(thoughts))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from localspec.chats.transcript import MODES, Conversation
 from localspec.cli import chosen, footer, material, names, presets, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
+from localspec.cli.columns import columns, hung
 from localspec.ranges import SAMPLING
 
 _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
@@ -177,11 +178,8 @@ def _conclude(answer: Answer, *, stats: bool, whole: bool) -> None:
     if answer.interrupted:
         raise KeyboardInterrupt
     if stats and answer.end and not whole:
-        click.secho(
-            footer.line(answer.end, answer.waited_seconds),
-            dim=render.can_redraw(sys.stderr),
-            err=True,
-        )
+        figures = hung("", footer.line(answer.end, answer.waited_seconds), columns(sys.stderr))
+        click.secho(figures, dim=render.can_redraw(sys.stderr), err=True)
 
 
 def _object(answer: Answer) -> dict[str, Any]:

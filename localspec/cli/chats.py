@@ -14,11 +14,13 @@ from localspec import paths
 from localspec.chats import archive
 from localspec.chats.archive import Kept
 from localspec.cli import names
-from localspec.cli.columns import columns, cut
+from localspec.cli.columns import columns, cut, folded
 from localspec.cli.render import printable
 from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
+_TITLE_COLUMNS = 40
+"""Of the first question: with less nobody knows it again."""
 _NAME = click.argument("name", shell_complete=names.of_chats)
 
 
@@ -46,7 +48,7 @@ def list_chats(*, as_json: bool = False) -> None:
         _emit([asdict(kept) for kept in found])
         return
     for kept in found:
-        click.echo(_row(kept))
+        _tell(kept)
     if not found:
         click.echo("none yet: `localspec chat` begins one", err=True)
 
@@ -64,8 +66,10 @@ def search(words: tuple[str, ...], *, as_json: bool) -> None:
         _emit([{**asdict(kept), "line": line} for kept, line in found])
         return
     for kept, line in found:
-        click.echo(_row(kept))
+        _tell(kept)
         click.echo(cut(escaped(f"    {line[:200]}"), columns()))
+    if not found:
+        click.echo("in none of them: `localspec chats list` shows what there is", err=True)
 
 
 @chats.command()
@@ -78,7 +82,7 @@ def show(name: str, *, as_json: bool) -> None:
     """
     conversation = archive.load(name)
     if as_json:
-        _emit({"model": conversation.model, "messages": conversation.messages()})
+        _emit({"model": conversation.model, "messages": conversation.whole()})
         return
     click.echo(printable(archive.markdown(conversation)), nl=False)
 
@@ -101,7 +105,7 @@ def export(name: str, kind: str, output: Path | None) -> None:
     conversation = archive.load(name)
     text = archive.markdown(conversation)
     if kind == "json":
-        messages = {"model": conversation.model, "messages": conversation.messages()}
+        messages = {"model": conversation.model, "messages": conversation.whole()}
         text = json.dumps(messages, ensure_ascii=False, indent=1) + "\n"
     if output is None:
         click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
@@ -122,10 +126,15 @@ def rm(chosen: tuple[str, ...]) -> None:
         click.echo(f"removed: {name}")
 
 
-def _row(kept: Kept) -> str:
+def _tell(kept: Kept) -> None:
+    """A row; in a narrow window the title stands below it, where there is room for it."""
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
-    row = escaped(f"{kept.name:24}  {moment}  {kept.turns:>4}  {kept.title}")
-    return cut(row, columns())
+    row, width = escaped(f"{kept.name:24}  {moment}  {kept.turns:>4}  "), columns()
+    if width is None or width - len(row) >= _TITLE_COLUMNS:
+        click.echo(cut(row + escaped(kept.title), width))
+        return
+    for line in folded(row, escaped(kept.title), width):
+        click.echo(line)
 
 
 def _emit(value: object) -> None:

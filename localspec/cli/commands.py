@@ -16,8 +16,10 @@ from localspec.chats.transcript import MODES
 from localspec.cli import clipboard, footer, material, presets
 from localspec.cli.answer import echoed
 from localspec.cli.columns import cut, hung
+from localspec.cli.opening import PROMPT
 from localspec.cli.talk import Talk, missing
 from localspec.cli.theme import NAMES, theme
+from localspec.cli.thinking import parted
 from localspec.errors import LocalSpecError, RequestError
 
 SETTINGS = {**ranges.SAMPLING, "max_tokens": ranges.MAX_TOKENS}
@@ -102,15 +104,16 @@ def _set(talk: Talk, words: str) -> None:
     name, _, value = words.replace("=", " ").partition(" ")
     if not name:
         for each, allowed in SETTINGS.items():
-            talk.show(f"{each:<18}  {params.get(each, '(as configured)')}  from {allowed}")
+            value = f"{params.get(each, '(as configured)')}  from {allowed}"
+            talk.show(hung(f"{each:<18}  ", value, talk.console.width))
         return
     if name not in SETTINGS:
         near = difflib.get_close_matches(name, SETTINGS, 1)
         fix = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(SETTINGS)}."
         raise RequestError(f"There is no setting {name}.", fix=fix)
-    if value.strip() in {"", _NONE}:
+    if value.strip() == _NONE:
         params.pop(name, None)
-    else:
+    elif value.strip():
         params[name] = _number(name, value.strip())
     talk.say(f"{name}: {params.get(name, '(as configured)')}")
 
@@ -146,15 +149,18 @@ def _edit(talk: Talk, _: str) -> None:
     if edited is None or not edited.strip():
         talk.say("not changed")
         return
+    turns, question = [*talk.conversation.turns], edited.rstrip("\n")
     _take_back_turn(talk)
-    talk.ask(edited.rstrip("\n"))
+    talk.show(PROMPT + question)
+    talk.ask(question, turns)
 
 
 def _regen(talk: Talk, _: str) -> None:
-    before = talk.conversation.take_back("assistant")
+    turns = [*talk.conversation.turns]
+    talk.conversation.take_back("assistant")
     if not talk.conversation.turns:
         raise missing("question to answer again")
-    talk.answer(before or "")
+    talk.answer(turns)
 
 
 def _undo(talk: Talk, _: str) -> None:
@@ -181,12 +187,12 @@ def _trim(talk: Talk, count: str) -> None:
 def _clear(talk: Talk, _: str) -> None:
     kept = talk.conversation.name if talk.keeping else ""
     talk.conversation.forget()
-    talk.ended = None
+    talk.ended, talk.thoughts = None, ""
     talk.say(f"cleared; /load {kept} brings it back" if kept else "cleared")
 
 
 def _copy(talk: Talk, number: str) -> None:
-    text = _answered(talk)
+    text = parted(_answered(talk))[1]
     if number:
         from localspec.cli import markdown  # noqa: PLC0415  slow to import
 
@@ -219,8 +225,13 @@ def _answered(talk: Talk) -> str:
 def _think(talk: Talk, word: str) -> None:
     if word and word not in {"show", "hide"}:
         raise RequestError(f'"{word}" is no way to show thinking.', fix="/think show|hide")
-    talk.show_thinking = word != "hide" if word else not talk.show_thinking
+    before, talk.show_thinking = (
+        talk.show_thinking,
+        word != "hide" if word else not talk.show_thinking,
+    )
     talk.say(f"thinking: {'shown' if talk.show_thinking else 'counted only'}")
+    if talk.show_thinking and not before:
+        talk.say(talk.thoughts)
 
 
 def _theme(talk: Talk, name: str) -> None:

@@ -15,6 +15,8 @@ from localspec import paths
 from localspec.errors import RequestError
 
 MARK = "@"
+_DOLLAR = "Write $$ for a dollar."
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 BUILT_IN = {
     "brief": "Answer in as few words as are clear. No preamble, no summary.",
     "code": "You are an experienced programmer. Answer with code first, whole and ready to run, "
@@ -33,7 +35,8 @@ def directory() -> Path:
 
 def names() -> list[str]:
     """All of them, in order."""
-    return sorted({*BUILT_IN, *(path.stem for path in directory().glob("*.txt"))})
+    found = (path.stem for path in directory().glob("*.txt"))
+    return sorted({*BUILT_IN, *filter(_NAME.fullmatch, found)})
 
 
 def text(name: str) -> str:
@@ -57,7 +60,7 @@ def save(name: str, prompt: str) -> Path:
     """Keep a system prompt under a name. Raises RequestError, OSError."""
     template = string.Template(prompt)
     if not template.is_valid():
-        raise RequestError("A $ begins a variable such as $language.", fix="Write $$ for a dollar.")
+        raise RequestError("A $ begins a variable such as $language.", fix=_DOLLAR)
     paths.write_atomically(_path(name), prompt.strip().encode() + b"\n")
     return _path(name)
 
@@ -80,6 +83,8 @@ def expanded(written: str) -> str:
     except ValueError as error:
         raise RequestError(f"{written} cannot be read: {error}.") from error
     prompt = string.Template(text(name))
+    if not prompt.is_valid():
+        raise RequestError(f"{MARK}{name} has a $ that begins no variable.", fix=_DOLLAR)
     given = dict(word.partition("=")[::2] for word in words)
     missing = [each for each in prompt.get_identifiers() if each not in given]
     unknown = [each for each in given if each not in prompt.get_identifiers()]
@@ -94,7 +99,7 @@ def expanded(written: str) -> str:
 
 
 def _path(name: str) -> Path:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", name):
+    if not _NAME.fullmatch(name):
         raise RequestError(
             f'"{name}" cannot name a preset.', fix="Use letters, digits, dash, underscore."
         )

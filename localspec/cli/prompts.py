@@ -33,8 +33,11 @@ def list_presets() -> None:
     Example: localspec presets list
     """
     for name in kept.names():
-        needs = " ".join(f"{variable}=..." for variable in kept.variables(name))
-        begins = kept.text(name).split("\n")[0]
+        try:
+            needs = " ".join(f"{variable}=..." for variable in kept.variables(name))
+            begins = kept.text(name).split("\n")[0]
+        except RequestError as error:  # one bad file hides no others
+            needs, begins = "", error.message
         click.echo(cut(printable(f"@{name:12} {needs:14} {begins}"), columns()))
 
 

@@ -108,10 +108,11 @@ class SlashCompleter(Completer):
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
         """What may stand in place of the last word."""
-        *before, word = document.text_before_cursor.split(" ")
-        if before[:1] == ["/file"]:
-            yield from self._paths.get_completions(Document(word), event)
+        name, blank, path = document.text_before_cursor.partition(" ")
+        if blank and name == "/file":  # which takes all of the line: names may have blanks
+            yield from self._paths.get_completions(Document(path), event)
             return
+        *before, word = document.text_before_cursor.split(" ")
         for choice in self._choices(before):
             if choice.startswith(word):
                 yield Completion(choice, start_position=-len(word))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec.chats import archive
-from localspec.chats.transcript import Conversation
+from localspec.chats.transcript import Conversation, Turn
 from localspec.cli import chosen, footer, launch, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
-from localspec.cli.columns import advice
+from localspec.cli.columns import advice, wrapped
 from localspec.cli.theme import Theme, theme
+from localspec.cli.thinking import parted
 from localspec.cli.waiting import followed, settled, without_draft
 from localspec.client import Client, End, Piece
 from localspec.errors import ContextOverflow, LocalSpecError, NotRunning, RequestError, of_system
@@ -60,6 +61,8 @@ class Talk:
         self.keeping = keep
         self.kept_seconds = KEPT_SECONDS
         self.show_thinking = True
+        self.thoughts = ""
+        """Before the last answer; shown or not."""
         self.next_line = ""
         """What the next prompt begins with."""
         self.attached: list[str] = []
@@ -105,18 +108,22 @@ class Talk:
         finally:
             notice.clear()
 
-    def ask(self, question: str) -> None:
-        """One question with what was attached, and its answer."""
-        self.conversation.say("user", "\n\n".join([question, *self.attached]))
-        self.attached = []
-        self.answer()
+    def ask(self, question: str, before: Sequence[Turn] = ()) -> None:
+        """One question with what was attached, and its answer; `before` is as for `answer`."""
+        asked = "\n\n".join([question, *self.attached])
+        self.conversation.say("user", asked)
+        try:
+            self.answer(before)
+        finally:
+            if self.conversation.last("user") == asked:  # otherwise they go with the next one
+                self.attached = []
 
-    def answer(self, before: str = "") -> None:
+    def answer(self, before: Sequence[Turn] = ()) -> None:
         """Ask for the next turn; what arrived is kept, whatever ended it.
 
-        `before` is the answer that it replaces, which stays until the new one has text.
+        `before` is the conversation that it changes, which stays until the new answer has text.
         """
-        if not before:  # that answer stays on disk, too
+        if not before:  # that one stays on disk, too
             self.keep()
         try:
             answer = self._asked()
@@ -125,6 +132,7 @@ class Talk:
             raise
         if answer.text:
             self.conversation.say("assistant", answer.text)
+            self.thoughts = answer.thoughts.strip() or parted(answer.text)[0]
         else:
             self._put_back(before)
         self.keep()
@@ -156,7 +164,7 @@ class Talk:
     def resume(self, conversation: Conversation) -> None:
         """Go on with another conversation, and show how it ended."""
         self.conversation = conversation
-        self.ended = None
+        self.ended, self.thoughts = None, ""
         self.next_line = conversation.take_back("user") or ""
         self.say(f"{conversation.name}: {len(conversation.turns)} turns")
         for turn in conversation.turns[-_SHOWN_TURNS:]:
@@ -242,16 +250,17 @@ class Talk:
             archive.keep(begun)
             self.conversation.name, self.conversation.stamp = begun.name, begun.stamp
 
-    def _put_back(self, before: str) -> None:
+    def _put_back(self, before: Sequence[Turn]) -> None:
         if before:
-            self.conversation.say("assistant", before)
+            self.conversation.turns[:] = before
         else:
             self.conversation.take_back("user")
 
     def _tell(self, end: End, waited_seconds: float) -> None:
         share = self._share(end)
         if self.stats:
-            self.say(footer.line(end, waited_seconds, share))
+            figures = footer.line(end, waited_seconds, share)
+            self.say(wrapped(figures, self.console.width))
         if share >= FULL:
             self.say("The context is nearly full: /trim leaves the oldest turns out.")
 

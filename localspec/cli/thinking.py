@@ -52,6 +52,7 @@ def _overlap(text: str, tag: str) -> int:
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
 
 
-def without(text: str) -> str:
-    """An answer without its thinking."""
-    return re.sub(rf"\A\s*{OPEN}.*?({CLOSE}|\Z)\s*", "", text, flags=re.DOTALL)
+def parted(text: str) -> tuple[str, str]:
+    """What was thought in an answer, and what was answered."""
+    found = re.match(rf"\s*{OPEN}(.*?)({CLOSE}|\Z)\s*", text, re.DOTALL)
+    return (found[1].strip(), text[found.end() :]) if found else ("", text)

@@ -148,7 +148,9 @@ def test_the_commands_list_search_show_export_and_remove() -> None:
     found = localspec("chats", "search", "BURRITO", "monad").stdout
     assert "old" in found
     assert "A burrito." in found
-    assert localspec("chats", "search", "burrito", "hello").stdout == ""
+    nothing = localspec("chats", "search", "burrito", "hello")
+    assert nothing.stdout == ""
+    assert "in none of them" in nothing.stderr
     page = localspec("chats", "show", "new").stdout
     assert page == "# Hello\n\n> kind\n\n## Question\n\nHello\nthere\n\n## Answer\n\nHi, **you**.\n"
     assert localspec("chats", "export", "new").stdout == page
@@ -157,6 +159,16 @@ def test_the_commands_list_search_show_export_and_remove() -> None:
     assert localspec("chats", "rm", "old").stdout == "removed: old\n"
     assert localspec("chats", "rm", "old").exit_code == 2
     assert archive.names() == ["new"]
+
+
+def test_an_export_has_the_turns_that_are_not_sent_any_more() -> None:
+    """/trim is for the model; what was said is a person's."""
+    long = kept("long", "one", "A", "two", "B")
+    long.trim(1)
+    archive.keep(long)
+    for arguments in (("export", "long", "--as", "json"), ("show", "long", "--json")):
+        told = json.loads(localspec("chats", *arguments).stdout)
+        assert [message["content"] for message in told["messages"]] == ["one", "A", "two", "B"]
 
 
 def test_an_export_is_a_private_file(tmp_path: Path) -> None:
@@ -225,6 +237,22 @@ def test_presets_are_files_with_variables(home: Path) -> None:
     assert "is built in" in localspec("presets", "rm", "brief").stderr
     assert localspec("presets", "save", "a/b", "x").exit_code == 2
     assert localspec("presets", "save", "bad", "5 $ each").exit_code == 2
+
+
+def test_a_preset_that_was_written_by_hand_may_be_wrong(home: Path) -> None:
+    """It is told what is wrong with it, and hides no others."""
+    presets = home / "config" / "localspec" / "presets"
+    presets.mkdir(parents=True)
+    (presets / "price.txt").write_text("It costs $5.")
+    (presets / "my own.txt").write_text("No name has a blank.")
+    (presets / "latin.txt").write_bytes("Größe".encode("latin1"))
+    listed = localspec("presets").stdout
+    assert "It costs $5." in listed
+    assert "is not UTF-8 text" in listed
+    assert "@translate" in listed
+    asked = localspec("chat", "--no-spawn", "-s", "@price", "hi")
+    assert "a $ that begins no variable" in asked.stderr
+    assert asked.exit_code == 2
 
 
 def test_a_preset_is_a_system_prompt_of_one_question(peer: Peer) -> None:

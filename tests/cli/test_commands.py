@@ -43,6 +43,29 @@ def test_the_old_answer_stays_until_the_new_one_has_text(peer: Peer, talk: Typis
     assert roles(talk.conversation) == [("user", "question"), ("assistant", "old")]
 
 
+def test_an_edited_question_that_is_not_answered_leaves_the_old_turn(
+    peer: Peer, talk: Typist, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory and on disk; what was attached goes with the next question."""
+    editor = home / "editor"
+    editor.write_text('#!/bin/sh\nprintf "better" > "$1"\n')
+    editor.chmod(0o755)
+    (home / "a.py").write_text("x = 1\n")
+    monkeypatch.setenv("EDITOR", str(editor))
+    failed = (503, {"error": {"message": "No.", "code": "loading"}})
+    peer.streams = [answer("old"), failed, [], failed, answer("new")]
+    turns = [("user", "question"), ("assistant", "old")]
+    talk.type(f"question{ENTER}/edit{ENTER}")
+    assert roles(talk.conversation) == turns
+    with interrupted_when_asked(peer, 3):
+        talk.type(f"/edit{ENTER}")
+    assert roles(talk.conversation) == turns == roles(archive.load(archive.latest()))
+    talk.type(f"/file {home}/a.py{ENTER}why?{ENTER}")
+    talk.type(f"again?{ENTER}")
+    assert peer.question["messages"][-1]["content"] == "again?\n\na.py:\n```\nx = 1\n```"
+    assert talk.talk.attached == []
+
+
 class interrupted_when_asked:  # noqa: N801  reads as what it does
     """Ctrl-C once the peer has heard so many questions."""
 
@@ -162,14 +185,14 @@ def test_edit_asks_the_changed_question(
     editor.chmod(0o755)
     peer.streams = [answer("A"), answer("B")]
     monkeypatch.setenv("EDITOR", str(editor))
-    talk.type(f"good{ENTER}/edit{ENTER}")
+    assert ">>> better" in talk.type(f"good{ENTER}/edit{ENTER}")
     assert roles(talk.conversation) == [("user", "better"), ("assistant", "B")]
     monkeypatch.setenv("EDITOR", "true")
     assert "not changed" in talk.type(f"/edit{ENTER}")
 
 
 def test_settings_are_numbers_in_their_range(peer: Peer, talk: Typist) -> None:
-    """/set alone lists them, - goes back to what is configured."""
+    """/set alone lists them, a name shows one, - goes back to what is configured."""
     peer.streams = [answer("ok"), answer("ok")]
     shown = talk.type(
         f"/set temperature 0.5{ENTER}/set seed=7{ENTER}/set top_p 2{ENTER}/set heat 1{ENTER}"
@@ -181,8 +204,9 @@ def test_settings_are_numbers_in_their_range(peer: Peer, talk: Typist) -> None:
     assert not {"top_p", "top_k", "heat"} & peer.question.keys()
     assert shown.count("is out of range") == 2
     assert "no setting heat" in shown
-    talk.type(f"/set seed -{ENTER}hi{ENTER}")
+    assert "temperature: 0.5" in talk.type(f"/set temperature{ENTER}/set seed -{ENTER}hi{ENTER}")
     assert "seed" not in peer.question
+    assert peer.question["temperature"] == 0.5
 
 
 def test_a_file_goes_with_the_next_question_and_a_picture_is_refused(
@@ -202,9 +226,9 @@ def test_a_file_goes_with_the_next_question_and_a_picture_is_refused(
 def test_copy_reaches_the_terminal_and_raw_shows_the_source(
     peer: Peer, talk: Typist, glass: Glass
 ) -> None:
-    """OSC 52 with the answer, or with one of its blocks of code."""
+    """OSC 52 with the answer, or with one of its blocks of code; not with what was thought."""
     said = "Try **this**:\n\n```sh\nls -l\n```\n"
-    peer.streams = [answer(said)]
+    peer.streams = [answer("<think>\n```sh\nrm\n```\n</think>\n" + said)]
     talk.type(f"how?{ENTER}/copy{ENTER}/copy 1{ENTER}/copy 2{ENTER}/raw{ENTER}")
     sent = glass.getvalue()
     for text in (said, "ls -l\n"):
@@ -229,6 +253,8 @@ def test_thinking_is_dimmed_or_counted_and_never_lost(
         assert (words in shown) == (mode == "show")
         assert (f"thought {count} words" in shown) == (mode == "hide")
     assert "So." in shown
+    talk.type(f"/think show{ENTER}")
+    assert "\n".join(glass.lines()).count("let me see") == 1
     assert [turn["content"] for turn in talk.conversation.turns[1::2]] == [
         "<think>deep thought</think>So.", "Yes.",
     ]  # fmt: skip

@@ -92,11 +92,12 @@ def test_help_lists_every_command(talk: Typist) -> None:
 
 
 def test_a_narrow_window_breaks_no_word_of_ours(peer: Peer) -> None:
-    """Help, figures and the list of chats, in 60 columns."""
+    """Help, settings, figures and the list of chats, in 60 columns."""
     peer.streams = [answer("ok")]
     narrow = Typist(file=(screen := io.StringIO()))
     narrow.talk.console = Console(file=screen, width=60)
-    shown = narrow.type(f"{'a long question ' * 8}{ENTER}/help{ENTER}/stats{ENTER}/chats{ENTER}")
+    commands = "".join(f"/{name}{ENTER}" for name in ("help", "set", "stats", "chats"))
+    shown = narrow.type(f"{'a long question ' * 8}{ENTER}{commands}")
     assert max(map(len, shown.splitlines())) <= 60
 
 
@@ -239,9 +240,11 @@ def test_tab_completes_commands_their_words_and_paths_only(
     """Ordinary text is nobody's business."""
     peer.models = [{"id": "tiny"}]
     (home / "notes.txt").touch()
+    (home / "my notes.txt").touch()
     assert completions(talk, "/dr") == ["/draft"]
     assert completions(talk, "/draft o") == ["on", "off"]
     assert completions(talk, "/model ") == ["tiny"]
     assert completions(talk, "/set temp") == ["temperature"]
     assert completions(talk, f"/file {home}/not") == ["es.txt"]
+    assert completions(talk, f"/file {home}/my n") == ["otes.txt"]
     assert completions(talk, "draw o") == []
