@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,47 @@ def test_a_browser_that_was_not_let_in_is_told_how(house: Any, daemon: Any) -> N
                     assert "<b>" not in text
                 async with http.get(root + path) as asked:
                     assert (asked.status, asked.content_type) == (status, "application/json"), path
+
+    asyncio.run(scene())
+
+
+LISTS = "- a\n  - b\n    - c\n\n1. x\n   ```python\n   def f():\n       return 1\n   ```\n2. y\n"
+WIDE = "| Feature | Supported |\n|---|---|\n| tables | " + "many words " * 20 + "|\n"
+
+
+@pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
+def test_what_is_in_lists_tables_and_charts_is_shown_as_it_is(
+    house: Any, daemon: Any, tmp_path: Path
+) -> None:
+    """Code in an item runs when it is copied; on a phone words and labels are whole."""
+
+    async def scene() -> None:
+        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
+            _, told = await it.post("/v1/web", {})
+            await page.open(told["url"])
+            phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+            await page.tell("Emulation.setDeviceMetricsOverride", **phone)
+            turn = "{ role: 'assistant', content: %s }"
+            for text in (LISTS, WIDE):
+                drawn = f"$('talk').append(shown({turn % json.dumps(text)}))"
+                await page.value(drawn)
+            assert await page.value("document.querySelector('.turn pre code').textContent") == (
+                "def f():\n    return 1"
+            )
+            assert await page.value("document.querySelectorAll('ul ul ul li').length") == 1
+            rows = "document.querySelector('.turn th').getClientRects()[0].height"
+            assert await page.value(rows) < 40
+            costs = {rows: 400.0 + 100 * rows for rows in (*range(1, 33), 64)}
+            await page.value("$('talk').replaceChildren(card('', ''))")
+            await page.value(f"$('talk').firstChild.append(stairs({json.dumps(costs)}))")
+            boxes = await page.value(
+                "[...document.querySelectorAll('svg text')]"
+                ".map((one) => one.getBoundingClientRect())"
+                ".map(({left, right, top, bottom}) => [left, right, top, bottom])"
+            )
+            assert len(boxes) >= 8
+            for one, other in itertools.combinations(boxes, 2):
+                assert one[1] <= other[0] or other[1] <= one[0] or abs(one[2] - other[2]) > 5
 
     asyncio.run(scene())
 

@@ -111,11 +111,11 @@ function list(lines) {
   const items = make(/\d/.test(mark) ? "ol" : "ul", /\d/.test(mark) ? { start: parseInt(mark, 10) } : {});
   let at = 0;
   while (at < lines.length) {
-    const words = ITEM.exec(lines[at])[3], inner = [];
+    const words = ITEM.exec(lines[at])[3], inner = [], edge = new RegExp(`^(\\t| {1,${lines[at].length - words.length}})`);
     at += 1;
     while (at < lines.length && !(ITEM.test(lines[at]) && ITEM.exec(lines[at])[1].length <= indent.length)) inner.push(lines[at++]);
     const item = make("li", {}, ...inline(words));
-    if (inner.length) item.append(markdown(inner.map((line) => line.replace(/^\s{1,4}/, "")).join("\n")));
+    if (inner.length) item.append(markdown(inner.map((line) => line.replace(edge, "")).join("\n")));
     items.append(item);
   }
   return items;
@@ -501,14 +501,32 @@ function curve(values) {
 function stairs(costs) {
   const steps = Object.entries(costs).map(([rows, ms]) => [Number(rows), ms]).sort((a, b) => a[0] - b[0]);
   const most = Math.max(...steps.map(([, ms]) => ms)), width = 600 / steps.length;
+  const named = labelled(steps, width);
   return svg("svg", { viewBox: "0 0 600 120", role: "img", "aria-label": "milliseconds by rows" }, ...steps.flatMap(([rows, ms], at) => {
-    const height = (85 * ms) / most, middle = (at + 0.5) * width;
-    return [
-      svg("rect", { x: at * width + width * 0.15, y: 102 - height, width: width * 0.7, height }),
-      svg("text", { x: middle, y: 116, "text-anchor": "middle" }, String(rows)),
-      svg("text", { x: middle, y: 98 - height, "text-anchor": "middle" }, ms < 10 ? ms.toFixed(1) : ms.toFixed(0)),
-    ];
+    const height = (85 * ms) / most, bar = { x: at * width + width * 0.15, y: 102 - height, width: width * 0.7, height };
+    const rect = svg("rect", bar, svg("title", {}, `${rows} rows: ${milliseconds(ms)} ms`));
+    if (!named.has(at)) return [rect];
+    const label = { x: named.get(at), "text-anchor": "middle" };
+    return [rect, svg("text", { ...label, y: 116 }, String(rows)), svg("text", { ...label, y: 98 - height }, milliseconds(ms))];
   }));
+}
+
+function labelled(steps, width) {
+  // Where labels stand that have room beside each other: the last one, and powers of two before it.
+  const places = new Map();
+  let free = 600;
+  for (let at = steps.length - 1; at >= 0; at -= 1) {
+    const [rows, ms] = steps[at], half = 5 * Math.max(String(rows).length, milliseconds(ms).length);
+    const middle = Math.max(half, Math.min((at + 0.5) * width, 600 - half));
+    if (at < steps.length - 1 && (rows & (rows - 1) || middle + half > free)) continue;
+    places.set(at, middle);
+    free = middle - half;
+  }
+  return places;
+}
+
+function milliseconds(ms) {
+  return ms < 10 ? ms.toFixed(1) : ms.toFixed(0);
 }
 
 function bytes(count) {
