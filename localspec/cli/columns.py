@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import sys
 import textwrap
 from typing import TextIO
@@ -14,6 +14,7 @@ _UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])")
 """Between a number and what it counts."""
 _GLUE = "\ue000"
 """As wide as the blank that it stands for, and in nobody's words."""
+_UNKNOWN_COLUMNS = 80
 _LEAST_COLUMNS = 24
 """A value with less room than this is left to the terminal."""
 
@@ -21,7 +22,13 @@ _LEAST_COLUMNS = 24
 def columns(stream: TextIO | None = None) -> int | None:
     """Of the terminal that `stream` is, by default stdout; None where it is none."""
     stream = stream or sys.stdout
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    if not stream.isatty():
+        return None
+    try:  # not shutil's, which asks stdout, and that may be a pipe
+        wide = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        wide = 0
+    return wide or _UNKNOWN_COLUMNS
 
 
 def hung(label: str, value: str, width: int | None) -> str:

@@ -225,12 +225,10 @@ def _answered(talk: Talk) -> str:
 def _think(talk: Talk, word: str) -> None:
     if word and word not in {"show", "hide"}:
         raise RequestError(f'"{word}" is no way to show thinking.', fix="/think show|hide")
-    before, talk.show_thinking = (
-        talk.show_thinking,
-        word != "hide" if word else not talk.show_thinking,
-    )
+    before = talk.show_thinking
+    talk.show_thinking = word != "hide" if word else not before
     talk.say(f"thinking: {'shown' if talk.show_thinking else 'counted only'}")
-    if talk.show_thinking and not before:
+    if talk.thoughts and talk.show_thinking and not before:
         talk.say(talk.thoughts)
 
 

@@ -25,7 +25,7 @@ RECIPES = editors.RECIPES | agents.RECIPES
 
 
 @click.command()
-@click.argument("tool", type=click.Choice(list(RECIPES)))
+@click.argument("tool", type=click.Choice(list(RECIPES)), metavar="TOOL")
 @click.option("--write", is_flag=True, help="Write it into the tool's own file.")
 @click.option("--restore", is_flag=True, help="Undo what --write did.")
 @click.option(
@@ -35,6 +35,9 @@ RECIPES = editors.RECIPES | agents.RECIPES
 @click.option("--check/--no-check", default=True, help="Send a request the way the tool will.")
 def connect(tool: str, *, write: bool, restore: bool, model: str, check: bool) -> None:
     """Print or write what an editor or an agent needs to use the daemon.
+
+    TOOL is llama.vim, llama.vscode, zed, continue, gptel, minuet, codecompanion, aider, opencode,
+    codex, claude-code, open-webui or llm.
 
     What a file already holds stays, and --restore brings back what --write changed.
 

@@ -146,9 +146,19 @@ class Edge(click.Group):
             known = of_system(error) if isinstance(error, OSError) else error
             complain(known)
             ctx.exit(known.exit_code)
+        except click.UsageError as error:
+            raise click.UsageError(_folded(error.format_message()), error.ctx) from error
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
+
+
+def _folded(message: str) -> str:
+    """What click will say behind its "Error: ", between words."""
+    from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
+
+    begun = "Error: "
+    return hung("", begun + message, columns(sys.stderr)).removeprefix(begun)
 
 
 def complain(error: LocalSpecError) -> None:

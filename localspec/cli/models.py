@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,13 @@ def list_models(*, as_json: bool = False) -> None:
         if reason := _why(model, broken):
             state, draft = "broken:", reason
         row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  ")
-        for line in [row + escaped(draft)] if reason else folded(row, escaped(draft), columns()):
-            click.echo(line)
+        first, *below = folded(row, escaped(draft), columns())
+        click.echo(first)
+        for _ in below:  # a reason has to be read to its end
+            click.echo(hung("  ", escaped(draft), columns()))
     for file in skipped:
-        click.echo(escaped(f"skipped {file.file}: {file.reason}"), err=True)
+        skip = escaped(f"skipped {file.file}: {file.reason}")
+        click.echo(hung("", skip, columns(sys.stderr)), err=True)
 
 
 @models.command()
@@ -204,9 +208,10 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
     verdict = pairing.check(ours, theirs)
     if not as_json:
         verdict.demand()
-        click.echo(f"ok: they share {verdict.shared_tokens} tokens and can speculate together")
+        shared = f"they share {verdict.shared_tokens} tokens and can speculate together"
+        click.echo(hung("ok: ", shared, columns()))
         if doubt := pairing.doubt(ours, theirs):
-            click.echo(f"warning: {doubt}", err=True)
+            click.echo(hung("warning: ", doubt, columns(sys.stderr)), err=True)
         return
     _emit(verdict)
     if not verdict.can_speculate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import IO, Protocol, TextIO
 
 import click
 
+from localspec.cli.columns import columns
 from localspec.client import End, Piece
 from localspec.errors import LocalSpecError
 
@@ -97,8 +97,8 @@ class Notice:
         """Replace the line; where lines cannot be replaced, print only when the stage changes."""
         text = printable(text).replace("\n", " ")
         if can_redraw(self._stream):
-            columns = shutil.get_terminal_size().columns  # a folded line could not be replaced
-            self._stream.write(f"\r\x1b[K{text[: columns - 1]}")
+            room = (columns(self._stream) or 0) - 1  # a folded line could not be replaced
+            self._stream.write(f"\r\x1b[K{text[:room]}")
         elif _stage(text) != _stage(self._shown):
             self._stream.write(f"{text}\n")
         self._stream.flush()

@@ -17,6 +17,7 @@ import click
 from localspec import paths
 from localspec.cli import chosen as configured
 from localspec.cli import launch
+from localspec.cli.columns import columns, hung
 from localspec.errors import LocalSpecError, NotRunning
 
 LABEL = "dev.localspec"
@@ -128,7 +129,7 @@ def install(*, only_print: bool) -> None:
         paths.write_atomically(target, text.encode(), mode=0o644)
         click.echo(f"written: {target}")
     _take_over(chosen)
-    click.echo(chosen.advice)
+    click.echo(hung("", chosen.advice, columns()))
 
 
 @service.command()

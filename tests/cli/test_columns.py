@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import struct
+import termios
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from localspec.cli.columns import advice, cut, folded, hung
+from localspec.cli.columns import advice, columns, cut, folded, hung
 
 WORDS = st.lists(st.text("abcäöü漢-", min_size=1, max_size=30), min_size=1).map(" ".join)
 
@@ -58,6 +65,19 @@ def test_advice_is_folded_and_its_commands_stay_whole(words: str, width: int) ->
     assert advice("  localspec models pull " + words, 20) == "  localspec models pull " + words
     names = advice("  There are: qwen2.5-coder-1.5b-instruct, qwen2.5-coder-0.5b-instruct.", 60)
     assert names.split("\n")[1:] == ["  qwen2.5-coder-0.5b-instruct."]
+
+
+def test_a_window_is_that_of_the_stream_which_is_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`localspec status | less` warns on stderr, whose window is not stdout's."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 61, 0, 0))
+    with os.fdopen(theirs, "w") as window, open(os.devnull, "w") as pipe:  # noqa: PTH123  its text
+        assert columns(window) == 61
+        assert columns(pipe) is None
+    os.close(ours)
 
 
 def test_a_pipe_gets_lines_as_they_are() -> None:

@@ -28,6 +28,13 @@ objects = st.recursive(
 ).filter(lambda found: isinstance(found, dict))
 
 
+def test_the_help_names_every_tool() -> None:
+    """In words: a list between braces cannot be folded, and is a third of the help."""
+    shown = CliRunner().invoke(cli, ["connect", "--help"]).stdout
+    assert "[OPTIONS] TOOL\n" in shown
+    assert [tool for tool in RECIPES if tool not in shown] == []
+
+
 @pytest.fixture
 def door(home: Path) -> Path:
     """A configuration with a TCP address, and a token; the home."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import click
@@ -111,6 +115,21 @@ def test_keys_are_read_without_anything_else() -> None:
     assert "prompt_toolkit" in modules
     later = {"http.client", "localspec.cli.commands", "localspec.cli.live"}
     assert modules & {*HEAVY - {"prompt_toolkit"}, *later} == set()
+
+
+def test_a_mistake_in_a_command_is_told_between_words() -> None:
+    """In a window of 60 columns, whatever stdout is."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 60, 0, 0))
+    command = [sys.executable, "-m", "localspec.cli.main", "connect", "nosuch"]
+    here = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=here, check=False)
+    shown = os.read(ours, 65536).decode()
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 2
+    assert "'claude-code', 'open-webui', 'llm'." in shown
+    assert max(map(len, shown.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("name", COMMANDS)
