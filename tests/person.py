@@ -55,6 +55,14 @@ class Person:
         assert done.returncode == exit_code, done.stderr
         return done
 
+    def begin(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """`localspec ARGUMENTS`, which goes on; what it says is not read."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "localspec.cli.main", *arguments],
+            env=self._environment | environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
     def look(self, *arguments: str, columns: int) -> list[str]:
         """The lines of `localspec ARGUMENTS` in a window of so many columns, without colours."""
         ours, theirs = pty.openpty()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import Self
 
 import msgspec
@@ -17,18 +19,27 @@ from localspec.client import Client
 from localspec.config import Config
 from localspec.errors import EngineError
 
+_LEAVING = (signal.SIGHUP, signal.SIGTERM)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    for number in _LEAVING:  # the daemon is in a session of its own: somebody has to end it
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
 
 class Home:
     """A temporary directory with a configuration, where commands find everything but the models.
 
     Use in `with`: at its end the daemon that some command has started is stopped, and what it
-    learned is gone.
+    learned is gone; also where a terminal is closed in the middle.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def __enter__(self) -> Self:
+        self._handlers = {number: signal.signal(number, _leave) for number in _LEAVING}
         self._root = Path(tempfile.mkdtemp(prefix="localspec-"))  # a socket's path must be short
         config = self._root / "config.toml"
         settings = msgspec.to_builtins(self._config, str_keys=True)
@@ -48,6 +59,8 @@ class Home:
             self.localspec("stop")
         finally:
             shutil.rmtree(self._root, ignore_errors=True)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
 
     @property
     def client(self) -> Client:

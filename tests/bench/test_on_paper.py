@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import tiny
 from person import Person
 
 from localspec.bench import tables
+from localspec.client import Client
+from localspec.errors import NotRunning
 
 QUESTIONS = [
     {"question_id": 1, "category": "copy", "turns": ["Say again: one two three four " * 6]},
@@ -76,6 +80,21 @@ def test_plain_takes_what_the_table_says(user: Person, tmp_path: Path) -> None:
     for one in plain:
         ms = 1000 * one["decode_seconds"] / (one["tokens"] - 1)
         assert machine.target.forward_ms(1, 2) + machine.host.round_ms <= ms <= largest_ms
+
+
+def test_a_terminal_that_is_closed_leaves_no_daemon_behind(user: Person, tmp_path: Path) -> None:
+    """It is in a session of its own, where nobody would find it."""
+    asked = ("--prompts", str(user.home / "q.jsonl"), "--tokens", "1000", "--machine", "h100-7b")
+    with user.begin("bench", *asked, TMPDIR=str(tmp_path)) as process:
+        while process.poll() is None and not (found := list(tmp_path.glob("*/*/localspec.sock"))):
+            os.sched_yield()
+        daemon = Client(found[0])
+        assert daemon.status()["models"]
+        process.send_signal(signal.SIGHUP)
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NotRunning):
+        daemon.status()
 
 
 def test_several_machines_are_compared_in_the_end(user: Person, tmp_path: Path) -> None:
