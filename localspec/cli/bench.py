@@ -185,6 +185,8 @@ def _bench_on_paper(
         with Home(bench_tables.config(path, user)) as home:
             home.localspec("start")
             results = _measured(home.client, asked, table)
+        if found and not as_json:
+            click.echo()
         found.append((results, _publish(results, place, as_json=as_json)))
     if len(found) > 1 and not as_json:
         for arm in found[0][0].arms[1:]:
