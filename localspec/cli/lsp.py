@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -45,6 +46,19 @@ def server(client: Client, model: str) -> LanguageServer:
             fix="pip install 'localspec[lsp]'",
         ) from error
     made = LanguageServer("localspec", "1")
+    asking: dict[str, asyncio.Task[str]] = {}
+
+    async def latest(uri: str, body: dict[str, Any]) -> str:
+        """The answer, or "" once a document asks again: not every editor cancels what it asked."""
+        if before := asking.get(uri):
+            before.cancel()
+        asking[uri] = own = asyncio.create_task(infill(client, body))
+        try:
+            return await own
+        except asyncio.CancelledError:
+            if asking[uri] is own:
+                raise
+            return ""
 
     # Without options the capability would not be announced.
     @made.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
@@ -56,7 +70,7 @@ def server(client: Client, model: str) -> LanguageServer:
         source = str(document.source)
         body = ghost.request(_buffer(document), offset, others, typing=typing, model=model)
         try:
-            content = await infill(client, body)
+            content = await latest(params.text_document.uri, body)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             said = types.LogMessageParams(types.MessageType.Error, f"localspec: {error}")
             made.window_log_message(said)

@@ -124,3 +124,20 @@ def test_a_wish_that_is_taken_back_ends_the_daemons_work(peer: Peer) -> None:
             assert item.insert_text == "urn"
 
     asyncio.run(scene())
+
+
+def test_a_later_wish_ends_the_one_before(peer: Peer) -> None:
+    """Of the same document: Neovim asks anew while somebody types, and takes nothing back."""
+    held: list[bytes] = []
+    peer.streams = [held, (200, {"content": "urn"})]
+
+    async def scene() -> None:
+        async with editor() as client:
+            waiting = asyncio.ensure_future(client.text_document_inline_completion_async(asked()))
+            assert await asyncio.to_thread(peer.held.wait, 20)
+            (item,) = await client.text_document_inline_completion_async(asked()) or []  # type: ignore[misc]
+            assert item.insert_text == "urn"
+            assert await asyncio.to_thread(peer.left.wait, 20)
+            assert await waiting == []
+
+    asyncio.run(scene())
