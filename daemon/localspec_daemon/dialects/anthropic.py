@@ -117,6 +117,9 @@ def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
 
 def _system(given: str | list[Block] | None) -> Iterator[Message]:
     blocks = [Block("text", given)] if isinstance(given, str) else given or []
+    for index, block in enumerate(blocks):
+        if block.type != "text":
+            raise _no_text(f"system[{index}]", block.type)
     texts = [block.text for block in blocks if block.text and not block.text.startswith(BILLING)]
     if texts:
         yield Message("system", "\n".join(texts))
@@ -146,11 +149,7 @@ def _turn(param: str, turn: Turn) -> Iterator[Message]:
                 said = _result(f"{param}[{index}].content", block.content)
                 yield Message("tool", said, {"tool_call_id": block.tool_use_id})
             case _:
-                raise RequestError(
-                    f"{param}[{index}] is of type {block.type[:40]!r}; only text can be read.",
-                    fix="Send text blocks alone.",
-                    param=f"{param}[{index}]",
-                )
+                raise _no_text(f"{param}[{index}]", block.type)
     if calls:
         extra["tool_calls"] = calls  # type: ignore[assignment]
     if texts or extra:
@@ -161,10 +160,22 @@ def _result(param: str, content: str | list[Any] | None) -> str:
     """What a tool gave, as text. Raises RequestError."""
     if not isinstance(content, list):
         return content or ""
-    texts = [part.get("text") for part in content if isinstance(part, dict)]
-    if len(texts) != len(content) or not all(isinstance(text, str) for text in texts):
-        raise RequestError(f"{param} has parts that are no text.", param=param)
-    return "".join(map(str, texts))
+    texts = []
+    for index, part in enumerate(content):
+        text = part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise _no_text(f"{param}[{index}]", str(kind))
+        texts.append(text)
+    return "".join(texts)
+
+
+def _no_text(param: str, kind: str) -> RequestError:
+    return RequestError(
+        f"{param} is of type {kind[:40]!r}; only text can be read.",
+        fix="Send text blocks alone.",
+        param=param,
+    )
 
 
 def _tool(given: Json) -> Json:

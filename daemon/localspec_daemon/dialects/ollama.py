@@ -231,7 +231,7 @@ def _message(index: int, one: OllamaMessage) -> Message:
 
 def _no_images(images: list[Any] | None, param: str) -> None:
     if images:
-        raise RequestError("Images cannot be read.", fix="Send text alone.", param=param)
+        raise RequestError(f"{param}: only text can be read.", fix="Leave them out.", param=param)
 
 
 def _said(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:

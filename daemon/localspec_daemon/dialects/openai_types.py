@@ -63,6 +63,7 @@ class Foreign(TextRequest):
     """
 
     audio: Any = None
+    image_data: Any = None
     modalities: Any = None
     web_search_options: Any = None
     lora: Any = None
@@ -72,6 +73,7 @@ class Foreign(TextRequest):
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (None,),
+    "image_data": (None, []),
     "modalities": (None, ["text"]),
     "web_search_options": (None,),
     "lora": (None, []),

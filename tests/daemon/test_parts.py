@@ -1,0 +1,86 @@
+"""Images, sounds and files: each dialect refuses them by the place where they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec_daemon.dialects import anthropic, infill, llama_server, ollama, openai, responses
+from localspec_daemon.dialects.dialect import Caller, Dialect
+
+TEXT: Any = {"type": "text", "text": "look"}
+IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+SOUND: Any = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
+FILE: Any = {"type": "file", "file": {"file_id": "f"}}
+PICTURE: Any = {"type": "image", "source": {"type": "base64", "data": "AA=="}}
+DOCUMENT: Any = {"type": "document", "source": {"type": "text", "data": "x"}}
+ATTACHED: Any = {"type": "input_file", "file_id": "f"}
+SCREEN: Any = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
+
+
+def said(*parts: Any, role: str = "user") -> Any:
+    """A conversation whose second turn has these parts."""
+    return {"messages": [{"role": "user", "content": "hi"}, {"role": role, "content": [*parts]}]}
+
+
+def result(*parts: Any) -> Any:
+    """A conversation with what a tool gave, as Anthropic's clients tell it."""
+    return said({"type": "tool_result", "tool_use_id": "t", "content": [*parts]})
+
+
+def item(**fields: Any) -> Any:
+    """An input of Responses with one item."""
+    return {"input": [fields]}
+
+
+MARKED: Any = {"prompt_string": "look: <__media__>", "multimodal_data": ["AA=="]}
+
+CASES: list[tuple[Dialect, Any, str]] = [
+    *((openai.CHAT, said(TEXT, part), "messages[1].content[1]") for part in (IMAGE, SOUND, FILE)),
+    (openai.CHAT, said(IMAGE, role="tool"), "messages[1].content[0]"),
+    *(
+        (responses.RESPONSES, item(role="user", content=[part]), "input[0].content[0]")
+        for part in (SCREEN, ATTACHED)
+    ),
+    (
+        responses.RESPONSES,
+        item(type="function_call_output", call_id="c", output=[SCREEN]),
+        "input[0].output[0]",
+    ),
+    *((anthropic.MESSAGES, said(TEXT, p), "messages[1].content[1]") for p in (PICTURE, DOCUMENT)),
+    (anthropic.MESSAGES, result(TEXT, PICTURE), "messages[1].content[0].content[1]"),
+    (anthropic.MESSAGES, {"system": [TEXT, PICTURE], **said(TEXT)}, "system[1]"),
+    (anthropic.COUNT, result(PICTURE), "messages[1].content[0].content[0]"),
+    (ollama.CHAT, {"messages": [{"role": "user", "images": ["AA=="]}]}, "messages[0].images"),
+    (ollama.GENERATE, {"prompt": "look", "images": ["AA=="]}, "images"),
+    (llama_server.COMPLETION, {"prompt": MARKED}, "prompt"),
+    (llama_server.COMPLETION, {"prompt": ["look", MARKED]}, "prompt[1]"),
+    (llama_server.COMPLETION, {"prompt": "look: [img-1]", "image_data": [{"id": 1}]}, "image_data"),
+    (infill.INFILL, {"input_prefix": "x", "image_data": [{"id": 1}]}, "image_data"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "body", "place"), CASES)
+def test_what_is_no_text_is_refused_by_its_place(dialect: Dialect, body: Any, place: str) -> None:
+    """In the error's field and in its sentence, which is all that Ollama's clients show."""
+    sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
+    with pytest.raises(RequestError) as caught:
+        dialect.read(sent, Config(), Caller("uid:1"))
+    assert caught.value.status == 400
+    assert caught.value.param == place
+    assert place in str(caught.value)
+
+
+def test_fields_for_images_that_hold_none_are_fine() -> None:
+    """As clients send them always."""
+    for dialect, body in (
+        (llama_server.COMPLETION, {"prompt": "x", "image_data": []}),
+        (ollama.CHAT, {"messages": [{"role": "user", "content": "x", "images": []}]}),
+        (ollama.GENERATE, {"prompt": "x", "images": None}),
+    ):
+        sent = msgspec.json.encode({"model": "alpha", **body})
+        assert dialect.read(sent, Config(), Caller("uid:1")).generates
