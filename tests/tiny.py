@@ -1,11 +1,13 @@
 """Tiny random models in real GGUF files, run by the real llama.cpp.
 
-The tokenizer is byte-level BPE without merges worth speaking of: any text has tokens, and a random
-model's answers are soup. What matters is that the numbers are computed by the same kernels.
+The tokenizer is byte-level BPE without merges worth speaking of, or SentencePiece with few pieces:
+any text has tokens, and a random model's answers are soup. What matters is that the numbers are
+computed by the same kernels.
 """
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
 
 import gguf
@@ -14,6 +16,11 @@ import numpy as np
 from localspec.bench.shapes import byte_alphabet
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+SENTENCEPIECES = (
+    "<|unknown|>", *(f"<0x{byte:02X}>" for byte in range(256)), *string.printable[:94], "▁",
+    "re", "ur", "ret", "urn", "▁ret", "return", "▁return", "▁▁", "▁▁▁▁",
+)  # fmt: skip
+"""The earlier of two is joined first."""
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -34,6 +41,7 @@ def build(
     template: str = TEMPLATE,
     split_tensors: int = 0,
     specials: tuple[str, ...] = (),
+    sentencepiece: bool = False,
 ) -> Path:
     """Write a random Llama to `path` and return it.
 
@@ -52,6 +60,7 @@ def build(
         split_tensors: Most tensors of a file; then there are several, `path` with numbers.
         specials: Additional control tokens, such as "<|fim_prefix|>", and without the bars such as
             are taken everywhere.
+        sentencepiece: Whether the tokenizer is one of those that write a blank before a text.
     """
     writer, vocabulary = begun(
         path,
@@ -61,6 +70,7 @@ def build(
         template=template,
         split_tensors=split_tensors,
         specials=specials,
+        sentencepiece=sentencepiece,
     )
     writer.add_embedding_length(width)
     writer.add_block_count(layers)
@@ -111,25 +121,25 @@ def begun(
     template: str = TEMPLATE,
     split_tensors: int = 0,
     specials: tuple[str, ...] = (),
+    sentencepiece: bool = False,
 ) -> tuple[gguf.GGUFWriter, int]:
     """A file with a name, a context length and the tokenizer; and the size of its vocabulary."""
-    vocabulary = [*byte_alphabet(), "th", "he", "in", *SPECIALS]
+    words = SENTENCEPIECES if sentencepiece else (*byte_alphabet(), "th", "he", "in")
+    vocabulary = [*words, *SPECIALS]
     vocabulary += [*(f"<|extra_{index}|>" for index in range(extra_tokens)), *specials]
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split_tensors)
     writer.add_name(f"tiny-{seed}")
     writer.add_context_length(context)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(vocabulary)
-    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
-    everywhere = gguf.TokenType.USER_DEFINED
-    writer.add_token_types(
-        [
-            control if token.startswith("<|") else everywhere if _is_tag(token) else normal
-            for token in vocabulary
-        ]
-    )
-    writer.add_token_merges(["t h", "h e", "i n"])
+    writer.add_token_types([*map(_kind, vocabulary)])
+    if sentencepiece:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores([-float(token) for token in range(len(vocabulary))])
+        writer.add_unk_token_id(vocabulary.index("<|unknown|>"))
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_merges(["t h", "h e", "i n"])
     writer.add_bos_token_id(vocabulary.index("<|endoftext|>"))
     writer.add_eos_token_id(vocabulary.index("<|im_end|>"))
     writer.add_add_bos_token(False)
@@ -137,8 +147,13 @@ def begun(
     return writer, len(vocabulary)
 
 
-def _is_tag(token: str) -> bool:
-    return token.startswith("<") and token[1:].endswith(">")
+def _kind(token: str) -> gguf.TokenType:
+    if token.startswith("<|"):
+        return gguf.TokenType.CONTROL
+    if token.startswith("<0x"):
+        return gguf.TokenType.BYTE
+    tag = token.startswith("<") and token[1:].endswith(">")
+    return gguf.TokenType.USER_DEFINED if tag else gguf.TokenType.NORMAL
 
 
 def ended(writer: gguf.GGUFWriter, path: Path) -> Path:

@@ -8,6 +8,7 @@ import time
 from datetime import datetime
 from typing import Any
 
+import encoders
 import msgspec
 import pytest
 
@@ -16,6 +17,7 @@ from localspec.protocol import Delta, Finished, SpeculationReport, Started
 from localspec.types import CallDelta, Timings, Usage
 from localspec_daemon.dialects import anthropic, ollama, responses
 from localspec_daemon.dialects.dialect import Answer, Caller, Dialect
+from localspec_daemon.worker import COMMAND
 
 FINISHED = Finished(
     "x", "stop", Usage(10, 5, 4), Timings(4, 6, 60.0, 10.0, 100.0, 5, 50.0, 10.0, 100.0),
@@ -204,6 +206,28 @@ def test_a_model_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> None
             for nonsense in ("soon", True, [1], {"a": 1}, "1e999", "NaN"):
                 status, answer = await it.post("/api/chat", OLLAMA | {"keep_alive": nonsense})
                 assert (status, "keep_alive" in answer["error"]) == (400, True)
+
+    asyncio.run(scene())
+
+
+def test_an_encoder_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> None:
+    """Both ways of asking for vectors say it; 0 is the end, nonsense is 400."""
+    encoders.bert(house.models / "encoder.gguf")
+    house.configure(server={"keep_alive": "10m"})
+
+    async def scene() -> None:
+        async with daemon(house, COMMAND, tick_seconds=3600) as it:
+            for path, field in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
+                asked = {"model": "encoder:latest", field: "abc"}
+                for said, seconds in (({}, 600), ({"keep_alive": "1h"}, 3600), ({}, 3600)):
+                    assert (await it.post(path, asked | said))[0] == 200
+                    (shown,) = (await it.get("/api/ps"))["models"]
+                    left = datetime.fromisoformat(shown["expires_at"]).timestamp() - time.time()
+                    assert round(left, -1) == seconds
+                status, answer = await it.post(path, asked | {"keep_alive": "soon"})
+                assert (status, "keep_alive" in answer["error"]) == (400, True)
+                assert (await it.post(path, asked | {"keep_alive": 0}))[0] == 200
+                await it.until(lambda: "encoder" not in it.server.supervisor.pool.models)
 
     asyncio.run(scene())
 

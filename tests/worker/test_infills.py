@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,28 @@ def test_an_infill_reads_both_sides_and_other_files(worker: Worker) -> None:
     names = len("myproject\na.py\nfilename\nimport add") + 3
     assert fill(worker, extra=extra).finished.usage.prompt_tokens == alone + names
     assert fill(worker, begun="xy").finished.usage.prompt_tokens == alone + 2
+
+
+def test_a_tokenizer_that_writes_a_blank_before_texts_is_told_of_none(
+    fresh: Worker, tmp_path: Path
+) -> None:
+    """SentencePiece's: what is half typed is held as it is, wherever on its line it stands."""
+    target = tiny.build(tmp_path / "pieces.gguf", specials=MARKS, sentencepiece=True)
+    fresh.send(replace(load(Files(target, target, target)), draft_path=None))
+    fresh.until_ready()
+    around = fill(fresh).finished.usage.prompt_tokens
+    for begun, read, word, told in (
+        ("ret", 0, "return", "urn"),
+        ("    ret", 2, "▁return", "urn"),
+        ("x = ret", 3, "▁return", "urn"),
+        ("(ret", 1, "return", "urn"),
+        ("x ", 1, "▁return", "return"),
+        ("été", 5, "return", "return"),
+    ):
+        bias = {tiny.SENTENCEPIECES.index(word): 100.0}
+        sampling = SamplingParams(temperature=0, logit_bias=bias)
+        heard = fill(fresh, begun=begun, sampling=sampling, max_tokens=1)
+        assert (heard.text, heard.finished.usage.prompt_tokens) == (told, around + read), begun
 
 
 def test_a_model_without_the_tokens_says_so(fresh: Worker, files: Files) -> None:
