@@ -103,7 +103,7 @@ class CompletionReply(Quiet):
         return result
 
     def _chosen(self, result: Json) -> Json:
-        """The fields that `response_fields` names; those inside objects come out of them."""
+        """The fields that `response_fields` names, under these names, out of objects too."""
         wanted = self.asked.body.response_fields
         if not wanted:
             return result
@@ -113,7 +113,7 @@ class CompletionReply(Quiet):
             for name in path.split("/"):
                 value = value.get(name) if isinstance(value, dict) else None
             if value is not None:
-                found[path.rsplit("/", 1)[-1]] = value
+                found[path] = value
         return found
 
 
