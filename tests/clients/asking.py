@@ -1,16 +1,24 @@
-"""What the clients are asked to do: words, a function, an object, more than there is time for."""
+"""What the clients are asked to do: words, a function, an object, more than there is time for.
+
+Each of it is asked of models that know their answers by heart, and with `ON_BOTH` of the real pair
+as well, which is free to answer otherwise: so it is asked for what it would hardly say differently.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import pydantic
-import recital
+import pytest
 
-SPEECH = "".join(recital.SPEECH)
-RESULT = "".join(recital.RESULT)
-"""What the model makes of `guess`."""
-FOR_EVER = "Go on for ever."
+ON_BOTH = pytest.mark.parametrize(
+    "served", ["tiny", pytest.param("real", marks=pytest.mark.clients)], indirect=True
+)
+"""A test of what holds for any model."""
+
+HELLO = "Say hello, and nothing else."
+WHICH = "Call the function guess with the word left, and say what it told you."
+FOR_EVER = "Count to a thousand, each number on a line of its own. Then go on for ever."
 
 TOOL: dict[str, Any] = {
     "type": "function",

@@ -16,27 +16,35 @@ from pathlib import Path
 import httpx2
 import openai
 import pytest
+import recital
 
 from localspec.catalog.registry import Resolved
 from localspec.client import Client
 
 LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
+CONTEXT = 32768
 CONFIG = """[server]
 tcp = "127.0.0.1:{port}"
+[models]
+aliases = {{ nobody = "no-such-model", "*" = "" }}
 [engine]
-context = 32768
+context = {context}
 slots = 2
+exactness = "standard"  # loaded at once, and prompts are read fastest
 """
 
 
 @dataclass(frozen=True)
 class Served:
-    """A running daemon, as a client sees it."""
+    """A running daemon, as a client sees it, and what its model has in its answers."""
 
     socket: str
     url: str
     token: str
     model: str = "beta"
+    context: int = 1536
+    hello: str = "".join(recital.SPEECH)
+    result: str = "".join(recital.RESULT)
 
     def base(self, door: str) -> str:
         """The address that a client is given; on the socket any host will do."""
@@ -114,13 +122,15 @@ def real_models(
         port = probe.getsockname()[1]
     config = home / ".config" / "localspec" / "config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text(CONFIG.format(port=port))
+    config.write_text(CONFIG.format(port=port, context=CONTEXT))
     run(environment, home, *LOCALSPEC, "start")
     try:
         token = (home / "state" / "localspec" / "token").read_text().strip()
         where = run(environment, home, *LOCALSPEC, "socket").strip()
         Client(Path(where)).load()
-        yield Served(where, f"http://127.0.0.1:{port}", token, real_pair.name)
+        yield Served(
+            where, f"http://127.0.0.1:{port}", token, real_pair.name, CONTEXT, "ello", "left"
+        )
     finally:
         run(environment, home, *LOCALSPEC, "stop")
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import ollama
 import pytest
+from clients import asking
 
 USER: Any = [{"role": "user", "content": "def add(a, b):"}]
 SHORT: Any = {"num_predict": 8, "temperature": 0}
@@ -23,51 +24,86 @@ def client(served: Any, door: str) -> Iterator[ollama.Client]:
         yield client
 
 
-def test_a_stream_is_the_whole_answer(client: ollama.Client) -> None:
+@asking.ON_BOTH
+def test_a_stream_is_the_whole_answer(client: ollama.Client, served: Any) -> None:
     """Line by line, the last with the counts; chat and generate of one turn are the same."""
-    whole = client.chat("alpha", USER, options=SHORT)
-    lines = list(client.chat("alpha", USER, options=SHORT, stream=True))
+    whole = client.chat(served.model, USER, options=SHORT)
+    lines = list(client.chat(served.model, USER, options=SHORT, stream=True))
     assert "".join(line.message.content or "" for line in lines) == whole.message.content
     assert [line.done for line in lines] == [False] * (len(lines) - 1) + [True]
     assert lines[-1].eval_count == whole.eval_count
     assert lines[-1].prompt_eval_count
     assert lines[-1].total_duration
-    generated = client.generate("alpha", "def add(a, b):", options=SHORT)
+    generated = client.generate(served.model, "def add(a, b):", options=SHORT)
     assert generated.response == whole.message.content
-    raw = client.generate("alpha", "def add(a, b):", raw=True, options=SHORT)
+    raw = client.generate(served.model, "def add(a, b):", raw=True, options=SHORT)
     assert (raw.prompt_eval_count or 0) < (generated.prompt_eval_count or 0)
 
 
-def test_an_answer_has_the_format_that_is_asked_for(client: ollama.Client) -> None:
+@asking.ON_BOTH
+def test_an_answer_has_the_format_that_is_asked_for(client: ollama.Client, served: Any) -> None:
     """A schema is kept."""
     ok = {"type": "boolean"}
     schema: Any = {"type": "object", "properties": {"ok": ok}, "required": ["ok"]}
-    answer = client.chat("alpha", USER, format=schema, options={"temperature": 0})
+    schema["additionalProperties"] = False
+    answer = client.chat(served.model, USER, format=schema, options={"temperature": 0})
     assert json.loads(answer.message.content or "")["ok"] in {True, False}
 
 
-def test_models_are_listed_shown_and_loaded(client: ollama.Client) -> None:
+@asking.ON_BOTH
+def test_a_tool_is_called_and_its_result_is_read(client: ollama.Client, served: Any) -> None:
+    """A function of Python's is offered, as this client does; whole and in a stream."""
+    asked: Any = [{"role": "user", "content": asking.WHICH}]
+    options: Any = {"temperature": 0, "num_predict": 60}
+    whole = client.chat(served.model, asked, tools=[asking.guess], options=options).message
+    (call,) = whole.tool_calls or ()
+    assert (call.function.name, call.function.arguments) == ("guess", {"word": "left"})
+    lines = client.chat(served.model, asked, tools=[asking.guess], options=options, stream=True)
+    assert [one for line in lines for one in line.message.tool_calls or ()] == [call]
+    result = {"role": "tool", "tool_name": "guess", "content": asking.guess("left")}
+    told = client.chat(served.model, [*asked, whole, result], options=options)
+    assert served.result in (told.message.content or "")
+
+
+@asking.ON_BOTH
+def test_a_stream_that_is_left_is_a_request_that_ends(client: ollama.Client, served: Any) -> None:
+    """A generator that is closed closes its connection."""
+    before = served.cancelled()
+    lines: Any = client.generate(served.model, asking.FOR_EVER, stream=True)
+    assert next(line.response for line in lines if line.response)
+    lines.close()
+    served.until(lambda: served.cancelled() == before + 1)
+
+
+@asking.ON_BOTH
+def test_models_are_listed_shown_and_loaded(client: ollama.Client, served: Any) -> None:
     """By their names, with the tag that clients add or without."""
-    assert [model.model for model in client.list().models] == ["alpha", "beta", "encoder"]
-    assert client.generate("alpha", "").done_reason == "load"
-    assert "alpha" in [model.model for model in client.ps().models]
-    shown = client.show("alpha:latest")
-    assert shown.capabilities == ["completion"]
+    assert served.model in [model.model for model in client.list().models]
+    assert client.generate(served.model, "").done_reason == "load"
+    assert served.model in [model.model for model in client.ps().models]
+    shown = client.show(f"{served.model}:latest")
+    assert shown.capabilities == ["completion", "tools", "insert"]
     assert shown.modelinfo
-    assert shown.modelinfo["llama.context_length"] == 4096
-    assert client.show("beta").capabilities == ["completion", "tools", "insert"]
-    assert client.pull("alpha").status == "success"
-    assert [line.status for line in client.pull("alpha", stream=True)][-1] == "success"
+    assert shown.modelinfo[f"{shown.modelinfo['general.architecture']}.context_length"] >= 4096
+    assert client.pull(served.model).status == "success"
+    assert [line.status for line in client.pull(served.model, stream=True)][-1] == "success"
 
 
-def test_what_is_not_served_says_what_to_do(client: ollama.Client) -> None:
+def test_a_model_that_can_do_little_is_shown_so(client: ollama.Client) -> None:
+    """Neither tools nor insertions for one whose file tells of none; vectors for an encoder."""
+    assert client.show("alpha").capabilities == ["completion"]
+    assert [model.model for model in client.list().models] == ["alpha", "beta", "encoder"]
+
+
+@asking.ON_BOTH
+def test_what_is_not_served_says_what_to_do(client: ollama.Client, served: Any) -> None:
     """Nothing is fetched or deleted here; errors are one sentence."""
     for call, words in (
         (lambda: client.pull("nobody-has-this"), "localspec models pull nobody-has-this"),
-        (lambda: client.delete("alpha"), "localspec models remove alpha"),
-        (lambda: client.embed("alpha", "x"), "embeddings"),
+        (lambda: client.delete(served.model), f"localspec models remove {served.model}"),
+        (lambda: client.embed(served.model, "x"), "embeddings"),
         (lambda: client.chat("nobody", USER), "no model"),
-        (lambda: client.chat("alpha", USER, options={"temperature": -1}), "temperature"),
+        (lambda: client.chat(served.model, USER, options={"temperature": -1}), "temperature"),
     ):
         with pytest.raises(ollama.ResponseError, match=words) as caught:
             call()

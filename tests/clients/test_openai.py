@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
 import pytest
+from clients import asking
 
 USER: Any = [{"role": "user", "content": "def add(a, b):"}]
 
@@ -38,10 +40,16 @@ def test_a_stream_is_the_whole_answer_and_tells_its_usage(client: openai.OpenAI)
     assert usage.completion_tokens == answer.usage.completion_tokens == 24
 
 
-def test_logprobs_are_told_of_every_token(client: openai.OpenAI) -> None:
+@asking.ON_BOTH
+def test_logprobs_are_told_of_every_token(client: openai.OpenAI, served: Any) -> None:
     """In both shapes, and the first alternative is the greedy token."""
     chat = client.chat.completions.create(
-        model="alpha", messages=USER, max_tokens=6, temperature=0, logprobs=True, top_logprobs=2
+        model=served.model,
+        messages=USER,
+        max_tokens=6,
+        temperature=0,
+        logprobs=True,
+        top_logprobs=2,
     )
     told = chat.choices[0].logprobs
     assert told
@@ -51,7 +59,7 @@ def test_logprobs_are_told_of_every_token(client: openai.OpenAI) -> None:
         assert one.top_logprobs[0].logprob == one.logprob
         assert one.bytes == list(one.token.encode()) or "�" in one.token
     plain = client.completions.create(
-        model="alpha", prompt="abc", max_tokens=4, temperature=0, logprobs=2
+        model=served.model, prompt="abc\n", max_tokens=4, temperature=0, logprobs=2
     )
     logs = plain.choices[0].logprobs
     assert logs
@@ -78,6 +86,7 @@ def test_an_echo_is_told_like_the_answer_behind_it(client: openai.OpenAI) -> Non
     assert next(log for one in streamed for log in one.token_logprobs or ()) is None
 
 
+@asking.ON_BOTH
 def test_completions_of_several_prompts_come_in_their_order(client: openai.OpenAI) -> None:
     """Each begins with its echo; nothing follows where no token was wanted."""
     answer = client.completions.create(
@@ -87,12 +96,15 @@ def test_completions_of_several_prompts_come_in_their_order(client: openai.OpenA
     assert {choice.finish_reason for choice in answer.choices} == {"length"}
 
 
-def test_responses_stream_in_the_order_of_the_clients_types(client: openai.OpenAI) -> None:
+@asking.ON_BOTH
+def test_responses_stream_in_the_order_of_the_clients_types(
+    client: openai.OpenAI, served: Any
+) -> None:
     """Whole and as a stream, with instructions and parts; the text is the same."""
     asked: Any = {
-        "model": "alpha",
+        "model": served.model,
         "instructions": "Be brief.",
-        "input": [{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}],
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": asking.HELLO}]}],
         "max_output_tokens": 8,
         "temperature": 0,
         "store": False,
@@ -120,15 +132,39 @@ def test_responses_stream_in_the_order_of_the_clients_types(client: openai.OpenA
         client.responses.create(**asked, previous_response_id="resp-1")
 
 
-def test_what_is_relaxed_of_a_schema_is_told(client: openai.OpenAI) -> None:
+@asking.ON_BOTH
+def test_a_function_is_called_whole_and_in_a_stream(client: openai.OpenAI, served: Any) -> None:
+    """By its name; what was foretold of the answer changes nothing."""
+    asked: Any = {
+        "model": served.model,
+        "messages": [{"role": "user", "content": asking.WHICH}],
+        "tools": [asking.TOOL],
+        "tool_choice": {"type": "function", "function": {"name": "guess"}},
+        "prediction": {"type": "content", "content": '{"word": "left"}'},
+        "temperature": 0,
+    }
+    whole = client.chat.completions.create(**asked).choices[0]
+    assert whole.finish_reason == "tool_calls"
+    (call,) = whole.message.tool_calls or ()
+    assert json.loads(call.function.arguments) == {"word": "left"}  # type: ignore[union-attr]
+    with client.chat.completions.stream(**asked) as stream:
+        final = stream.get_final_completion().choices[0]
+    assert final.finish_reason == "tool_calls"
+    assert final.message.tool_calls
+    assert json.loads(final.message.tool_calls[0].function.arguments) == {"word": "left"}
+
+
+@asking.ON_BOTH
+def test_what_is_relaxed_of_a_schema_is_told(client: openai.OpenAI, served: Any) -> None:
     """In a header, whole and streamed; nothing of a strict one may be left out."""
     schema: Any = {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}
 
     def asked(*, stream: bool, strict: bool = False) -> Any:
         shape: Any = {"name": "x", "schema": schema, "strict": strict}
         return client.chat.completions.with_raw_response.create(
-            model="beta",
+            model=served.model,
             messages=USER,
+            max_tokens=20,
             stream=stream,
             response_format={"type": "json_schema", "json_schema": shape},
         )
@@ -141,37 +177,39 @@ def test_what_is_relaxed_of_a_schema_is_told(client: openai.OpenAI) -> None:
     assert "X-LocalSpec-Relaxed" not in asked(stream=False).headers
 
 
+@asking.ON_BOTH
 def test_what_goes_wrong_is_an_exception_of_the_clients_own(
-    client: openai.OpenAI, door: str
+    client: openai.OpenAI, served: Any, door: str
 ) -> None:
     """Names that the table sends nowhere, fields, lengths, and a wrong key where one is needed."""
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="nobody", messages=USER)
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="alpha", messages=USER, temperature=-1)
+        client.chat.completions.create(model=served.model, messages=USER, temperature=-1)
     assert caught.value.param == "temperature"
-    long: Any = [{"role": "user", "content": "word " * 400}]
+    long: Any = [{"role": "user", "content": "word " * served.context}]
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="alpha", messages=long, stream=True)
+        client.chat.completions.create(model=served.model, messages=long, stream=True)
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError, match="embeddings"):
-        client.embeddings.create(model="alpha", input="x")
+        client.embeddings.create(model=served.model, input="x")
     if door == "tcp":
         with pytest.raises(openai.AuthenticationError) as refused:
             client.with_options(api_key="wrong").models.list()
         assert refused.value.code == "invalid_api_key"
-    assert [model.id for model in client.models.list()] == ["alpha", "beta", "encoder"]
+    assert served.model in [model.id for model in client.models.list()]
 
 
-def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI) -> None:
+@asking.ON_BOTH
+def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI, served: Any) -> None:
     """More of them than there are slots, and the next request is answered."""
     for _ in range(4):
         stream = client.chat.completions.create(
-            model="alpha", messages=USER, stream=True, extra_body={"ignore_eos": True}
+            model=served.model, messages=USER, stream=True, extra_body={"ignore_eos": True}
         )
         next(iter(stream))
         stream.close()
-    answer = client.chat.completions.create(model="alpha", messages=USER, max_tokens=1)
+    answer = client.chat.completions.create(model=served.model, messages=USER, max_tokens=1)
     assert answer.usage
 
 

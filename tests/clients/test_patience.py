@@ -14,7 +14,6 @@ import httpx2
 import ollama
 import openai
 import recital
-from clients.asking import SPEECH
 from serving import House, run_daemon
 
 from localspec_daemon.worker import COMMAND
@@ -82,7 +81,7 @@ def test_streams_show_that_they_live_and_clients_go_on_reading(tmp_path: Path) -
                     lines = (await response.text()).splitlines()
                 assert sum(line.startswith(sign) for line in lines) > 3, (path, lines)
                 asked = body(path, f"client of {path}{LONG}")
-                assert await asyncio.to_thread(read[path], **asked) == SPEECH, path
+                assert await asyncio.to_thread(read[path], **asked) == "".join(recital.SPEECH), path
 
     with ExitStack() as stack:
         asyncio.run(scene())

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from clients import asking
 from lsprotocol import types as lsp
 from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 
@@ -22,7 +23,7 @@ async def editor(served: Any, door: str, token: str) -> AsyncIterator[LanguageCl
     address = f"unix://{served.socket}" if door == "socket" else served.url.removeprefix("http://")
     client = make_test_lsp_client()
     await client.start_io(
-        sys.executable, "-m", "localspec.cli.main", "lsp", "--model", "beta",
+        sys.executable, "-m", "localspec.cli.main", "lsp", "--model", served.model,
         env=os.environ | {"LOCALSPEC_HOST": address, "LOCALSPEC_API_KEY_FILE": token},
     )  # fmt: skip
     known = lsp.InitializeParams(client_capabilities("neovim"))
@@ -39,6 +40,7 @@ def wish() -> lsp.InlineCompletionParams:
     return lsp.InlineCompletionParams(context, lsp.TextDocumentIdentifier("file:///x/a.py"), PLACE)
 
 
+@asking.ON_BOTH
 def test_ghost_text_comes_from_the_model(served: Any, door: str, tmp_path: Any) -> None:
     """What it writes in the middle, at the place that was asked for."""
     token = tmp_path / "token"
@@ -48,6 +50,7 @@ def test_ghost_text_comes_from_the_model(served: Any, door: str, tmp_path: Any) 
         async with editor(served, door, str(token)) as client:
             answer: Any = await client.text_document_inline_completion_async(wish())
             (item,) = answer
-            assert (item.insert_text, item.range) == ("urn a + b", lsp.Range(PLACE, PLACE))
+            assert "a + b" in item.insert_text
+            assert item.range == lsp.Range(PLACE, PLACE)
 
     asyncio.run(scene())

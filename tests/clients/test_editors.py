@@ -1,0 +1,99 @@
+"""Neovim, and Vim with llama.vim, set up as the pages and `localspec connect` say: what is seen."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from clients.conftest import LOCALSPEC, Served, run
+from clients.screen import ENTER, ESCAPE, TAB, TMUX, Screen
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "editors.md"
+LLAMA_VIM = Path(os.environ.get("LOCALSPEC_LLAMA_VIM", Path(sys.prefix) / "llama.vim"))
+NVIM = shutil.which("nvim")
+VIM = shutil.which("vim")
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.skipif(TMUX is None, reason="tmux is not installed"),
+]
+
+CODE = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    \n"
+HERE = "+6"
+WHOLE = "return a - b"
+"""What becomes of `ret` there."""
+
+
+@pytest.fixture
+def desk(home: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """What an editor of that user sees; `localspec` is a command as it is for the user."""
+    commands = home / "bin"
+    commands.mkdir(exist_ok=True)
+    localspec = commands / "localspec"
+    localspec.write_text(f'#!/bin/sh\nexec {" ".join(LOCALSPEC)} "$@"\n')
+    localspec.chmod(0o755)
+    (home / "sub.py").write_text(CODE)
+    return {**environment, "PATH": f"{commands}{os.pathsep}{environment['PATH']}"}
+
+
+def completed(screen: Screen) -> None:
+    """Type until the rest of the line is shown, take it by Tab, write the file and leave.
+
+    A deadline that passes without a word is followed by the next letter, as editors expect.
+    """
+    screen.press("A")
+    for letter in WHOLE[: -len("a - b")]:
+        screen.type(letter)
+        if screen.sees(WHOLE, within_seconds=5):
+            break
+    assert screen.sees(WHOLE), screen.shown()
+    screen.press(TAB, ESCAPE)
+    screen.type(":wq")
+    screen.press(ENTER)
+
+
+def written(home: Path) -> bool:
+    """Whether what was taken is in the file."""
+    return (home / "sub.py").read_text().endswith(f"    {WHOLE}\n")
+
+
+@pytest.mark.skipif(NVIM is None, reason="Neovim is not installed")
+def test_neovim_shows_ghost_text_and_tab_takes_it(
+    served: Served, home: Path, desk: Mapping[str, str]
+) -> None:
+    """With what stands in docs/editors.md."""
+    (snippet,) = re.findall(r"```lua\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    init = home / ".config" / "nvim" / "init.lua"
+    init.parent.mkdir(parents=True, exist_ok=True)
+    init.write_text(snippet)
+    assert NVIM
+    attached = (
+        "lua vim.wait(60000, function() return (vim.lsp.get_clients()[1] or {}).initialized end)"
+    )
+    with Screen(home, desk, NVIM, HERE, "-c", attached, "sub.py") as screen:
+        assert screen.sees("def sub")
+        completed(screen)
+        served.until(lambda: written(home))
+
+
+@pytest.mark.skipif(VIM is None, reason="Vim is not installed")
+@pytest.mark.skipif(
+    not LLAMA_VIM.exists(),
+    reason=f"Run: git clone https://github.com/ggml-org/llama.vim {LLAMA_VIM}",
+)
+def test_llama_vim_shows_ghost_text_and_tab_takes_it(
+    served: Served, home: Path, desk: Mapping[str, str]
+) -> None:
+    """With what `localspec connect` writes; the figures behind it are those of the daemon."""
+    run(desk, home, *LOCALSPEC, "connect", "llama.vim", "--write")
+    assert VIM
+    with Screen(home, desk, VIM, "--cmd", f"set rtp^={LLAMA_VIM}", HERE, "sub.py") as screen:
+        screen.press(ENTER)  # to Vim 9.0 it says that 9.1 would be better
+        assert screen.sees("def sub")
+        completed(screen)
+        served.until(lambda: written(home))
+    run(desk, home, *LOCALSPEC, "connect", "llama.vim", "--restore")
