@@ -46,7 +46,7 @@ def agents(home: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
     """What the agents see besides: where they are, and that there is nobody else to talk to."""
     (home / "work" / ".git").mkdir(parents=True)
     path = os.pathsep.join((str(INSTALLED / "node_modules" / ".bin"), environment["PATH"]))
-    return environment | QUIET | {"PATH": path}
+    return {**environment, **QUIET, "PATH": path}
 
 
 def prompted(served: Served) -> int:

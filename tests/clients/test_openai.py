@@ -143,10 +143,10 @@ def test_a_function_is_called_whole_and_in_a_stream(client: openai.OpenAI, serve
         "prediction": {"type": "content", "content": '{"word": "left"}'},
         "temperature": 0,
     }
-    whole = client.chat.completions.create(**asked).choices[0]
+    whole: Any = client.chat.completions.create(**asked).choices[0]
     assert whole.finish_reason == "tool_calls"
-    (call,) = whole.message.tool_calls or ()
-    assert json.loads(call.function.arguments) == {"word": "left"}  # type: ignore[union-attr]
+    (call,) = whole.message.tool_calls
+    assert json.loads(call.function.arguments) == {"word": "left"}
     with client.chat.completions.stream(**asked) as stream:
         final = stream.get_final_completion().choices[0]
     assert final.finish_reason == "tool_calls"
