@@ -24,7 +24,8 @@ from localspec.engine.step import Engine, Limits
 from localspec.types import SamplingParams, SpeculationParams
 
 LONG = 2 * INDEXED + 100
-GREEDY = SamplingParams(temperature=0)
+REPEATING = SamplingParams(temperature=0, logit_bias={60: 1000.0})
+"""Whatever a tiny model would say: with a text that it has read it goes on."""
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def _request(length: int, seed: int) -> Request:
         id=str(seed),
         client=str(seed),
         prompt=[60 + (place * (seed + 1)) % 100 for place in range(length)],
-        sampling=GREEDY,
+        sampling=REPEATING,
         speculation=SpeculationParams(mode="always"),
         max_tokens=4,
         ignore_eos=True,
