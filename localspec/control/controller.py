@@ -90,7 +90,7 @@ class Controller:
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
-        return Memory()
+        return Memory(copies=self.ledger.copies.anew())
 
     # --- before drafting --------------------------------------------------------------------------
 
@@ -166,24 +166,28 @@ class Controller:
     def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> Option:
         """The option of most worth.
 
-        A neural one has to promise more than the best free chain and than plain decoding, after
-        what such promises have lately been false by; and the rest of the session must repay what
-        the source has to read first.
+        All have to promise more by what such promises have lately been false by, and a neural one
+        more than the best free chain; the rest of the session must repay what it has to read first.
         """
         chains = [
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
         left, risk = self._left(view, memory), self._risk(view, memory, rate)
+        doubted = 1 + memory.copies.doubt
         copies = (
-            self._copy(chain, survival, rows, rate, view.cells, risk) for chain, survival in chains
+            self._copy(chain, survival, rows, doubted * rate, view.cells, risk)
+            for chain, survival in chains
         )
         free = max(copies, key=attrgetter("worth"), default=Option())
+        if free.worth <= 0 and doubted > 1 and not view.always:
+            free = Option(wish=free.wish)  # `cut` believes what is promised
         promises = self._neural(view, chains, rows, rate)
         neural = self._affordable(promises, view, rows, rate, risk)
         if neural is None or neural.extend is None:
             return free
         cost = neural.gain - neural.worth
-        lead = neural.worth - memory.doubt * cost - max(free.worth, 0.0)
+        copied = free.gain - (free.gain - free.worth) / doubted
+        lead = neural.worth - memory.doubt * cost - max(copied, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         source = neural.extend
         backlog = reading.backlog_seconds(self.costs, source, view.cells)

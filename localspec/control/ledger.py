@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import STEADY, Costs
 from localspec.control.guard import Account, Pace
 from localspec.control.option import NONE
+from localspec.control.promises import Promises
 from localspec.control.round import RECURRING_READS, Drafted, Judged, Round, View
 from localspec.control.tariff import Tariff
 from localspec.types import Draft, Token
@@ -25,6 +27,7 @@ class Ledger:
     def __init__(self, costs: Costs, acceptance: Acceptance, multiple: int) -> None:
         self.pace = Pace()
         self.account = Account()
+        self.copies = Promises()
         self._costs = costs
         self._acceptance = acceptance
         self._multiple = multiple
@@ -71,6 +74,7 @@ class Ledger:
             if view.memory is not None:
                 view.memory.advance(len(committed), seconds / self._costs.target(1))
             self._settle(round_, view, judged, tariff, together)
+            self._settle_copy(view, judged, tariff)
             self._learn_acceptance(view, judged, committed)
 
     def _book(self, round_: Round, seconds: float, tariff: Tariff) -> None:
@@ -128,6 +132,21 @@ class Ledger:
         nodes = len(judged.draft)
         rise = tariff.price(tariff.home, nodes, 1.0, view.cells)
         view.memory.settle(judged.accepted, seconds / max(together, 1) + rise)
+
+    def _settle_copy(self, view: View, judged: Judged, tariff: Tariff) -> None:
+        """What the free part of a draft gave of what it promised."""
+        if view.memory is None:
+            return
+        view.memory.copies.forgive()
+        neural = {source.name for source in view.neural}
+        signals = list(takewhile(lambda signal: signal.source not in neural, judged.draft.signals))
+        if not signals:
+            return
+        promised = sum(self._acceptance.survival(signals, view.local))
+        accepted = min(judged.accepted, len(signals))
+        cost = tariff.price(tariff.home, len(signals), 1 / self._row_seconds(), view.cells)
+        for copies in (view.memory.copies, self.copies):
+            copies.settle(promised, accepted, cost)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
         """Every free chain against the text, then what only the verified draft shows."""

@@ -10,6 +10,7 @@ from localspec.control.acceptance import Local
 from localspec.control.costs import STEADY
 from localspec.control.guard import Stake
 from localspec.control.outlook import MIDDLE_EASE
+from localspec.control.promises import Promises
 from localspec.types import READ_ROWS, Draft, Signal, Token
 
 RECURRING_READS = 3
@@ -57,7 +58,8 @@ class Memory:
     repay what the source must read. `proposed` is the last draft before it was cut.
 
     `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
-    the seconds it would be worth then. `stake` is how far the answer is behind plain decoding.
+    the seconds it would be worth then. `stake` is how far the answer is behind plain decoding, and
+    `copies` what free chains have given of what they promised.
     """
 
     local: Local = field(default_factory=Local)
@@ -71,6 +73,7 @@ class Memory:
     keen: float = 0.0
     boon: float = 0.0
     stake: Stake = field(default_factory=Stake)
+    copies: Promises = field(default_factory=Promises)
 
     @property
     def pace(self) -> float:

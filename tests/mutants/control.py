@@ -11,6 +11,20 @@ ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_t
 
 CONTROL = [
     Mutant(
+        "promises: a copy that broke is believed as before",
+        CONTROLLER,
+        "        doubted = 1 + memory.copies.doubt",
+        "        doubted = 1.0",
+        ("control/test_promises.py::test_copies_that_break_at_once_are_soon_left",),
+    ),
+    Mutant(
+        "promises: a new answer knows nothing of those before it",
+        CONTROLLER,
+        "        return Memory(copies=self.ledger.copies.anew())",
+        "        return Memory()",
+        ("control/test_promises.py::test_the_next_answer_begins_with_what_the_last_one_showed",),
+    ),
+    Mutant(
         "costs: attention is counted once instead of for each row",
         "localspec/control/tariff.py",
         "- now + extra * row for",

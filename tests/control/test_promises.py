@@ -1,0 +1,91 @@
+"""Copies that promise and do not keep: they are believed less, in this answer and in the next."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from control.known import LONG, controller, decide
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.control.controller import Controller, Judged, Memory, Round, View
+from localspec.control.promises import Promises
+from localspec.types import Draft, Signal
+
+WIDE = {1: 1, 2: 2.9, 8: 3.6, 32: 4.2}
+"""A first row more is dear and the others are not, so that copies are long or none."""
+NODES = 24
+settled = st.tuples(st.floats(0.1, 20), st.integers(0, 20), st.floats(0.1, 5))
+
+
+def copies(chance: float) -> Iterator[Draft]:
+    """Long copies that nothing is known of but what they promise."""
+    for number in itertools.count():
+        signals = [Signal("lookup", NODES * number + node, chance) for node in range(NODES)]
+        yield Draft.chain(list(range(NODES)), signals)
+
+
+def drafted(control: Controller, memory: Memory, *, kept: int, rounds: int = 120) -> int:
+    """How many of so many rounds took a copy that promised most of its nodes and `kept` so many.
+
+    Between them single tokens come as foretold, as inside of words: lookup is right on average.
+    """
+    taken = 0
+    for chain in itertools.islice(copies(0.85), rounds):
+        view = View(free=(chain,), budget=31, memory=memory, elapsed_seconds=LONG)
+        _, count = decide(control, view)
+        taken += count > 0
+        accepted = min(kept, count)
+        said = (*range(accepted), NODES)
+        seconds = control.costs.target(1 + count)
+        judged = Judged(chain.head(count), accepted)
+        control.observe(Round(1 + count, seconds, 0.0, (), (view,), (judged,), (said,)))
+        for word in itertools.islice(copies(0.5), 3):
+            sure = View(free=(word.head(1),), budget=0, memory=memory, elapsed_seconds=LONG)
+            control.plan([sure])
+            plain = Judged(Draft(), 0)
+            control.observe(Round(1, control.costs.target(1), 0.0, (), (sure,), (plain,), ((0,),)))
+    return taken
+
+
+def test_copies_that_break_at_once_are_soon_left() -> None:
+    """Each promises nine tokens in ten, whatever those before it gave."""
+    control = controller(WIDE)
+    assert drafted(control, control.open_session(), kept=0) <= 12
+
+
+def test_the_next_answer_begins_with_what_the_last_one_showed() -> None:
+    """It may find out again, but for less."""
+    control = controller(WIDE)
+    first, second = (drafted(control, control.open_session(), kept=0) for _ in range(2))
+    assert second < first
+
+
+def test_an_answer_whose_copies_are_kept_is_believed_after_one_whose_were_not() -> None:
+    """Many chats do not spoil an edit."""
+    control = controller(WIDE)
+    for _ in range(4):
+        drafted(control, control.open_session(), kept=0)
+    assert drafted(control, control.open_session(), kept=NODES) >= 100
+
+
+def test_copies_that_are_kept_are_taken_on_and_on() -> None:
+    """Nearly every one, but for plain rounds that measure."""
+    control = controller(WIDE)
+    assert drafted(control, control.open_session(), kept=NODES) >= 100
+
+
+@given(st.lists(settled, max_size=20))
+def test_a_doubt_is_no_less_than_none_and_passes_on(rounds: list[tuple[float, int, float]]) -> None:
+    """Luck is no credit; a new answer begins with no more of it; forgiving never adds to it."""
+    promises = Promises()
+    for promised, accepted, cost in rounds:
+        promises.settle(promised, accepted, cost)
+    doubt = promises.doubt
+    assert doubt >= 0
+    assert promises.anew().doubt <= doubt + 1e-9
+    assert promises.anew().doubt == pytest.approx(min(doubt, 0.5))
+    promises.forgive()
+    assert promises.doubt <= doubt
