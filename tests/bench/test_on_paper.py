@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,17 +83,24 @@ def test_plain_takes_what_the_table_says(user: Person, tmp_path: Path) -> None:
         assert machine.target.forward_ms(1, 2) + machine.host.round_ms <= ms <= largest_ms
 
 
-def test_a_terminal_that_is_closed_leaves_no_daemon_behind(user: Person, tmp_path: Path) -> None:
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory of a short path, since a socket lies below."""
+    with tempfile.TemporaryDirectory(prefix="ls") as path:
+        yield Path(path)
+
+
+def test_a_terminal_that_is_closed_leaves_no_daemon_behind(user: Person, short_path: Path) -> None:
     """It is in a session of its own, where nobody would find it."""
     asked = ("--prompts", str(user.home / "q.jsonl"), "--tokens", "1000", "--machine", "h100-7b")
-    with user.begin("bench", *asked, TMPDIR=str(tmp_path)) as process:
-        while process.poll() is None and not (found := list(tmp_path.glob("*/*/localspec.sock"))):
+    with user.begin("bench", *asked, TMPDIR=str(short_path)) as process:
+        while process.poll() is None and not (found := list(short_path.glob("*/*/localspec.sock"))):
             os.sched_yield()
         daemon = Client(found[0])
         assert daemon.status()["models"]
         process.send_signal(signal.SIGHUP)
     assert process.returncode == 130
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_path.iterdir()) == []
     with pytest.raises(NotRunning):
         daemon.status()
 
