@@ -90,7 +90,7 @@ class Controller:
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
-        return Memory(copies=self.ledger.copies.anew())
+        return Memory.after(self.ledger.copies)
 
     # --- before drafting --------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Controller:
             (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
         ]
         left, risk = self._left(view, memory), self._risk(view, memory, rate)
-        doubted = 1 + memory.copies.doubt
+        doubted = memory.copies_cost
         copies = (
             self._copy(chain, survival, rows, doubted * rate, view.cells, risk)
             for chain, survival in chains
@@ -187,7 +187,7 @@ class Controller:
             return free
         cost = neural.gain - neural.worth
         copied = free.gain - (free.gain - free.worth) / doubted
-        lead = neural.worth - memory.doubt * cost - max(copied, 0.0)
+        lead = neural.worth - memory.neural.doubt * cost - max(copied, 0.0)
         memory.begin(max(0.0, lead) / (1 + neural.gain))
         source = neural.extend
         backlog = reading.backlog_seconds(self.costs, source, view.cells)

@@ -137,16 +137,16 @@ class Ledger:
         """What the free part of a draft gave of what it promised."""
         if view.memory is None:
             return
-        view.memory.copies.forgive()
-        neural = {source.name for source in view.neural}
-        signals = list(takewhile(lambda signal: signal.source not in neural, judged.draft.signals))
+        view.memory.forgive_copies()
+        neural = {source.name for source in view.neural} if judged.draft else ()
+        signals = [*takewhile(lambda signal: signal.source not in neural, judged.draft.signals)]
         if not signals:
             return
         promised = sum(self._acceptance.survival(signals, view.local))
-        accepted = min(judged.accepted, len(signals))
+        missing = promised - min(judged.accepted, len(signals))
         cost = tariff.price(tariff.home, len(signals), 1 / self._row_seconds(), view.cells)
         for copies in (view.memory.copies, self.copies):
-            copies.settle(promised, accepted, cost)
+            copies.settle(missing, cost)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
         """Every free chain against the text, then what only the verified draft shows."""

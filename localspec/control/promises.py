@@ -1,7 +1,8 @@
-"""What copies gave of what they promised. Pure.
+"""What drafts gave of what they promised. Pure.
 
-Chances are right on average, and a copy is taken where they are highest: behind the number of a
-list's next point, or a heading, texts that repeat themselves promise most and go on otherwise.
+Chances are right on average, and a draft is taken where they are highest, so the best of many
+promises is an optimist: behind the number of a list's next point, or a heading, texts that repeat
+themselves promise most and go on otherwise.
 """
 
 from __future__ import annotations
@@ -9,38 +10,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _WEIGHT_TOKENS = 6.0
-"""Tokens of cost that what earlier answers showed counts for in a new one."""
-_PASSED_ON = 0.5
-"""No new answer begins with more doubt: it may be an edit behind many chats."""
-_DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.995
-"""The last hundred drafts count; without new ones they are forgiven over two hundred rounds."""
+"""Tokens of cost for which the doubt counts that an answer begins with."""
+_DRAFT_MEMORY = 0.99
+"""The last hundred drafts count."""
 
 
 @dataclass(slots=True)
 class Promises:
-    """By how much copies gave less than they promised, and what they cost, in tokens.
+    """By how much drafts gave less than they promised, and what they cost, in tokens.
 
-    By that share of its cost the next one has to promise more. Of one answer, or of all, with some
-    of whose doubt a new one begins.
+    By that share of its cost the next one has to promise more; it is a share because machines
+    differ in what is at stake.
     """
 
     shortfall: float = 0.0
     spent: float = _WEIGHT_TOKENS
 
+    @classmethod
+    def doubted(cls, doubt: float) -> Promises:
+        """Of which nothing was seen yet but so much doubt."""
+        return cls(doubt * _WEIGHT_TOKENS)
+
     @property
     def doubt(self) -> float:
-        """By what share of their cost copies have lately disappointed; luck is no credit."""
-        return max(0.0, self.shortfall / self.spent)
+        """By what share of their cost drafts have lately disappointed; luck is less than none."""
+        return self.shortfall / self.spent
 
-    def anew(self) -> Promises:
-        """Those of a new answer."""
-        return Promises(min(self.doubt, _PASSED_ON) * _WEIGHT_TOKENS)
+    def forgive(self, kept: float) -> None:
+        """Another round, after which the text may be another: this share of the doubt is kept."""
+        self.shortfall *= kept
 
-    def forgive(self) -> None:
-        """Another round of the answer: its text may have changed."""
-        self.shortfall *= _FORGIVENESS
-
-    def settle(self, promised: float, accepted: int, cost: float) -> None:
-        """A copy of which `promised` tokens were expected, for so many tokens' time."""
-        self.shortfall = _DRAFT_MEMORY * self.shortfall + promised - accepted
+    def settle(self, missing: float, cost: float) -> None:
+        """A draft for `cost` tokens' time gave `missing` tokens less than it promised."""
+        self.shortfall = _DRAFT_MEMORY * self.shortfall + missing
         self.spent = _WEIGHT_TOKENS + _DRAFT_MEMORY * (self.spent - _WEIGHT_TOKENS) + cost

@@ -15,13 +15,14 @@ from localspec.types import READ_ROWS, Draft, Signal, Token
 
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
-_DOUBT, _DOUBT_TOKENS = 0.2, 6.0
-"""What a draft has to promise beyond its cost before any was seen, as a share of it, and for how
-many tokens of cost that counts: the best of noisy promises is an optimist, and not every text is as
-easy as it looks. It is a share because machines differ in what is at stake."""
-_DRAFT_MEMORY, _FORGIVENESS = 0.99, 0.98
-"""The last hundred drafts count; without new ones they are forgiven over fifty rounds, because a
-text may change in the middle."""
+_NEURAL_DOUBT, _NEURAL_FORGIVENESS = 0.2, 0.98
+"""What a neural draft has to promise beyond its cost before any was seen: not every text is as easy
+as it looks. Without new ones they are forgiven over fifty rounds, because a text may change in the
+middle."""
+_COPY_FORGIVENESS = 0.995
+"""Copies over two hundred: a sure one promises so much that it is taken all the same."""
+_MOST_PASSED_ON = 0.5
+"""No new answer doubts copies by more: it may be an edit behind many chats."""
 _PACE_MEMORIES = (0.95, 0.7)
 """The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in
 the text after it."""
@@ -49,23 +50,21 @@ class Neural:
 class Memory:
     """What the controller remembers of one session. Opaque to its owner.
 
-    `shortfall` is by how much neural drafts gave less than they promised, in tokens, and `spent`
-    what they were to cost, in tokens: by that share of its cost the next one has to promise more.
-    It fades, so a source that is left is tried again, and again later each time it disappoints.
+    `neural` and `copies` are what drafts and free chains gave of what they promised. That fades, so
+    a source that is left is tried again, and again later each time it disappoints.
 
     `paces` are decaying sums of tokens and time. `saving` is the share of its time that
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
 
     `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
-    the seconds it would be worth then. `stake` is how far the answer is behind plain decoding, and
-    `copies` what free chains have given of what they promised.
+    the seconds it would be worth then. `stake` is how far the answer is behind plain decoding.
     """
 
     local: Local = field(default_factory=Local)
     paces: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * len(_PACE_MEMORIES)
-    shortfall: float = _DOUBT * _DOUBT_TOKENS
-    spent: float = _DOUBT_TOKENS
+    neural: Promises = field(default_factory=lambda: Promises.doubted(_NEURAL_DOUBT))
+    copies: Promises = field(default_factory=Promises)
     staked: tuple[float, float, float] | None = None
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
@@ -73,7 +72,6 @@ class Memory:
     keen: float = 0.0
     boon: float = 0.0
     stake: Stake = field(default_factory=Stake)
-    copies: Promises = field(default_factory=Promises)
 
     @property
     def pace(self) -> float:
@@ -92,16 +90,21 @@ class Memory:
             for memory, (before, lasted) in zip(_PACE_MEMORIES, self.paces, strict=True)
         )
 
+    @classmethod
+    def after(cls, copies: Promises) -> Memory:
+        """Of a new answer, where copies came to that in those before it."""
+        return cls(copies=Promises.doubted(max(0.0, min(copies.doubt, _MOST_PASSED_ON))))
+
     @property
-    def doubt(self) -> float:
-        """By what share of their cost neural drafts have lately disappointed."""
-        return self.shortfall / self.spent
+    def copies_cost(self) -> float:
+        """By what factor a copy has to repay its cost; luck is no credit."""
+        return 1 + max(0.0, self.copies.doubt)
 
     def begin(self, saving: float) -> None:
         """A round with a neural source at hand that would save this share of its time."""
         self.saved = _SAVING_MEMORY * self.saved + saving
         self.seen = _SAVING_MEMORY * self.seen + 1
-        self.shortfall *= _FORGIVENESS
+        self.neural.forgive(_NEURAL_FORGIVENESS)
 
     def wished(self, seconds: float, change_seconds: float) -> None:
         """What drafting would be worth in this round if changes of the row count were free."""
@@ -121,11 +124,12 @@ class Memory:
         """What that draft really gave: its nodes that were accepted, for `seconds` more."""
         if self.staked is not None:
             worth, cost, rate = self.staked
-            self.shortfall *= _DRAFT_MEMORY
-            self.shortfall += worth - (accepted - rate * seconds)
-            faded = _DRAFT_MEMORY * (self.spent - _DOUBT_TOKENS)
-            self.spent = _DOUBT_TOKENS + faded + cost
+            self.neural.settle(worth - (accepted - rate * seconds), cost)
             self.staked = None
+
+    def forgive_copies(self) -> None:
+        """Another round."""
+        self.copies.forgive(_COPY_FORGIVENESS)
 
 
 @dataclass(frozen=True, slots=True)

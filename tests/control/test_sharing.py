@@ -43,7 +43,7 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     judged = (Judged(draft, 1), Judged(draft, 1))
     control.observe(Round(6, 0.08, 0.0005, drafted, tuple(views), judged, ((1, 7), (1, 7))))
     first, second = memories
-    assert first.doubt == pytest.approx(second.doubt)
+    assert first.neural.doubt == pytest.approx(second.neural.doubt)
 
 
 def test_nobody_drafts_for_rows_that_others_will_take() -> None:

@@ -41,7 +41,7 @@ SLACK = {
     "test_a_machine_that_changes_in_the_middle[busy-Q4_0-code]": 0.035,
     "test_a_machine_that_changes_in_the_middle[busy-Q4_0-prose]": 0.02,
     "test_a_machine_that_changes_in_the_middle[busy-H100 7B-prose]": 0.01,
-    "test_a_source_that_falls_silent[Q4_0-code]": 0.08,
+    "test_a_source_that_falls_silent[Q4_0-code]": 0.076,
     "test_a_source_that_falls_silent[GPU-prose]": 0.03,
     "test_a_source_that_falls_silent[H100 7B-code]": 0.04,
     "test_a_source_that_falls_silent[H100 7B-prose]": 0.045,

@@ -13,14 +13,14 @@ CONTROL = [
     Mutant(
         "promises: a copy that broke is believed as before",
         CONTROLLER,
-        "        doubted = 1 + memory.copies.doubt",
+        "        doubted = memory.copies_cost",
         "        doubted = 1.0",
         ("control/test_promises.py::test_copies_that_break_at_once_are_soon_left",),
     ),
     Mutant(
         "promises: a new answer knows nothing of those before it",
         CONTROLLER,
-        "        return Memory(copies=self.ledger.copies.anew())",
+        "        return Memory.after(self.ledger.copies)",
         "        return Memory()",
         ("control/test_promises.py::test_the_next_answer_begins_with_what_the_last_one_showed",),
     ),
