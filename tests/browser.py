@@ -101,6 +101,15 @@ async def browser(directory: Path) -> AsyncIterator[Page]:
         await process.wait()
 
 
+@contextlib.asynccontextmanager
+async def opened(it: Any, directory: Path) -> AsyncIterator[Page]:
+    """A browser that a running daemon has let in, by the address that it told."""
+    async with browser(directory) as page:
+        _, told = await it.post("/v1/web", {})
+        await page.open(told["url"])
+        yield page
+
+
 async def _address(process: asyncio.subprocess.Process) -> str:
     """Where it listens, from what it says on stderr."""
     assert process.stderr is not None

@@ -67,7 +67,7 @@ def list_models(*, as_json: bool = False) -> None:
         row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  ")
         first, *below = folded(row, escaped(draft), columns())
         click.echo(first)
-        for _ in below:  # a reason has to be read to its end
+        if below:  # a reason has to be read to its end
             click.echo(hung("  ", escaped(draft), columns()))
     for file in skipped:
         skip = escaped(f"skipped {file.file}: {file.reason}")

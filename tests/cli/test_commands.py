@@ -33,6 +33,16 @@ def glass(talk: Typist) -> Glass:
     return shown
 
 
+@pytest.fixture
+def editor(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What $EDITOR names: it writes "better", whatever stood there."""
+    program = home / "editor"
+    program.write_text('#!/bin/sh\nprintf "better" > "$1"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(program))
+    return program
+
+
 def test_the_old_answer_stays_until_the_new_one_has_text(peer: Peer, talk: Typist) -> None:
     """/regen that fails, or that is stopped before its first token, costs nothing."""
     peer.streams = [answer("old"), (503, {"error": {"message": "No.", "code": "loading"}}), []]
@@ -43,15 +53,12 @@ def test_the_old_answer_stays_until_the_new_one_has_text(peer: Peer, talk: Typis
     assert roles(talk.conversation) == [("user", "question"), ("assistant", "old")]
 
 
+@pytest.mark.usefixtures("editor")
 def test_an_edited_question_that_is_not_answered_leaves_the_old_turn(
-    peer: Peer, talk: Typist, home: Path, monkeypatch: pytest.MonkeyPatch
+    peer: Peer, talk: Typist, home: Path
 ) -> None:
     """In memory and on disk; what was attached goes with the next question."""
-    editor = home / "editor"
-    editor.write_text('#!/bin/sh\nprintf "better" > "$1"\n')
-    editor.chmod(0o755)
     (home / "a.py").write_text("x = 1\n")
-    monkeypatch.setenv("EDITOR", str(editor))
     failed = (503, {"error": {"message": "No.", "code": "loading"}})
     peer.streams = [answer("old"), failed, [], failed, answer("new")]
     turns = [("user", "question"), ("assistant", "old")]
@@ -176,15 +183,12 @@ def test_undo_puts_the_question_back_into_the_line(peer: Peer, talk: Typist) -> 
     assert roles(talk.conversation) == [("user", "one, or two?"), ("assistant", "B")]
 
 
+@pytest.mark.usefixtures("editor")
 def test_edit_asks_the_changed_question(
-    peer: Peer, talk: Typist, home: Path, monkeypatch: pytest.MonkeyPatch
+    peer: Peer, talk: Typist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In $EDITOR; one that changes nothing asks nothing."""
-    editor = home / "editor"
-    editor.write_text('#!/bin/sh\nprintf "better" > "$1"\n')
-    editor.chmod(0o755)
     peer.streams = [answer("A"), answer("B")]
-    monkeypatch.setenv("EDITOR", str(editor))
     assert ">>> better" in talk.type(f"good{ENTER}/edit{ENTER}")
     assert roles(talk.conversation) == [("user", "better"), ("assistant", "B")]
     monkeypatch.setenv("EDITOR", "true")

@@ -114,9 +114,7 @@ def test_what_is_in_lists_tables_and_charts_is_shown_as_it_is(
     """Code in an item runs when it is copied; on a phone words and labels are whole."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
-            _, told = await it.post("/v1/web", {})
-            await page.open(told["url"])
+        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
             phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": True}
             await page.tell("Emulation.setDeviceMetricsOverride", **phone)
             turn = "{ role: 'assistant', content: %s }"
@@ -151,9 +149,7 @@ def test_a_question_without_an_answer_goes_back_into_the_line(
     """Where what is asked next takes its place: two questions in a row break many templates."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
-            _, told = await it.post("/v1/web", {})
-            await page.open(told["url"])
+        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.type("fail")
             await page.until("document.querySelector('.turn .error') !== null")
@@ -173,9 +169,7 @@ def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Pat
     hostile = "say vector<int> <img/src=x/onerror=alert(1)> **bold** `code` </script>"
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
-            _, told = await it.post("/v1/web", {})
-            await page.open(told["url"])
+        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.type(hostile)
             await page.until("document.querySelector('.turn.assistant .figures') !== null")
@@ -184,7 +178,7 @@ def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Pat
             assert (
                 await page.value("document.querySelectorAll('.turn img, .turn script').length") == 0
             )
-            await page.open(told["url"].partition("enter/")[0])
+            await page.open(await page.value("location.href"))
             await page.until("document.querySelector('#chats .title') !== null")
             assert "vector<int>" in await page.value("document.querySelector('#chats').innerText")
             await page.value("document.getElementById('board').click()")

@@ -158,9 +158,7 @@ def test_a_conversation_begun_in_the_terminal_goes_on_in_a_browser(
     of_the_terminal("plans", "say one", "- A\n- B\n\n1. C")
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.browser(tmp_path / "profile") as page:
-            _, told = await it.post("/v1/web", {})
-            await page.open(told["url"])
+        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.until("document.querySelector('#chats .title') !== null")
             await page.value("document.querySelector('#chats .title').click()")
