@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,13 +92,22 @@ def short_path() -> Iterator[Path]:
         yield Path(path)
 
 
+def answering(process: subprocess.Popen[bytes], root: Path) -> Client:
+    """The daemon below `root`, once it answers: its socket is there before it listens."""
+    while process.poll() is None:
+        for path in root.glob("*/*/localspec.sock"):
+            with contextlib.suppress(NotRunning):
+                Client(path).status()
+                return Client(path)
+        os.sched_yield()
+    raise AssertionError("bench ended before its daemon answered")
+
+
 def test_a_terminal_that_is_closed_leaves_no_daemon_behind(user: Person, short_path: Path) -> None:
     """It is in a session of its own, where nobody would find it."""
     asked = ("--prompts", str(user.home / "q.jsonl"), "--tokens", "1000", "--machine", "h100-7b")
     with user.begin("bench", *asked, TMPDIR=str(short_path)) as process:
-        while process.poll() is None and not (found := list(short_path.glob("*/*/localspec.sock"))):
-            os.sched_yield()
-        daemon = Client(found[0])
+        daemon = answering(process, short_path)
         assert daemon.status()["models"]
         process.send_signal(signal.SIGHUP)
     assert process.returncode == 130
