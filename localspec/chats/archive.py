@@ -186,7 +186,8 @@ def title(conversation: Conversation) -> str:
     for turn in conversation.turns:
         if turn["role"] == "user":
             worded = (line for line in turn["content"].split("\n") if re.search(r"\w", line))
-            return next(worded, "").strip()[:_TITLE_CHARS]
+            line = next(worded, "").strip()
+            return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1] + "…"
     return ""
 
 

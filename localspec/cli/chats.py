@@ -13,9 +13,12 @@ import click
 from localspec import paths
 from localspec.chats import archive
 from localspec.chats.archive import Kept
-from localspec.cli import names
+from localspec.chats.transcript import Conversation
+from localspec.cli import chosen, names
 from localspec.cli.columns import columns, cut, folded
-from localspec.cli.render import printable
+from localspec.cli.opening import PROMPT
+from localspec.cli.render import can_redraw, printable
+from localspec.client import Piece
 from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
@@ -76,7 +79,7 @@ def search(words: tuple[str, ...], *, as_json: bool) -> None:
 @_NAME
 @_JSON
 def show(name: str, *, as_json: bool) -> None:
-    """Print a conversation.
+    """Print a conversation: in a terminal as the chat shows it, in a pipe as Markdown.
 
     Example: localspec chats show "$(localspec chats list --json | jq -r .[0].name)"
     """
@@ -84,7 +87,10 @@ def show(name: str, *, as_json: bool) -> None:
     if as_json:
         _emit({"model": conversation.model, "messages": conversation.whole()})
         return
-    click.echo(printable(archive.markdown(conversation)), nl=False)
+    if can_redraw(sys.stdout):
+        _draw(conversation)
+    else:
+        click.echo(printable(archive.markdown(conversation)), nl=False)
 
 
 @chats.command()
@@ -126,10 +132,32 @@ def rm(chosen: tuple[str, ...]) -> None:
         click.echo(f"removed: {name}")
 
 
+def _draw(conversation: Conversation) -> None:
+    """As it stood in the terminal in which it was held, in the width of this one."""
+    from rich.console import Console  # noqa: PLC0415  slow to import, and most are not at a terminal
+    from rich.text import Text  # noqa: PLC0415  as above
+
+    from localspec.cli.live import MarkdownSink  # noqa: PLC0415  as above
+    from localspec.cli.screen import Screen  # noqa: PLC0415  as above
+    from localspec.cli.theme import theme  # noqa: PLC0415  as above
+
+    screen, look = Screen(Console(highlight=False)), theme(chosen.chat().theme)
+    if conversation.system:
+        screen.print([Text(f"system: {printable(conversation.system)}", style=look.aside)])
+    for place, turn in enumerate(conversation.turns):
+        if turn["role"] == "user":
+            asked = Text(PROMPT + printable(turn["content"]), style=look.strong)
+            screen.print([Text(), asked] if place else [asked])
+            continue
+        sink = MarkdownSink(screen, look)
+        sink.write(Piece(turn["content"]))
+        sink.close(None)
+
+
 def _tell(kept: Kept) -> None:
     """A row; in a narrow window the title stands below it, where there is room for it."""
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
-    row, width = escaped(f"{kept.name:24}  {moment}  {kept.turns:>4}  "), columns()
+    row, width = escaped(f"{kept.name:24}  {moment}  {kept.turns:>4} turns  "), columns()
     if width is None or width - len(row) >= _TITLE_COLUMNS:
         click.echo(cut(row + escaped(kept.title), width))
         return

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+from person import Person
 from rich.console import Console
 from scripted import Peer, answer
 from typist import ENTER, Typist, roles
@@ -159,6 +160,26 @@ def test_the_commands_list_search_show_export_and_remove() -> None:
     assert localspec("chats", "rm", "old").stdout == "removed: old\n"
     assert localspec("chats", "rm", "old").exit_code == 2
     assert archive.names() == ["new"]
+
+
+def test_a_conversation_is_shown_as_the_chat_shows_it(home: Path) -> None:
+    """Tables are drawn and folded between words in this window; what was asked stays as typed."""
+    table = "| name | where it is used |\n|---|---|\n| merge | outside of memory, and on lists |\n"
+    kept("plans", "# sort?", f"So **so**:\n\n{table}", "and x<int>?", "No <div>.", system="Brief.")
+    shown = Person(home).look("chats", "show", "plans", columns=30, terminal="xterm")
+    assert [line.rstrip() for line in shown] == [
+        "system: Brief.", ">>> # sort?", "So so:", "",
+        "name    where it is used", "─" * 30, "merge   outside of memory, and", "        on lists",
+        "", ">>> and x<int>?", "No <div>.", "",
+    ]  # fmt: skip
+
+
+def test_a_title_that_is_cut_says_so() -> None:
+    """Somebody may look for how the question went on."""
+    kept("long", "x" * 73)
+    kept("short", "y" * 72)
+    listed = {one.name: one.title for one in archive.listed()}
+    assert listed == {"long": "x" * 71 + "…", "short": "y" * 72}
 
 
 def test_an_export_has_the_turns_that_are_not_sent_any_more() -> None:
