@@ -77,5 +77,7 @@ class Reach:
                 engine.shape = self._profile.shape = found
                 self._profile.save()
             yield
+        for slot in slots:  # whatever reads there next begins at the beginning
+            engine.target.truncate(slot, 0)
         if engine.shape.cells == reached:
             self._failed = line

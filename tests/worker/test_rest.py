@@ -6,9 +6,12 @@ from pathlib import Path
 
 from worker.idling import answer, opened
 
+from localspec.engine.exactness import EVERYWHERE
 from localspec.engine.prefill import QUIET_SECONDS
 from localspec.worker.measuring import Measuring
+from localspec.worker.reach import Reach
 from localspec.worker.rest import SAVE_SECONDS, Rest
+from localspec.worker.worth import ROWS, Worth
 
 
 class Some:
@@ -43,6 +46,17 @@ def test_chores_follow_each_other_and_costs_come_first(tmp_path: Path) -> None:
     while rest.advance(0.0):
         pass
     assert done == ["probe", "probe", "kernels", "probe", "kernels"]
+
+
+def test_what_probes_leaves_its_slots_as_it_found_them(tmp_path: Path) -> None:
+    """A slot that remembers nothing is empty for whatever comes next, and all is found."""
+    _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
+    measuring, reach = Measuring(engine, profile, fresh=True), Reach(engine, profile)
+    rest = Rest(engine, profile, measuring, reach, Worth(engine, profile, "AVX2", lambda _: None))
+    while rest.measuring or rest.advance(0.0):
+        rest.advance(0.0)
+    assert engine.shape.cells == EVERYWHERE
+    assert set(profile.worth) == set(ROWS)
 
 
 def test_nothing_begins_right_after_a_request(tmp_path: Path) -> None:
