@@ -39,6 +39,8 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
+from pathlib import PurePath
 from typing import ClassVar
 
 _COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -224,7 +226,9 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
     said = f"{str(place)[:1].upper()}{str(place)[1:]} cannot be used: {error.strerror or error}."
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-            return DiskFull(f"There is no room for {place}: {error.strerror}.", fix="df -h ~")
+            folder = PurePath(str(place)).parent
+            disk = shlex.quote(str(folder)) if folder.is_absolute() else "~"
+            return DiskFull(f"There is no room for {place}: {error.strerror}.", fix=f"df -h {disk}")
         case errno.EROFS:
             fix = "Set HOME, or the directory's XDG_*_HOME, to a place that can be written."
             return Forbidden(said, fix=fix)

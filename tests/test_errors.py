@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import re
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import errors
-from localspec.errors import ContextOverflow, LocalSpecError, RequestError, by_code
+from localspec.errors import ContextOverflow, LocalSpecError, RequestError, by_code, of_system
 
 ROW = re.compile(
     r"^ {4}(?P<branch>[│├└─ ]*)(?P<name>\w+) +(?P<status>\d{3})(?: +exit (?P<exit>\d+))?"
@@ -87,3 +88,16 @@ def test_errors_never_share_their_details() -> None:
     """The default is a fresh dict for each error."""
     RequestError("first").details["n_ctx"] = 1
     assert RequestError("second").details == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("/state/chats/x.json", "df -h /state/chats"),
+        ("/my state/x.json", "df -h '/my state'"),
+        ("", "df -h ~"),
+    ],
+)
+def test_a_full_disk_is_looked_at_where_it_is_full(file: str, command: str) -> None:
+    """It may be another one than the home directory's."""
+    assert of_system(OSError(errno.ENOSPC, "No space left on device", file)).fix == command
