@@ -16,6 +16,9 @@ NOTICED_SECONDS = 0.5
 NOTICED_SHARE = 0.5
 """Of the context: below it nobody need think of its end."""
 
+WHOLE_SHARE = 0.99
+"""Of the context: an answer that is cut from here on was cut by its end."""
+
 
 def line(end: End, waited_seconds: float = 0.0, context_share: float = 0.0) -> str:
     """One line: `212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, ...) · ...`.
@@ -25,10 +28,10 @@ def line(end: End, waited_seconds: float = 0.0, context_share: float = 0.0) -> s
     `context_share` is how much of the context the conversation takes, shown from half on.
     """
     meter = [f"context {context_share:.0%} full"] if context_share >= NOTICED_SHARE else []
-    return " · ".join([*_parts(end, waited_seconds), *meter])
+    return " · ".join([*_parts(end, waited_seconds, context_share), *meter])
 
 
-def _parts(end: End, waited_seconds: float) -> Iterator[str]:
+def _parts(end: End, waited_seconds: float, context_share: float) -> Iterator[str]:
     tokens = end.usage.get("completion_tokens", end.timings.get("predicted_n"))
     if tokens is not None:
         yield f"{tokens} token{'s' * (tokens != 1)}"
@@ -44,7 +47,8 @@ def _parts(end: End, waited_seconds: float) -> Iterator[str]:
     if cached:
         yield f"cached {cached}"
     if end.reason == "length":
-        yield "cut at the token limit"
+        whole = context_share >= WHOLE_SHARE
+        yield "cut at the end of the context" if whole else "cut at the token limit"
 
 
 def _drafts(end: End, tokens: int) -> Iterator[str]:

@@ -261,7 +261,9 @@ class Talk:
         if self.stats:
             figures = footer.line(end, waited_seconds, share)
             self.say(wrapped(figures, self.console.width))
-        if share >= FULL:
+        if share >= footer.WHOLE_SHARE and end.reason == "length":
+            self.say("The context is full: /trim leaves the oldest turns out, then /regen answers.")
+        elif share >= FULL:
             self.say("The context is nearly full: /trim leaves the oldest turns out.")
 
     def _share(self, end: End) -> float:

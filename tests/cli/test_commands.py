@@ -12,7 +12,7 @@ import pytest
 from glass import Glass
 from rich.console import Console
 from scarcity import full_disk
-from scripted import Peer, answer, chunk
+from scripted import SPECULATION, TIMINGS, USAGE, Peer, answer, chunk, event
 from typist import CTRL_C, ENTER, PASTE, PASTED, Typist, roles
 
 from localspec.chats import archive
@@ -147,6 +147,20 @@ def test_the_footer_has_a_meter_and_trim_makes_room(peer: Peer, talk: Typist) ->
     assert "oldest 2 turns" in shown
     assert peer.question["messages"][0]["content"] == "two"
     assert "is no number of questions" in shown
+
+
+def test_an_answer_that_filled_the_context_says_so_and_what_goes_on(
+    peer: Peer, talk: Typist
+) -> None:
+    """That is no limit that anybody set; after /trim there is room for all of it."""
+    peer.models = [{"id": "tiny", "meta": {"n_ctx": 328}}]
+    figures = chunk(finish="length", timings=TIMINGS, speculation=SPECULATION)
+    usage = event({"model": "tiny", "choices": [], "usage": USAGE})
+    peer.streams = [[chunk("A"), figures, usage, b"data: [DONE]\n\n"]]
+    shown = talk.type(f"one{ENTER}")
+    assert "cut at the end of the context" in shown
+    assert "The context is full: /trim leaves the oldest turns out, then /regen" in shown
+    assert "limit" not in shown
 
 
 def test_a_name_that_is_no_model_is_refused_with_the_names(peer: Peer, talk: Typist) -> None:
