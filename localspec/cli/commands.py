@@ -73,6 +73,7 @@ def _help(talk: Talk, _: str) -> None:
 
 
 def _model(talk: Talk, name: str) -> None:
+    talk.await_opened()
     known = talk.models()
     before = talk.conversation.model
     if not name:

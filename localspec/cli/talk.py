@@ -88,6 +88,12 @@ class Talk:
         """Begin to start the daemon and to load the model, while the person still types."""
         self._begin(self._look)
 
+    def await_opened(self) -> None:
+        """Wait for the daemon that `open` is starting, and say so."""
+        screen = self._screen()
+        with self._keys(screen):
+            self._opened(self._notice(screen))
+
     def switch(self) -> None:
         """Load another model and say what that took; Ctrl-C goes on typing meanwhile."""
         self._begin(lambda _client, _name: None)
@@ -227,10 +233,9 @@ class Talk:
 
     def _asked(self) -> Answer:
         while True:
+            self.await_opened()
             screen = self._screen()
             notice, keys = self._notice(screen), partial(self._keys, screen)
-            with keys():
-                self._opened(notice)
             sink = _Sturdy(self._sink(screen), self._keep_begun, self.kept_seconds)
             answer = ask(self.conversation, sink, notice, spawn=self._spawn, keys=keys)
             if answer.text or not isinstance(answer.error, ContextOverflow):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -12,12 +13,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 from scripted import PATIENCE_SECONDS, Peer
 
+from localspec.chats.transcript import Conversation
 from localspec.cli import launch
 from localspec.cli.daemon import SERVICE_LOG
 from localspec.cli.main import cli
+from localspec.cli.repl import handle
+from localspec.cli.talk import Talk
 from localspec.client import Client
+from localspec.errors import RequestError
 
 LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
 
@@ -107,6 +113,16 @@ def test_chat_starts_the_daemon_when_needed(daemon: Client) -> None:
     result = localspec("chat", "hi")
     assert result.exit_code == 2
     assert "localspec models pull" in result.stderr
+    assert daemon.status()["pid"]
+
+
+def test_a_command_waits_for_the_daemon_that_the_chat_starts(daemon: Client) -> None:
+    """Whoever begins with /model is not told to start what is starting."""
+    talk = Talk(Conversation(), spawn=True, console=Console(file=io.StringIO()))
+    talk.open()
+    with pytest.raises(RequestError, match=r'no model "other"'):
+        handle(talk, "/model other")
+    handle(talk, "/model")
     assert daemon.status()["pid"]
 
 
