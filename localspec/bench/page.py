@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from localspec.bench import plots, report
@@ -21,8 +22,8 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2.2rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 td, th { padding: .2rem .8rem .2rem 0; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule) }
-td:first-child, th:first-child { text-align: left }
-svg { width: 100%; height: auto; max-width: 760px; display: block }
+.word { text-align: left }
+svg { min-width: 36rem; width: 100%; height: auto; max-width: 760px; display: block }
 svg text { font: 12px system-ui, sans-serif; fill: var(--ink);
   paint-order: stroke; stroke: var(--paper); stroke-width: 3px }
 .grid { stroke: var(--rule) } .one { stroke: var(--ink); stroke-dasharray: 4 3 }
@@ -80,12 +81,17 @@ def _named(palette: tuple[str, ...]) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows
-    )
+    head = _row(table, "th", table.head)
+    rows = "".join(_row(table, "td", row) for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<h2>{escape(table.title)}</h2><div class="wide"><table><tr>{head}</tr>{rows}</table>'
-        f"</div>{note}"
+        f'<h2>{escape(table.title)}</h2><div class="wide"><table>{head}{rows}</table></div>{note}'
     )
+
+
+def _row(table: Table, tag: str, cells: Sequence[str]) -> str:
+    kinds = [' class="word"' if table.is_text(place) else "" for place in range(len(cells))]
+    drawn = (
+        f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
+    )
+    return f"<tr>{''.join(drawn)}</tr>"

@@ -279,6 +279,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 def _svg(parts: Sequence[str], height: float, title: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" xmlns="http://www.w3.org/2000/svg">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+        f'<div class="wide"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{"".join(parts)}</svg>'
+        "</div>"
     )

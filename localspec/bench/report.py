@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -11,6 +12,7 @@ from localspec.bench.results import Results, Source, staircase
 from localspec.bench.summary import ALL, Cell, Ratio, Summary
 
 NONE = "-"
+_WORD = re.compile(r"[^\W\d_]{3}")
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -24,6 +26,10 @@ class Table(msgspec.Struct, frozen=True):
     rows: list[list[str]]
     note: str = ""
     labels: int = 1
+
+    def is_text(self, place: int) -> bool:
+        """Whether a column holds words; figures stand on the right, one below the other."""
+        return not place or any(_WORD.search(row[place]) for row in self.rows)
 
 
 def _count(number: int, what: str) -> str:

@@ -10,8 +10,8 @@ from typing import TextIO
 
 _COMMAND = re.compile(r"localspec(?: [a-z][a-z-]*)+(?: [A-Z]+)*")
 _SENTENCE = re.compile(r"\s*[A-Z][a-z]|.*\. ")
-_UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])")
-"""Between a number and what it counts."""
+_UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])|(?<=\d,) (?=[\d.]+\])")
+"""Between a number and what it counts, and between the ends of an interval."""
 _GLUE = "\ue000"
 """As wide as the blank that it stands for, and in nobody's words."""
 _UNKNOWN_COLUMNS = 80
@@ -44,7 +44,7 @@ def hung(label: str, value: str, width: int | None) -> str:
 
 
 def glued(text: str) -> str:
-    """`text` with something that is no blank between numbers and their units."""
+    """`text` with something that is no blank where `_UNIT` finds one."""
     return _UNIT.sub(_GLUE, text)
 
 

@@ -6,7 +6,6 @@ window is narrow. In a pipe a table is as wide as it likes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -20,8 +19,6 @@ from localspec.cli.columns import glued, wrapped
 from localspec.cli.render import printable
 
 _GAP = 2
-_WORD = re.compile(r"[^\W\d_]{3}")
-"""What makes a cell text; figures stand on the right, one below the other."""
 
 
 def show(table: Table, console: Console) -> None:
@@ -31,7 +28,7 @@ def show(table: Table, console: Console) -> None:
     for number, places in enumerate(parts(cells, table.labels, console.width)):
         if number:
             console.print()
-        console.print(_drawn(cells, places, console.width))
+        console.print(_drawn(table, cells, places, console.width))
     if table.note:
         console.print(Text(f"\n{table.note}", style="dim"))
 
@@ -51,16 +48,17 @@ def parts(cells: Sequence[Sequence[str]], labels: int, width: int) -> list[list[
     return [named + others for others in found]
 
 
-def _drawn(cells: Sequence[Sequence[str]], places: Sequence[int], width: int) -> Drawn:
+def _drawn(
+    table: Table, cells: Sequence[Sequence[str]], places: Sequence[int], width: int
+) -> Drawn:
     rows = [[row[place] for place in places] for row in cells]
     drawn = Drawn(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     widths = _fitted(rows, width)
     heads, *others = [
         [Text(wrapped(*cell)) for cell in zip(row, widths, strict=True)] for row in rows
     ]
-    for place, (head, room) in enumerate(zip(heads, widths, strict=True)):
-        is_text = not place or any(_WORD.search(row[place]) for row in rows[1:])
-        justify: JustifyMethod = "left" if is_text else "right"
+    for place, head, room in zip(places, heads, widths, strict=True):
+        justify: JustifyMethod = "left" if table.is_text(place) else "right"
         drawn.add_column(head, justify=justify, width=room, overflow="fold")
     for row in others:
         drawn.add_row(*row)

@@ -107,6 +107,16 @@ def test_the_page_is_whole_and_fetches_nothing() -> None:
     assert len(svgs(html)) == 3
 
 
+def test_a_narrow_page_scrolls_what_would_be_too_small_to_read() -> None:
+    """A plot is not shrunk to the width of a phone, nor is a table; words stand on the left."""
+    measured = two_slices()
+    html = page.html(measured, summarize(measured))
+    assert re.findall(r"<svg", html) == re.findall(r"(?<=<div class=\"wide\">)<svg", html)
+    assert "svg { min-width: " in html
+    assert '<td class="word">auto</td>' in html
+    assert '<td class="word">2.00' not in html
+
+
 def in_hindsight() -> Results:
     """Two slices and a replay of one text, in which lookup was sometimes right."""
     trace = Trace(True, [0, 3, 2, 1, 0], [None, 0.9, 0.9, 0.4, 0.4])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from localspec.cli.columns import advice, columns, cut, folded, hung
+from localspec.cli.columns import advice, columns, cut, folded, hung, wrapped
 
 WORDS = st.lists(st.text("abcäöü漢-", min_size=1, max_size=30), min_size=1).map(" ".join)
 
@@ -34,6 +34,12 @@ def test_a_number_stays_with_its_unit(width: int) -> None:
     value = "20.48 GB of 25.28 GB free, models hold 1.82 GB, 4 sessions in 15 ms " * 3
     for row in hung("label  ", value, width).split("\n"):
         assert not row[7:].startswith(("GB", "sessions", "ms"))
+
+
+def test_an_interval_stays_together() -> None:
+    """[0.46, in one row and 0.64] in another belong to nothing."""
+    assert wrapped("0.54 [0.46, 0.64]", 13) == "0.54\n[0.46, 0.64]"
+    assert wrapped("lookup, 2 short", 8) == "lookup,\n2 short"
 
 
 @given(WORDS, st.integers(2, 80))
