@@ -9,7 +9,9 @@ from localspec.cli.render import printable
 from localspec.cli.screen import Screen
 from localspec.client import End, Piece
 
-PALETTE = ("green", "cyan", "magenta", "yellow", "blue")
+_COLOURS = {"lookup": "cyan", "model": "bright_blue", "grammar": "green", "prediction": "magenta"}
+_OTHERS = "yellow"
+"""Plain blue cannot be read on many dark terminals."""
 
 
 class OriginSink:
@@ -47,4 +49,4 @@ class OriginSink:
 
 def origin_style(source: str) -> str:
     """A colour that a source's name always gets; what the target decoded itself is plain."""
-    return "" if source == "target" else PALETTE[sum(source.encode()) % len(PALETTE)]
+    return "" if source == "target" else _COLOURS.get(source, _OTHERS)

@@ -183,7 +183,9 @@ def test_a_pipe_gets_bytes_as_they_are_and_a_terminal_gets_text() -> None:
 
 def test_each_source_of_drafts_has_a_colour_of_its_own() -> None:
     """What the draft model wrote is told from what was predicted; the target's words are plain."""
-    assert len({origin_style(source) for source in ("lookup", "model", "prediction")}) == 3
+    colours = {origin_style(each) for each in ("lookup", "model", "grammar", "prediction", "new")}
+    assert len(colours) == 5
+    assert not colours & {"blue", "white", "black", "red"}  # cannot be read, or are trouble
     assert origin_style("target") == ""
 
 

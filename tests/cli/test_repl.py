@@ -143,7 +143,7 @@ def test_draft_show_colours_tokens_by_origin(peer: Peer) -> None:
     typist.type(f"/draft on show{ENTER}hi{ENTER}")
     assert peer.question["return_origins"] is True
     assert peer.question["speculation"] == {"mode": "always"}
-    codes = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
+    codes = {"cyan": 36, "bright_blue": 94}
     lookup, model = (codes[origin_style(source)] for source in ("lookup", "model"))
     assert lookup != model
     assert f"ab\x1b[{lookup}m cd\x1b[0m\x1b[{model}me\x1b[0m\n" in screen.getvalue()
