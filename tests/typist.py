@@ -32,6 +32,11 @@ class Typist:
         """The one that is talked in now."""
         return self.talk.conversation
 
+    @property
+    def shown(self) -> str:
+        """Everything that was printed."""
+        return self._file.getvalue()
+
     def type(self, keys: str) -> str:
         """Run the loop over `keys` and leave with Ctrl-D; what was printed since."""
         start = self._file.tell()

@@ -16,9 +16,7 @@ from localspec.chats.archive import Kept
 from localspec.chats.transcript import Conversation
 from localspec.cli import chosen, names
 from localspec.cli.columns import columns, cut, folded
-from localspec.cli.opening import PROMPT
 from localspec.cli.render import can_redraw, printable
-from localspec.client import Piece
 from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
@@ -137,21 +135,14 @@ def _draw(conversation: Conversation) -> None:
     from rich.console import Console  # noqa: PLC0415  slow to import, and most are not at a terminal
     from rich.text import Text  # noqa: PLC0415  as above
 
-    from localspec.cli.live import MarkdownSink  # noqa: PLC0415  as above
+    from localspec.cli import retold  # noqa: PLC0415  as above
     from localspec.cli.screen import Screen  # noqa: PLC0415  as above
     from localspec.cli.theme import theme  # noqa: PLC0415  as above
 
     screen, look = Screen(Console(highlight=False)), theme(chosen.chat().theme)
     if conversation.system:
         screen.print([Text(f"system: {printable(conversation.system)}", style=look.aside)])
-    for place, turn in enumerate(conversation.turns):
-        if turn["role"] == "user":
-            asked = Text(PROMPT + printable(turn["content"]), style=look.strong)
-            screen.print([Text(), asked] if place else [asked])
-            continue
-        sink = MarkdownSink(screen, look)
-        sink.write(Piece(turn["content"]))
-        sink.close(None)
+    retold.show(conversation.turns, screen, look)
 
 
 def _tell(kept: Kept) -> None:

@@ -254,7 +254,7 @@ def _load(talk: Talk, name: str) -> None:
 def _chats(talk: Talk, words: str) -> None:
     found = [kept for kept, _ in archive.search(words)] if words else list(archive.listed())
     for kept in found[:_LISTED]:
-        talk.show(cut(f"{kept.name}  {kept.title}", talk.console.width))
+        talk.show(cut(f"{kept.name:22}  {kept.title}", talk.console.width))
     if len(found) > _LISTED:
         talk.say(f"and {len(found) - _LISTED} more: localspec chats list")
     talk.say("/load NAME goes on with one" if found else "no chats are kept yet")

@@ -36,7 +36,8 @@ KEPT_SECONDS = 5.0
 _ROOM = 0.5
 """What an overflow leaves of the text: cutting little would cost the cache at every turn."""
 _SHOWN_TURNS = 2
-_SHOWN_LINES = 8
+_SHOWN_ROWS = 8
+"""Of a question, which may be a whole file."""
 
 
 class Talk:
@@ -173,11 +174,11 @@ class Talk:
         self.ended, self.thoughts = None, ""
         self.next_line = conversation.take_back("user") or ""
         self.say(f"{conversation.name}: {len(conversation.turns)} turns")
-        for turn in conversation.turns[-_SHOWN_TURNS:]:
-            lines = turn["content"].strip().split("\n")
-            more = ["..."] if len(lines) > _SHOWN_LINES else []
-            mark = ">>> " if turn["role"] == "user" else ""
-            self.say(mark + "\n".join([*lines[:_SHOWN_LINES], *more]))
+        from localspec.cli import retold  # noqa: PLC0415  slow to import
+        from localspec.cli.screen import Screen  # noqa: PLC0415  as above
+
+        shown = conversation.turns[-_SHOWN_TURNS:]
+        retold.show(shown, Screen(self.console), self.look, most_rows=_SHOWN_ROWS)
         if self.next_line:
             self.say("The last question has no answer yet: Enter asks it again.")
 

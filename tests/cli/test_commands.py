@@ -16,6 +16,7 @@ from scripted import SPECULATION, TIMINGS, USAGE, Peer, answer, chunk, event
 from typist import CTRL_C, ENTER, PASTE, PASTED, Typist, roles
 
 from localspec.chats import archive
+from localspec.chats.transcript import Conversation
 from localspec.cli.thinking import Divider
 
 FULL = {
@@ -178,6 +179,19 @@ def test_only_known_commands_are_commands(peer: Peer, talk: Typist) -> None:
     assert "Did you mean /model?" in talk.type(f"/modle tiny{ENTER}")
     talk.type(f"/etc what is this?{ENTER}")
     assert roles(talk.conversation)[0] == ("user", "/etc what is this?")
+
+
+def test_a_conversation_goes_on_below_its_last_answer_as_it_was_drawn(talk: Typist) -> None:
+    """Whole, so that one sees how it ended; of a question that was a file, its beginning."""
+    rows = [f"row {number}" for number in range(20)]
+    told = Conversation(name="long")
+    told.say("user", "\n".join(rows))
+    told.say("assistant", "\n".join(["So **many**:", "", *(f"- {row}" for row in rows)]))
+    talk.talk.resume(told)
+    assert talk.shown.split("\n")[:12] == [
+        "long: 2 turns", ">>> row 0", *rows[1:8], "...", "So many:", "",
+    ]  # fmt: skip
+    assert "• row 19\n" in talk.shown
 
 
 def test_loading_shows_where_one_was(peer: Peer, talk: Typist) -> None:
