@@ -76,6 +76,15 @@ TEXTS = (
         "/v1/completions",
     ),
     *_text(
+        openai.FIM,
+        openai_types.CompletionRequest,
+        openai_answers.ChatCompletion,
+        openai_answers.ChatChunk,
+        "Middles between two pieces of code, in the shape of a chat, as Mistral has it.",
+        "/v1/fim/completions",
+        "/fim/completions",
+    ),
+    *_text(
         responses.RESPONSES,
         responses.ResponsesRequest,
         responses_answers.Response,

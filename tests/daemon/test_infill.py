@@ -102,6 +102,26 @@ def test_an_editor_is_answered(real: Any) -> None:
     asyncio.run(scene())
 
 
+def test_a_middle_comes_as_a_chat_to_those_who_ask_as_mistral_has_it(real: Any) -> None:
+    """Whole and streamed; every delta has a content, for Continue joins what stands there."""
+
+    async def scene() -> None:
+        async with real() as it:
+            asked = {"model": "alpha", "prompt": "a", "suffix": "b", "max_tokens": 6, "seed": 1}
+            status, whole = await it.post("/v1/fim/completions", asked)
+            assert status == 200, whole
+            (choice,) = whole["choices"]
+            assert whole["usage"]["prompt_tokens"] == len("ab") + 3
+            async with it.http.post("/fim/completions", json={**asked, "stream": True}) as answer:
+                lines = (await answer.read()).decode().split("\n\n")
+            *chunks, done = [line.removeprefix("data: ") for line in lines if line]
+            assert done == "[DONE]"
+            contents = [json.loads(chunk)["choices"][0]["delta"]["content"] for chunk in chunks]
+            assert "".join(contents) == choice["message"]["content"]
+
+    asyncio.run(scene())
+
+
 def test_a_word_half_typed_is_not_read_by_any_door(real: Any) -> None:
     """Where a suffix says that a middle is wanted; a prompt alone is read as it stands.
 

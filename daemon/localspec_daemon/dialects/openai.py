@@ -13,7 +13,7 @@ from localspec_daemon.dialects.bodies import asked, decode, generate, prefilled,
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import EVENTS
 from localspec_daemon.dialects.openai_errors import errors
-from localspec_daemon.dialects.openai_replies import ChatReply, CompletionReply
+from localspec_daemon.dialects.openai_replies import ChatReply, CompletionReply, FimReply
 from localspec_daemon.dialects.openai_types import (
     MAX_CHOICES,
     NEUTRAL,
@@ -69,7 +69,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
 
 
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /v1/completions. Raises RequestError."""
+    """A body of POST /v1/completions or /v1/fim/completions. Raises RequestError."""
     request = decode(data, CompletionRequest)
     if request.best_of not in {None, request.n or 1}:
         raise RequestError(
@@ -121,6 +121,7 @@ def _texts(given: str | list[Any] | None, more: Json) -> list[str | list[int]]:
 
 CHAT = Dialect(chat, ChatReply, errors, EVENTS, endpoint="chat/completions")
 COMPLETION = Dialect(completion, CompletionReply, errors, EVENTS, endpoint="completions")
+FIM = Dialect(completion, FimReply, errors, EVENTS, endpoint="fim/completions")
 
 
 def message(index: int, given: ChatMessage) -> Message:

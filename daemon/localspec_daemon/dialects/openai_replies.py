@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -22,12 +22,14 @@ from localspec_daemon.dialects.openai_errors import errors
 class Kind:
     """Where chats and completions differ: names, where text stands, and what logprobs look like.
 
-    `opening` is the delta before the first text; None where there is none.
+    `opening` is the delta before the first text; None where there is none. `closing` is where text
+    would stand in the chunk that ends a choice.
     """
 
     whole: str
     chunk: str
     opening: Json | None
+    closing: Json
     piece: Callable[[str], Json]
     said: Callable[[Answer], Json]
     logprobs: Callable[[Sequence[TokenLogprob], int], Json]
@@ -69,8 +71,7 @@ class OpenAIReply(Quiet):
     def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
         """The chunk that ends a choice and carries the figures of its run."""
         self._ends.append(finished)
-        nothing = {name: {} if name == "delta" else "" for name in self.kind.piece("")}
-        yield self._chunk(choice, nothing, reason(finished)) | figures(finished)
+        yield self._chunk(choice, self.kind.closing, reason(finished)) | figures(finished)
 
     def end(self) -> Iterator[Json]:
         """Usage, for those who asked; nothing but [DONE] may follow it."""
@@ -222,6 +223,7 @@ CHAT_KIND = Kind(
     whole="chat.completion",
     chunk="chat.completion.chunk",
     opening={"delta": {"role": "assistant", "content": ""}},
+    closing={"delta": {}},
     piece=lambda text: {"delta": {"content": text}},
     said=_message,
     logprobs=_chat_logprobs,
@@ -230,9 +232,13 @@ COMPLETION_KIND = Kind(
     whole="text_completion",
     chunk="text_completion",
     opening=None,
+    closing={"text": ""},
     piece=lambda text: {"text": text},
     said=lambda answer: {"text": answer.text},
     logprobs=_text_logprobs,
 )
+# Mistral's, whose clients take a content from every delta, the last one too.
+FIM_KIND = replace(CHAT_KIND, closing={"delta": {"content": ""}})
 ChatReply = partial(OpenAIReply, CHAT_KIND)
 CompletionReply = partial(OpenAIReply, COMPLETION_KIND)
+FimReply = partial(OpenAIReply, FIM_KIND)
