@@ -352,6 +352,45 @@ def test_responses_have_an_item_for_each_thing_that_is_said() -> None:
     assert (frames[-1]["type"], whole["status"]) == ("response.completed", "completed")
 
 
+def test_a_function_of_a_namespace_is_called_by_both_names() -> None:
+    """The model knows it by one: Codex has such functions, and calls without a namespace fail."""
+    inner = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+    space = {"type": "namespace", "name": "sums", "tools": [inner]}
+    named = {"type": "function", "name": "add", "namespace": "sums"}
+    call = {**named, "type": "function_call", "call_id": "c", "arguments": "{}"}
+    body = {**RESPONSE, "tools": [inner, space], "tool_choice": named, "input": [call]}
+    one = responses.RESPONSES.read(msgspec.json.encode(body), Config(), Caller("uid:1"))
+    (asked,) = one.generates
+    assert [tool["function"]["name"] for tool in asked.tools or ()] == ["add", "sums__add"]
+    assert asked.tool_choice == {"type": "function", "function": {"name": "sums__add"}}
+    assert asked.messages
+    (turn,) = asked.messages
+    assert turn.extra["tool_calls"][0]["function"]["name"] == "sums__add"
+    reply, said = responses.RESPONSES.reply(one, "m"), Delta("x", "", [])
+    for name in ("add", "sums__add"):
+        said.calls.append(CallDelta(len(said.calls), name, name, "{}"))
+    frames = [*reply.delta(0, said), *reply.finish(0, FINISHED)]
+    done = [one["item"] for one in frames if one["type"] == "response.output_item.done"]
+    assert [(one["name"], one.get("namespace")) for one in done] == [("add", None), ("add", "sums")]
+    assert done == frames[-1]["response"]["output"]
+
+
+def test_a_conversation_that_began_elsewhere_goes_on_here() -> None:
+    """Calls with a text are calls of a function; what another server did itself is left out."""
+    items = [
+        {"type": "web_search_call", "id": "w", "status": "completed"},
+        {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": 'a"b'},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "done"},
+    ]
+    body = msgspec.json.encode({"input": items})
+    (asked,) = responses.RESPONSES.read(body, Config(), Caller("uid:1")).generates
+    assert asked.messages
+    call, result = asked.messages
+    function = call.extra["tool_calls"][0]["function"]
+    assert (function["name"], json.loads(function["arguments"])) == ("patch", {"input": 'a"b'})
+    assert (result.role, result.content, result.extra["tool_call_id"]) == ("tool", "done", "c")
+
+
 def test_ollama_is_told_thoughts_apart_and_calls_whole() -> None:
     """As lines and as one object; arguments are objects there."""
     frames, whole = spoken(ollama.CHAT, OLLAMA)

@@ -32,6 +32,7 @@ class OutputItem(Shape):
     summary: list[Any] | UnsetType = UNSET
     call_id: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
+    namespace: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
 
 

@@ -18,6 +18,7 @@ from localspec_daemon.dialects.openai import ROLES, text
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES, Part
 from localspec_daemon.dialects.responses_replies import ResponsesReply
+from localspec_daemon.dialects.responses_tools import flat, functions
 
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -30,7 +31,9 @@ class Item(msgspec.Struct):
     content: str | list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
+    input: str | None = None
     output: str | list[Part] | None = None
 
 
@@ -73,7 +76,7 @@ def response(data: bytes, config: Config, caller: Caller) -> Asked:
         endpoint="chat",
         max_tokens=request.max_output_tokens,
         messages=_messages(request),
-        tools=[*_tools(request.tools or [])] or None,
+        tools=[*functions(request.tools or [])] or None,
         tool_choice=_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls,
         response_format=_format(request.text),
@@ -96,18 +99,24 @@ def _messages(request: ResponsesRequest) -> list[Message]:
 
 
 def _turns(param: str, item: Item) -> Iterator[Message]:
-    """One item as a turn; thoughts of other models are left out."""
+    """One item as a turn; thoughts of other models, and what their servers did, are left out.
+
+    A call of a tool that takes a text is one of a function here, as all calls are.
+    """
     match item.type:
         case "message" if item.role in ROLES:
             yield Message(ROLES[item.role], text(f"{param}.content", item.content or ""))
-        case "function_call":
-            function = {"name": item.name, "arguments": item.arguments or "{}"}
+        case "function_call" | "custom_tool_call":
+            given = item.arguments or "{}"
+            if item.type == "custom_tool_call":
+                given = msgspec.json.encode({"input": item.input or ""}).decode()
+            function = {"name": flat(item.namespace, item.name), "arguments": given}
             call = {"id": item.call_id, "type": "function", "function": function}
             yield Message("assistant", "", {"tool_calls": [call]})
-        case "function_call_output":
+        case "function_call_output" | "custom_tool_call_output":
             said = text(f"{param}.output", item.output or "")
             yield Message("tool", said, {"tool_call_id": item.call_id})
-        case "reasoning":
+        case "reasoning" | "web_search_call":
             pass
         case _:
             raise RequestError(
@@ -117,23 +126,16 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
             )
 
 
-def _tools(given: list[Json]) -> Iterator[Json]:
-    """Functions in the shape of chats, out of namespaces too; other kinds are not ours to run."""
-    for tool in given:
-        if tool.get("type") == "namespace":
-            inner = tool.get("tools")
-            yield from _tools([one for one in inner if isinstance(one, dict)] if inner else [])
-        elif tool.get("type") == "function":
-            names = ("name", "description", "parameters", "strict")
-            function = {name: tool[name] for name in names if tool.get(name) is not None}
-            yield {"type": "function", "function": function}
-
-
 def _choice(given: str | Json | None) -> str | Json | None:
     """A choice of tools in the shape of chats."""
     if isinstance(given, dict) and given.get("type") == "function":
-        return {"type": "function", "function": {"name": given.get("name")}}
+        return {"type": "function", "function": {"name": _named(given)}}
     return given
+
+
+def _named(given: Json) -> Any:
+    namespace, name = given.get("namespace"), given.get("name")
+    return flat(namespace, name) if isinstance(namespace, str) and isinstance(name, str) else name
 
 
 def _format(given: Json | None) -> Json | None:

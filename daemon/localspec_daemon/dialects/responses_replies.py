@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from localspec.errors import LocalSpecError
 from localspec.protocol import Delta, Finished, Started
 from localspec.types import CallDelta, TokenLogprob
 from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_replies import figures, token_logprob
+from localspec_daemon.dialects.responses_tools import places
 
 Kind: TypeAlias = Literal["reasoning", "message", "function_call"]
 
@@ -25,6 +28,7 @@ class _Item:
     place: int
     id: str
     call: CallDelta | None = None
+    namespace: str = ""
     text: str = ""
     logprobs: list[Json] = field(default_factory=list)
 
@@ -39,11 +43,9 @@ class _Item:
                 return head | {"role": "assistant", "content": content}
             case "function_call":
                 named = self.call or CallDelta(0)
-                return head | {
-                    "call_id": named.id,
-                    "name": named.name,
-                    "arguments": self.text,
-                }
+                place = {"namespace": self.namespace} if self.namespace else {}
+                said = {"call_id": named.id, "name": named.name, "arguments": self.text}
+                return head | said | place
 
     @property
     def part(self) -> Json:
@@ -127,6 +129,10 @@ class ResponsesReply(Quiet):
         yield from self._close("completed")
         place = len(self._items)
         item = _Item(kind, place, f"{kind}-{place}-{self._id}", call)
+        known = places(self.asked.body.tools or []) if call else {}
+        if call and call.name in known:
+            item.namespace, name = known[call.name]
+            item.call = msgspec.structs.replace(call, name=name)
         self._items.append(item)
         self._open = True
         added = item.shown("in_progress")
