@@ -75,6 +75,16 @@ def test_what_is_no_text_is_refused_by_its_place(dialect: Dialect, body: Any, pl
     assert place in str(caught.value)
 
 
+def test_a_tool_that_was_found_is_named_in_words() -> None:
+    """What Claude Code's search of its own tools gives; the tools themselves are among `tools`."""
+    found = [{"type": "tool_reference", "tool_name": name} for name in ("WebFetch", "Cron")]
+    sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **result(*found)})
+    (one,) = anthropic.MESSAGES.read(sent, Config(), Caller("uid:1")).generates
+    assert one.messages
+    assert one.messages[-1].role == "tool"
+    assert one.messages[-1].content.splitlines() == ["Found: WebFetch", "Found: Cron"]
+
+
 def test_fields_for_images_that_hold_none_are_fine() -> None:
     """As clients send them always."""
     for dialect, body in (

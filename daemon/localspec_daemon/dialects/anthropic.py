@@ -157,16 +157,22 @@ def _turn(param: str, turn: Turn) -> Iterator[Message]:
 
 
 def _result(param: str, content: str | list[Any] | None) -> str:
-    """What a tool gave, as text. Raises RequestError."""
+    """What a tool gave, as text. Raises RequestError.
+
+    A search for tools gives references: those tools are among the request's own, so a name will do.
+    """
     if not isinstance(content, list):
         return content or ""
     texts = []
     for index, part in enumerate(content):
-        text = part.get("text") if isinstance(part, dict) else None
-        if not isinstance(text, str):
-            kind = part.get("type") if isinstance(part, dict) else part
-            raise _no_text(f"{param}[{index}]", str(kind))
-        texts.append(text)
+        match part:
+            case {"type": "tool_reference", "tool_name": str(name)}:
+                texts.append(f"Found: {name}\n")
+            case {"text": str(text)}:
+                texts.append(text)
+            case _:
+                kind = part.get("type") if isinstance(part, dict) else part
+                raise _no_text(f"{param}[{index}]", str(kind))
     return "".join(texts)
 
 
