@@ -40,10 +40,11 @@ def desk(home: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
     return {**environment, "PATH": f"{commands}{os.pathsep}{environment['PATH']}"}
 
 
-def completed(screen: Screen) -> None:
+def completed(screen: Screen, beside: str = "") -> None:
     """Type until the rest of the line is shown, take it by Tab, write the file and leave.
 
-    A deadline that passes without a word is followed by the next letter, as editors expect.
+    `beside` is what has to be seen with it. A deadline that passes without a word is followed by
+    the next letter, as editors expect.
     """
     screen.press("A")
     for letter in WHOLE[: -len("a - b")]:
@@ -51,6 +52,7 @@ def completed(screen: Screen) -> None:
         if screen.sees(WHOLE, within_seconds=5):
             break
     assert screen.sees(WHOLE), screen.shown()
+    assert screen.sees(beside), screen.shown()
     screen.press(TAB, ESCAPE)
     screen.type(":wq")
     screen.press(ENTER)
@@ -88,12 +90,16 @@ def test_neovim_shows_ghost_text_and_tab_takes_it(
 def test_llama_vim_shows_ghost_text_and_tab_takes_it(
     served: Served, home: Path, desk: Mapping[str, str]
 ) -> None:
-    """With what `localspec connect` writes; the figures behind it are those of the daemon."""
+    """With what `localspec connect` writes; the daemon's figures stand behind it.
+
+    Leaving Vim ends what it has asked for ahead.
+    """
     run(desk, home, *LOCALSPEC, "connect", "llama.vim", "--write")
     assert VIM
     with Screen(home, desk, VIM, "--cmd", f"set rtp^={LLAMA_VIM}", HERE, "sub.py") as screen:
         screen.press(ENTER)  # to Vim 9.0 it says that 9.1 would be better
         assert screen.sees("def sub")
-        completed(screen)
+        completed(screen, beside=" t/s) | g: ")
         served.until(lambda: written(home))
+        served.until(lambda: not served.busy())
     run(desk, home, *LOCALSPEC, "connect", "llama.vim", "--restore")

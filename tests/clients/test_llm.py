@@ -65,11 +65,17 @@ def test_a_prompt_streams_and_comes_whole(run: Run, served: Any) -> None:
     assert run(served.model, asking.HELLO, "--no-stream").stdout == said.stdout
 
 
-def test_a_tool_is_called_and_spoken_of(run: Run, served: Any) -> None:
-    """The model calls it of its own will; a small real one would call it again and again."""
+@asking.ON_BOTH
+def test_a_tool_is_called_of_its_own_will(run: Run, served: Any) -> None:
+    """And told of; a small real model may call it again and again, until llm has enough of it."""
     told = run(served.model, asking.WHICH, "-T", "guess", "--td")
-    assert served.result in told.stdout
+    assert told.exit_code == 0, told.output
     assert "it was left" in told.stderr
+
+
+def test_a_tool_that_was_called_is_spoken_of(run: Run, served: Any) -> None:
+    """The answer behind its result."""
+    assert served.result in run(served.model, asking.WHICH, "-T", "guess").stdout
 
 
 @asking.ON_BOTH

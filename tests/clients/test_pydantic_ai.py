@@ -12,6 +12,7 @@ import pytest
 from clients import asking
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -42,7 +43,29 @@ def play(served: Any, door: str) -> Play:
     return lambda scene: asyncio.run(played(scene))
 
 
-def test_an_agent_calls_its_tool_and_speaks_of_it(play: Play, served: Any) -> None:
+def returned(messages: list[ModelMessage]) -> list[str]:
+    """What tools said."""
+    parts = [part for message in messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+
+
+@asking.ON_BOTH
+def test_an_agents_tool_is_called_and_its_result_goes_back(play: Play) -> None:
+    """In a run and in a stream; what is said of it is the model's business."""
+
+    async def scene(agent: Any) -> None:
+        one = agent(tools=[asking.guess])
+        result = await one.run(asking.WHICH)
+        assert returned(result.all_messages())[0].startswith("it was")
+        assert result.usage.requests >= 2
+        async with one.run_stream(asking.WHICH) as stream:
+            assert [text async for text in stream.stream_text()][-1]
+            assert returned(stream.all_messages())[0].startswith("it was")
+
+    play(scene)
+
+
+def test_an_agent_speaks_of_what_its_tool_said(play: Play, served: Any) -> None:
     """In a run and in a stream, with the usage of both requests."""
 
     async def scene(agent: Any) -> None:
