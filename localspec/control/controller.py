@@ -175,7 +175,7 @@ class Controller:
         left, risk = self._left(view, memory), self._risk(view, memory, rate)
         doubted = memory.copies_cost
         copies = (
-            self._copy(chain, survival, rows, doubted * rate, view.cells, risk)
+            self._copy(chain, survival, rows, doubted * rate, view.cells, risk, memory.copies.kept)
             for chain, survival in chains
         )
         free = max(copies, key=attrgetter("worth"), default=Option())
@@ -215,8 +215,13 @@ class Controller:
         rate: float,
         cells: int,
         risk: float,
+        kept: float,
     ) -> Option:
-        """A free chain cut where it is worth most; `base` is all of it that may be risked."""
+        """A free chain cut where it is worth most; `base` is all of it that may be risked.
+
+        What it would be worth at home decides what rows are carried for, by what is `kept` of such
+        promises: a failed draft is over, but hopes cost in every round.
+        """
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         rises, steady = self._rises(rows, len(survival), cells)
         undoing = self._tariff.undoing(survival)
@@ -224,7 +229,7 @@ class Controller:
             gain += alive
             back = undoing[nodes]
             rise = rises[nodes] + back.seconds
-            wish = max(wish, gain - rate * (steady[nodes] + back.seconds))
+            wish = max(wish, kept * gain - rate * (steady[nodes] + back.seconds))
             if max(rises[nodes], steady[nodes]) + back.most <= risk:
                 best, most = max(best, (gain - rate * rise, gain, nodes)), nodes
         return Option(chain.head(most), None, *best, wish=wish)

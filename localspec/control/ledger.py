@@ -146,7 +146,7 @@ class Ledger:
         missing = promised - min(judged.accepted, len(signals))
         cost = tariff.price(tariff.home, len(signals), 1 / self._row_seconds(), view.cells)
         for copies in (view.memory.copies, self.copies):
-            copies.settle(missing, cost)
+            copies.settle(missing, cost, promised)
 
     def _learn_acceptance(self, view: View, judged: Judged, committed: Sequence[Token]) -> None:
         """Every free chain against the text, then what only the verified draft shows."""

@@ -17,14 +17,15 @@ _DRAFT_MEMORY = 0.99
 
 @dataclass(slots=True)
 class Promises:
-    """By how much drafts gave less than they promised, and what they cost, in tokens.
+    """By how much drafts gave less than they promised, what they cost and promised, in tokens.
 
-    By that share of its cost the next one has to promise more; it is a share because machines
+    By its share of what they cost the next one has to promise more; it is a share because machines
     differ in what is at stake.
     """
 
     shortfall: float = 0.0
     spent: float = _WEIGHT_TOKENS
+    promised: float = _WEIGHT_TOKENS
 
     @classmethod
     def doubted(cls, doubt: float) -> Promises:
@@ -36,11 +37,17 @@ class Promises:
         """By what share of their cost drafts have lately disappointed; luck is less than none."""
         return self.shortfall / self.spent
 
+    @property
+    def kept(self) -> float:
+        """What share of what was promised lately came, at most all of it."""
+        return min(1.0, max(0.0, 1 - self.shortfall / self.promised))
+
     def forgive(self, kept: float) -> None:
         """Another round, after which the text may be another: this share of the doubt is kept."""
         self.shortfall *= kept
 
-    def settle(self, missing: float, cost: float) -> None:
-        """A draft for `cost` tokens' time gave `missing` tokens less than it promised."""
+    def settle(self, missing: float, cost: float, promised: float) -> None:
+        """A draft for `cost` tokens' time gave `missing` tokens less than the `promised` ones."""
         self.shortfall = _DRAFT_MEMORY * self.shortfall + missing
         self.spent = _WEIGHT_TOKENS + _DRAFT_MEMORY * (self.spent - _WEIGHT_TOKENS) + cost
+        self.promised = _WEIGHT_TOKENS + _DRAFT_MEMORY * (self.promised - _WEIGHT_TOKENS) + promised

@@ -124,7 +124,7 @@ class Memory:
         """What that draft really gave: its nodes that were accepted, for `seconds` more."""
         if self.staked is not None:
             worth, cost, rate = self.staked
-            self.neural.settle(worth - (accepted - rate * seconds), cost)
+            self.neural.settle(worth - (accepted - rate * seconds), cost, worth + cost)
             self.staked = None
 
     def forgive_copies(self) -> None:

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.controller import Controller, Judged, Memory, Round, View
+from localspec.control.promises import Promises
 from localspec.types import Draft, Signal
 
 WIDE = {1: 1, 2: 2.9, 8: 3.6, 32: 4.2}
 """A first row more is dear and the others are not, so that copies are long or none."""
 NODES = 24
-settled = st.tuples(st.floats(-20, 20), st.floats(0.1, 5))
+settled = st.tuples(st.floats(-20, 20), st.floats(0.1, 5), st.floats(0, 20))
 
 
 def copies(chance: float) -> Iterator[Draft]:
@@ -79,12 +80,26 @@ def test_copies_that_are_kept_are_taken_on_and_on() -> None:
     assert drafted(control, control.open_session(), kept=NODES) >= 100
 
 
+def test_no_row_is_carried_for_what_only_promises() -> None:
+    """The same copy raises hopes of the next one where such were kept, and none else."""
+    keen = []
+    for broken in (0.0, 0.9):
+        control, memory = controller(WIDE), Memory()
+        memory.copies = Promises(shortfall=broken, spent=1e6, promised=1.0)  # but dear was none
+        decide(control, View(free=(next(copies(0.85)),), budget=31, memory=memory))
+        keen.append(memory.keen)
+    assert keen[0] > keen[1] == 0
+
+
 @given(st.lists(settled, max_size=20))
-def test_luck_is_no_credit_and_doubt_passes_on_in_part(rounds: list[tuple[float, float]]) -> None:
+def test_luck_is_no_credit_and_doubt_passes_on_in_part(
+    rounds: list[tuple[float, float, float]],
+) -> None:
     """A copy never has to repay less than its cost; a new answer doubts no more, and by half."""
     memory = Memory()
-    for missing, cost in rounds:
-        memory.copies.settle(missing, cost)
+    for settlement in rounds:
+        memory.copies.settle(*settlement)
+        assert 0 <= memory.copies.kept <= 1
     asked = memory.copies_cost
     assert asked >= 1
     assert Memory.after(memory.copies).copies_cost == pytest.approx(min(asked, 1.5))

@@ -18,6 +18,13 @@ CONTROL = [
         ("control/test_promises.py::test_copies_that_break_at_once_are_soon_left",),
     ),
     Mutant(
+        "promises: rows are carried for promises that are not kept",
+        CONTROLLER,
+        "kept * gain - rate * (steady",
+        "gain - rate * (steady",
+        ("control/test_promises.py::test_no_row_is_carried_for_what_only_promises",),
+    ),
+    Mutant(
         "promises: a new answer knows nothing of those before it",
         CONTROLLER,
         "        return Memory.after(self.ledger.copies)",
