@@ -22,6 +22,9 @@ ATTACHED: Any = {"type": "input_file", "file_id": "f"}
 SCREEN: Any = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
 
 
+INPUT: Any = {"type": "input_text"}
+
+
 def said(*parts: Any, role: str = "user") -> Any:
     """A conversation whose second turn has these parts."""
     return {"messages": [{"role": "user", "content": "hi"}, {"role": role, "content": [*parts]}]}
@@ -41,20 +44,20 @@ MARKED: Any = {"prompt_string": "look: <__media__>", "multimodal_data": ["AA=="]
 
 CASES: list[tuple[Dialect, Any, str]] = [
     *((openai.CHAT, said(TEXT, part), "messages[1].content[1]") for part in (IMAGE, SOUND, FILE)),
-    (openai.CHAT, said(IMAGE, role="tool"), "messages[1].content[0]"),
+    (openai.CHAT, said(SOUND, role="tool"), "messages[1].content[0]"),
     *(
         (responses.RESPONSES, item(role="user", content=[part]), "input[0].content[0]")
         for part in (SCREEN, ATTACHED)
     ),
     (
         responses.RESPONSES,
-        item(type="function_call_output", call_id="c", output=[SCREEN]),
+        item(type="function_call_output", call_id="c", output=[ATTACHED]),
         "input[0].output[0]",
     ),
     *((anthropic.MESSAGES, said(TEXT, p), "messages[1].content[1]") for p in (PICTURE, DOCUMENT)),
-    (anthropic.MESSAGES, result(TEXT, PICTURE), "messages[1].content[0].content[1]"),
+    (anthropic.MESSAGES, result(TEXT, DOCUMENT), "messages[1].content[0].content[1]"),
     (anthropic.MESSAGES, {"system": [TEXT, PICTURE], **said(TEXT)}, "system[1]"),
-    (anthropic.COUNT, result(PICTURE), "messages[1].content[0].content[0]"),
+    (anthropic.COUNT, result(DOCUMENT), "messages[1].content[0].content[0]"),
     (ollama.CHAT, {"messages": [{"role": "user", "images": ["AA=="]}]}, "messages[0].images"),
     (ollama.GENERATE, {"prompt": "look", "images": ["AA=="]}, "images"),
     (llama_server.COMPLETION, {"prompt": MARKED}, "prompt"),
@@ -83,6 +86,28 @@ def test_a_tool_that_was_found_is_named_in_words() -> None:
     assert one.messages
     assert one.messages[-1].role == "tool"
     assert one.messages[-1].content.splitlines() == ["Found: WebFetch", "Found: Cron"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (openai.CHAT, said(TEXT, IMAGE, role="tool")),
+        (
+            responses.RESPONSES,
+            item(type="function_call_output", call_id="c", output=[TEXT | INPUT, SCREEN]),
+        ),
+        (anthropic.MESSAGES, result(TEXT, PICTURE)),
+    ],
+)
+def test_an_image_that_a_tool_gave_is_told_and_ends_no_conversation(
+    dialect: Dialect, body: Any
+) -> None:
+    """An agent that has read a picture sends it again with every turn."""
+    sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
+    (one,) = dialect.read(sent, Config(), Caller("uid:1")).generates
+    assert one.messages
+    assert one.messages[-1].role == "tool"
+    assert one.messages[-1].content == "look[An image, which this model cannot see.]"
 
 
 def test_fields_for_images_that_hold_none_are_fine() -> None:

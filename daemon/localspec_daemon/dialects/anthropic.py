@@ -11,7 +11,15 @@ from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Message
 from localspec_daemon.dialects.anthropic_replies import MessagesReply, errors
-from localspec_daemon.dialects.bodies import Count, TextRequest, answered, decode, prefilled
+from localspec_daemon.dialects.bodies import (
+    IMAGES,
+    UNSEEN,
+    Count,
+    TextRequest,
+    answered,
+    decode,
+    prefilled,
+)
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
 
@@ -170,6 +178,8 @@ def _result(param: str, content: str | list[Any] | None) -> str:
                 texts.append(f"Found: {name}\n")
             case {"text": str(text)}:
                 texts.append(text)
+            case {"type": str(given)} if given in IMAGES:
+                texts.append(UNSEEN)
             case _:
                 kind = part.get("type") if isinstance(part, dict) else part
                 raise _no_text(f"{param}[{index}]", str(kind))

@@ -27,6 +27,11 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 SEED_BITS = 53
 """A seed that is drawn here is reported, and JavaScript's numbers must be able to repeat it."""
 
+IMAGES = {"image", "image_url", "input_image"}
+UNSEEN = "[An image, which this model cannot see.]"
+"""Stands for one that a tool gave: refused, it would end that conversation for good, since agents
+send it again with every turn. One that somebody attached is refused, who then knows."""
+
 TokenId: TypeAlias = Annotated[int, ranges.TOKEN.meta]
 Bias: TypeAlias = Annotated[float, ranges.BIAS.meta]
 Repetition: TypeAlias = Annotated[float, Meta(ge=0, le=SAMPLING["repetition_penalty"].high)]

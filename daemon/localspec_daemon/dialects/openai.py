@@ -9,7 +9,15 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Message
-from localspec_daemon.dialects.bodies import asked, decode, generate, prefilled, refuse_unless
+from localspec_daemon.dialects.bodies import (
+    IMAGES,
+    UNSEEN,
+    asked,
+    decode,
+    generate,
+    prefilled,
+    refuse_unless,
+)
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import EVENTS
 from localspec_daemon.dialects.openai_errors import errors
@@ -134,7 +142,8 @@ def message(index: int, given: ChatMessage) -> Message:
     role = ROLES[given.role]
     param = f"messages[{index}].content"
     if given.content is not None:
-        return Message(role, text(param, given.content), extra)
+        read = tool_text if role == "tool" else text
+        return Message(role, read(param, given.content), extra)
     if given.role != "assistant":
         raise RequestError(f"{param} is missing.", param=param)
     return Message(role, "", extra)  # an assistant that only called tools
@@ -174,6 +183,13 @@ def text(param: str, content: str | list[Part]) -> str:
             )
         texts.append(part.text)
     return "".join(texts)
+
+
+def tool_text(param: str, content: str | list[Part]) -> str:
+    """What a tool gave, as text; that there was an image is told. Raises RequestError."""
+    if not isinstance(content, str):
+        content = [Part("text", UNSEEN) if part.type in IMAGES else part for part in content]
+    return text(param, content)
 
 
 def prompts(

@@ -14,7 +14,7 @@ from localspec.protocol import Message
 from localspec_daemon.dialects.bodies import Count, TextRequest, answered, decode
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
-from localspec_daemon.dialects.openai import ROLES, text
+from localspec_daemon.dialects.openai import ROLES, text, tool_text
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES, Part
 from localspec_daemon.dialects.responses_replies import ResponsesReply
@@ -114,7 +114,7 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
             call = {"id": item.call_id, "type": "function", "function": function}
             yield Message("assistant", "", {"tool_calls": [call]})
         case "function_call_output" | "custom_tool_call_output":
-            said = text(f"{param}.output", item.output or "")
+            said = tool_text(f"{param}.output", item.output or "")
             yield Message("tool", said, {"tool_call_id": item.call_id})
         case "reasoning" | "web_search_call":
             pass
