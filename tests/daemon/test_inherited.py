@@ -176,9 +176,12 @@ def test_who_connects_while_one_daemon_makes_way_for_another_is_answered(house: 
 
 def waits(pid: int, path: Path) -> bool:
     """Whether a process has opened the lock beside a socket."""
-    opened = Path(f"/proc/{pid}/fd").iterdir()
     lock = path.with_name(f"{path.name}.lock")
-    return any(os.path.realpath(each) == str(lock) for each in opened)
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if each.readlink() == lock:
+                return True
+    return False
 
 
 def test_a_port_that_was_handed_over_asks_for_the_token(house: Any, private: socket.socket) -> None:
