@@ -20,8 +20,6 @@ PICTURE: Any = {"type": "image", "source": {"type": "base64", "data": "AA=="}}
 DOCUMENT: Any = {"type": "document", "source": {"type": "text", "data": "x"}}
 ATTACHED: Any = {"type": "input_file", "file_id": "f"}
 SCREEN: Any = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
-
-
 INPUT: Any = {"type": "input_text"}
 
 

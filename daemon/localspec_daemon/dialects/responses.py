@@ -129,13 +129,9 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
 def _choice(given: str | Json | None) -> str | Json | None:
     """A choice of tools in the shape of chats."""
     if isinstance(given, dict) and given.get("type") == "function":
-        return {"type": "function", "function": {"name": _named(given)}}
+        name = flat(given.get("namespace"), given.get("name"))
+        return {"type": "function", "function": {"name": name}}
     return given
-
-
-def _named(given: Json) -> Any:
-    namespace, name = given.get("namespace"), given.get("name")
-    return flat(namespace, name) if isinstance(namespace, str) and isinstance(name, str) else name
 
 
 def _format(given: Json | None) -> Json | None:

@@ -7,13 +7,15 @@ comes back without its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from localspec_daemon.dialects.dialect import Json
 
 
-def flat(namespace: str | None, name: str | None) -> str | None:
-    """A function's name among all others."""
-    return f"{namespace}__{name}" if namespace and name else name
+def flat(namespace: Any, name: Any) -> Any:
+    """A function's name among all others; what is no name stays as it came."""
+    named = isinstance(namespace, str) and isinstance(name, str) and namespace and name
+    return f"{namespace}__{name}" if named else name
 
 
 def functions(given: Sequence[Json]) -> Iterator[Json]:
@@ -21,15 +23,15 @@ def functions(given: Sequence[Json]) -> Iterator[Json]:
     for namespace, tool in _told(given):
         names = ("name", "description", "parameters", "strict")
         function = {name: tool[name] for name in names if tool.get(name) is not None}
-        if namespace and isinstance(tool.get("name"), str):
-            function["name"] = flat(namespace, tool["name"])
+        if "name" in function:
+            function["name"] = flat(namespace, function["name"])
         yield {"type": "function", "function": function}
 
 
 def places(given: Sequence[Json]) -> dict[str, tuple[str, str]]:
     """Namespace and name of those that have a namespace, by their flat names."""
     return {
-        f"{flat(namespace, tool['name'])}": (namespace, tool["name"])
+        flat(namespace, tool["name"]): (namespace, tool["name"])
         for namespace, tool in _told(given)
         if namespace and isinstance(tool.get("name"), str)
     }
