@@ -117,32 +117,27 @@ struct Vectors {
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_dpbusd_epi32(sums, u, s); }
     static Bits whole(Bits sums) { return sums; }
     static Bits weigh(Bits sums, Bits a, Bits b) { return _mm512_dpwssd_epi32(sums, a, b); }
-    // Sums of four products by weights up to 63 fit 16 bits: those of two vectors by both scales at once.
-    using Pairs = Bits;
-    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, Pairs scales) {
-        const Bits upper = _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100);
-        const Bits low = dot(zero(), one, by_one), high = dot(zero(), two, by_two);
-        return weigh(sums, _mm512_mask_shuffle_epi8(low, 0xcccccccccccccccc, high, upper), scales);
-    }
-    // Of sixteen scales those of two vectors, which have two of them each, or one.
-    template <int EACH> static Pairs chosen(Bits sixteen, int first) {
-        const int one = first | (first + EACH) << 16, other = (first + EACH - 1) | (first + 2 * EACH - 1) << 16;
-        return ordered(sixteen, one, other);
-    }
 #else
     static constexpr const char * NAME = "AVX512";
     // In 16 bits: room for four times two products by weights up to 31.
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_add_epi16(sums, products(u, s)); }
     static Bits whole(Bits sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm512_madd_epi16(a, b)); }
-    struct Pairs { Bits one, two; };
-    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, const Pairs & scales) {
-        return weigh(weigh(sums, products(one, by_one), scales.one), products(two, by_two), scales.two);
-    }
-    template <int EACH> static Pairs chosen(Bits sixteen, int first) {
-        return {chosen(sixteen, first, first + EACH - 1), chosen(sixteen, first + EACH, first + 2 * EACH - 1)};
-    }
 #endif
+
+    // Of each four weights of two vectors the first pair of one and the second of the other; and the rest.
+    // Sums of four products by weights up to 63 fit 16 bits: as both are pairs, they need one addition,
+    // and those of two vectors are weighed by both scales at once.
+    static Bits straight(Bits one, Bits two) { return _mm512_mask_blend_epi16(0xaaaaaaaa, one, two); }
+    static Bits crossed(Bits one, Bits two) { return bits_or(_mm512_srli_epi32(one, 16), _mm512_slli_epi32(two, 16)); }
+    static Bits weigh(Bits sums, Bits one, Bits two, Bits by_one, Bits by_two, Bits scales) {
+        return weigh(sums, _mm512_add_epi16(products(one, by_one), products(two, by_two)), scales);
+    }
+    // Of sixteen scales those of two vectors, which have two of them each, or one.
+    template <int EACH> static Bits chosen(Bits sixteen, int first) {
+        const int one = first | (first + EACH) << 16, other = (first + EACH - 1) | (first + 2 * EACH - 1) << 16;
+        return ordered(sixteen, one, other);
+    }
 
     // --- packed tiles --------------------------------------------------------------------------------
 

@@ -60,6 +60,22 @@ inline void quantize(const float * x, Block256 & block) {
     block.scale = far != 0.0f ? 1.0f / inverse : 0.0f;
 }
 
+// As weights of which every two vectors are woven (`straight`, `crossed`).
+struct Woven256 : Block256 {};
+
+inline void quantize(const float * x, Woven256 & block) {
+    quantize(x, static_cast<Block256 &>(block));
+    int16_t pairs[128], woven[128];
+    std::memcpy(pairs, block.q, sizeof pairs);
+    for (int at = 0; at < 128; at += 32) {
+        for (int i = at; i < at + 16; i += 2) {
+            woven[i] = pairs[i], woven[i + 1] = pairs[i + 17];
+            woven[i + 16] = pairs[i + 1], woven[i + 17] = pairs[i + 16];
+        }
+    }
+    std::memcpy(block.q, woven, sizeof woven);
+}
+
 // Where weights fill the registers, sums are in memory, and rows come one after the other. Where there is
 // less to do with a weight, sums are in registers, of eight rows.
 #define EVERY_ROW _Pragma("GCC unroll 1") for (int row = 0; row < now; ++row)
@@ -221,17 +237,25 @@ struct Plain : Vectors {
 
 // Of 256 weights: as many outputs at once as there are registers for, so that activations are read once.
 struct PlainOfK : Plain {
-    using Block = Block256;
+    using Block = Woven256;
     static constexpr int WEIGHTS = 256, ROWS_AT_ONCE = 32, ROWS_UNROLLED = std::max(1, ROWS_IN_REGISTERS);
     static constexpr int VECTORS = Vectors::PLAIN_VECTORS, SIDES = VECTORS * Vectors::SIDES;
     using Sides = const uint8_t *[SIDES];
 
     template <int ROWS> using Sums = SumsOf<ROWS, VECTORS>;
 
-    // 256 unsigned weights of each output, and the scales of each 64.
+    // 256 unsigned weights of each output, every two vectors woven, and the scales of each 64.
     struct Weights {
         Bits of[8];
-        Pairs scales[4];
+        Bits scales[4];
+
+        void weave() {
+            EVERY(4) {
+                const Bits one = of[2 * i], two = of[2 * i + 1];
+                of[2 * i] = straight(one, two);
+                of[2 * i + 1] = crossed(one, two);
+            }
+        }
     };
 
     // Sums of all 256 for each row, from what `begin` sets them to until `end` takes them. Those of few
@@ -302,6 +326,7 @@ struct PlainQ6_K : PlainOfK {
             weights.of[4 * i + 2] = bits_or(bits_and(right<4>(one), low), bits_and(tops, top));
             weights.of[4 * i + 3] = bits_or(bits_and(right<4>(two), low), bits_and(right<2>(tops), top));
         }
+        weights.weave();
         const Bits scales = sixteen(outputs, 192);
         EVERY(4) weights.scales[i] = chosen<2>(scales, 4 * i);
         return scales;
@@ -346,6 +371,7 @@ struct PlainQ5_K : PlainOfK {
             weights.of[2 * i + 1] = bits_or(bits_and(right<4>(pairs), bytes(0xf)), bits_and(left<3>(tops), bytes(0x10)));
             tops = right<2>(tops);
         }
+        weights.weave();
         uint64_t scale[Vectors::SIDES], minimum[Vectors::SIDES];
         for (int side = 0; side < Vectors::SIDES; ++side) ::unpack(outputs[side] + 4, scale[side], minimum[side]);
         const Bits both = sixteen(minimum, scale);
