@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.engine.ours import Layout, formats
 from localspec.engine.products import Format
@@ -56,7 +58,7 @@ class Emulated:
         lines = (self._stdout.readline().decode().strip() for _ in range(3))
         self.kernels, said, attention = lines
         self.formats, self.attends = formats(said), bool(attention)
-        self._threads = 2
+        self._threads, self._runs = 2, 0
 
     def use_threads(self, count: int) -> None:
         """As `Products` does."""
@@ -70,19 +72,28 @@ class Emulated:
     def free(self, weights: Sent) -> None:
         """They are sent with every product."""
 
+    @contextmanager
+    def listing(self, outputs: int, runs: NDArray[np.int32]) -> Iterator[None]:
+        """As `Products` does, for all products."""
+        del outputs
+        self._runs = sum(1 << int(run) for run in runs)
+        yield
+        self._runs = 0
+
     def product(self, weights: Sent, x: Floats) -> tuple[Floats, float]:
         """As `Products` does, but for the seconds."""
         rows = Sent(_F32, x.shape[::-1], x.tobytes())
-        return self._computed(_PRODUCT, [weights, rows], (len(x), weights.sizes[1])), 0.0
+        shape = len(x), weights.sizes[1]
+        return self._computed(_PRODUCT, [weights, rows], shape, self._runs), 0.0
 
     def attention(self, given: Sequence[Sent], shape: tuple[int, ...], cap: float) -> Floats:
         """Of q, k, v, a mask and perhaps sinks."""
         return self._computed(_ATTENTION, given, shape, cap)
 
     def _computed(
-        self, operation: int, given: Sequence[Sent], shape: tuple[int, ...], cap: float = 0.0
+        self, operation: int, given: Sequence[Sent], shape: tuple[int, ...], detail: float
     ) -> Floats:
-        asked = struct.pack("=4q", operation, self._threads, int(cap), len(given))
+        asked = struct.pack("=4q", operation, self._threads, int(detail), len(given))
         heads = b"".join(each.head for each in given)
         self._stdin.write(asked + heads + b"".join(each.data for each in given))
         self._stdin.flush()

@@ -16,9 +16,12 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 from emulated import Emulated, is_emulated
 
+from localspec.engine.ours import UNSAID
 from localspec.engine.products import FORMATS, Products, activations
+from localspec.engine.shortlist import RUN
 from localspec.types import Floats
 
 SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1), (768, 12)]
@@ -28,6 +31,8 @@ ROWS = [*range(1, 18), 24, 25, 31, 32]
 MORE_ROWS = [33, 49]
 """On x86 a prompt too is ours, of packed weights and of some plain ones."""
 PLAIN_PROMPTS = {"q6_K", "q8_0"}
+SHORT_ROWS = [1, 2, 7, 32]
+"""Of products of which half of the runs of outputs are wanted."""
 LEAST_ROWS = [1, 2, 3, 4, 6, 8, 12, 16, 32]
 
 
@@ -54,11 +59,27 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
             for rows in ROWS + MORE_ROWS * prompts:
                 product, _ = library.product(weights, x[:rows])  # type: ignore[arg-type]
                 by_rows[str(rows)] = [digest(row) for row in product]
+            by_rows["wrong"] = [
+                str(rows) for rows in SHORT_ROWS if not shortened(library, weights, x[:rows])
+            ]
         else:
             singles = [library.product(weights, row[None])[0] for row in x]  # type: ignore[arg-type]
             by_rows["1"] = [digest(product[0]) for product in singles]
         library.free(weights)  # type: ignore[arg-type]
     return found
+
+
+def shortened(library: Products | Emulated, weights: object, x: Floats) -> bool:
+    """Whether a product of which every second run is wanted has those of the whole, and no more."""
+    whole, _ = library.product(weights, x)  # type: ignore[arg-type]
+    outputs = whole.shape[1]
+    last = (outputs - 1) // RUN
+    runs = np.arange(last % 2, last + 1, 2, dtype=np.int32)
+    with library.listing(outputs, runs):
+        found, _ = library.product(weights, x)  # type: ignore[arg-type]
+    expected = np.where(np.isin(np.arange(outputs) // RUN, runs), whole, UNSAID)
+    again, _ = library.product(weights, x)  # type: ignore[arg-type]
+    return found.tobytes() == expected.tobytes() and again.tobytes() == whole.tobytes()
 
 
 def on_arm(library: Products | Emulated) -> bool:

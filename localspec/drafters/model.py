@@ -40,6 +40,8 @@ nothing (Xiao et al., 2023, "Efficient Streaming Language Models with Attention 
 _EDGES = (0.3, 0.5, 0.8, 0.9, 0.97)
 _PRIORS = (0.28, 0.47, 0.7, 0.9, 0.97, 0.996)
 """A draft model's confidence is honest: measured agreement of the 0.5B with the 1.5B target."""
+_FAR = 16.0
+"""Logits so far below the largest add less than 2 % together: no bin would notice."""
 
 
 def build(*, context: Backend, n_vocab: int, ends: frozenset[Token]) -> ModelDrafter:
@@ -325,9 +327,9 @@ def _signal(logits: Floats, token: Token, sampler: Proposing) -> Signal:
 
     Sampled requests have bins of their own: there a draft is kept when two draws agree.
     """
-    peak = float(logits.max())
-    total = float(np.exp(logits - peak).sum())
-    probability = float(np.exp(float(logits[token]) - peak)) / total
+    peak = logits.max()
+    total = float(np.exp(logits[logits > peak - _FAR] - peak).sum())
+    probability = float(np.exp(logits[token] - peak)) / total
     return _binned(probability, sampler)
 
 

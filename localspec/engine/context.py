@@ -12,9 +12,11 @@ import numpy as np
 from localspec.config import Placement
 from localspec.engine.cells import KEPT_CELLS, Cells
 from localspec.engine.cores import performance_cores
-from localspec.engine.llama import Buffer, log, native
+from localspec.engine.llama import Buffer, log, native, ours
 from localspec.engine.model import Model
+from localspec.engine.ours import UNSAID
 from localspec.engine.rollback import Checkpoints, Rollback
+from localspec.engine.shortlist import Shortlist
 from localspec.engine.team import Team
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
@@ -67,6 +69,7 @@ class Context:
         self.rollback: Rollback = "restore" if model.has_state else "trim"
         self._checkpoints = Checkpoints()
         self._team: Team | None = None
+        self._words: Shortlist | None = None
         self.on_full: Callable[[], bool] = lambda: False
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
@@ -257,6 +260,8 @@ class Context:
         """
         wanted = self._fill(rows)
         self._make_room(rows)
+        if self._words is not None:
+            self._words.read(row.token for row in rows)
         code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
         if code != 0:
             raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
@@ -272,7 +277,24 @@ class Context:
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
 
     def _decode(self) -> int:
-        return int(native.llama_decode(self._handle, self._batch))
+        if self._words is None:
+            return int(native.llama_decode(self._handle, self._batch))
+        with ours.listing(self.n_vocab, self._words.runs):
+            return int(native.llama_decode(self._handle, self._batch))
+
+    def narrow(self, words: Shortlist) -> bool:
+        """From now on logits are those of these words, and `UNSAID` of all others; whether so.
+
+        For a draft model: they are learned from all that it reads. A head that our kernels do not
+        compute goes on to speak of every word. Leaves slot 0 empty.
+        """
+        self._words = words
+        self.truncate(0, 0)
+        told = self.decode([Row(0, 0, 0, wants_logits=True)])[0]
+        if words.unlisted is None or told[words.unlisted] != UNSAID:
+            self._words = None
+        self.truncate(0, 0)
+        return self._words is not None
 
     def use_threads(self, count: int) -> None:
         """From the next forward on, on the CPU."""

@@ -21,6 +21,7 @@ from localspec.types import Token
 _COPIED = 1 << 14
 """Tokens of one part of a text that become numbers of Python at once."""
 
+_CONTROL = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN
 _SPLITS = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 
 
@@ -116,15 +117,19 @@ class Model:
     def _token(self, token: int) -> Token | None:
         return token if 0 <= token < self.n_vocab else None
 
+    def special_tokens(self) -> list[Token]:
+        """Those that are no words of a text: control tokens, and such as somebody defined."""
+        special = native.LLAMA_TOKEN_ATTR_USER_DEFINED | _CONTROL
+        tokens = range(self.n_vocab)
+        return [each for each in tokens if native.llama_vocab_get_attr(self._vocab, each) & special]
+
     def specials(self) -> tuple[frozenset[str], frozenset[str]]:
         """Texts that are tokens where such are looked for, and texts that always are."""
-        control = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN
         kinds: tuple[set[str], set[str]] = (set(), set())
-        for token in range(self.n_vocab):
+        for token in self.special_tokens():
             attributes = native.llama_vocab_get_attr(self._vocab, token)
-            if attributes & (control | native.LLAMA_TOKEN_ATTR_USER_DEFINED):
-                text = native.llama_vocab_get_text(self._vocab, token).decode("utf-8", "replace")
-                kinds[not attributes & control].add(text)
+            text = native.llama_vocab_get_text(self._vocab, token).decode("utf-8", "replace")
+            kinds[not attributes & _CONTROL].add(text)
         return frozenset(kinds[0]), frozenset(kinds[1])
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[Token]:

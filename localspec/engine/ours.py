@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from ctypes import c_bool, c_char_p
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_int64
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 Layout = Literal["plain", "packed"]
 """As in a file, or in the tiles that llama.cpp makes of it on this CPU."""
+
+
+UNSAID = np.float32(-1e30)
+"""The output that nobody has computed (`native/shortlist.h`)."""
 
 
 class Ours:
@@ -56,6 +64,24 @@ class Ours:
     def use(self, ours: bool) -> None:  # noqa: FBT001 — it is what is switched
         """From now on our kernels compute in this process, or all is left to llama.cpp's own."""
         self._library.localspec_rows_use(c_bool(ours))
+
+    @contextmanager
+    def listing(self, outputs: int, runs: NDArray[np.int32]) -> Iterator[None]:
+        """Of products with so many outputs compute these runs of 16 alone (`shortlist.h`).
+
+        All others are `UNSAID`. Where a product is not by our kernels, everything is computed. One
+        forward at a time in a process, and this around it.
+        """
+        shorten = self._function("rows_shortlist")
+        if shorten is None:
+            yield
+            return
+        listed = np.ascontiguousarray(runs, np.int32)
+        shorten(c_int64(outputs), listed.ctypes.data_as(POINTER(c_int32)), c_int(len(listed)))
+        try:
+            yield
+        finally:
+            shorten(c_int64(0), None, c_int(0))
 
     def _said(self, name: str, kind: Any) -> Any:
         function = self._function(name)

@@ -19,6 +19,7 @@ from localspec.control.controller import Controller
 from localspec.control.price import Verdict
 from localspec.engine import cores
 from localspec.engine.exactness import layout_of
+from localspec.engine.shortlist import Shortlist
 from localspec.engine.step import Engine, Limits
 from localspec.engine.team import Team
 from localspec.errors import EngineError, OutOfMemory
@@ -68,6 +69,7 @@ class Loaded:
     reach: Reach
     worth: Worth
     team: Team
+    words: Shortlist | None
     _has_gpus: bool = True
 
     def __enter__(self) -> Self:
@@ -116,7 +118,8 @@ class Loaded:
     @property
     def kernels(self) -> str:
         """What computes, in a sentence for people; empty where there is nothing to say."""
-        return "; ".join(filter(None, (self.worth.sentence, self.team.sentence)))
+        words = self.words.sentence if self.words else ""
+        return "; ".join(filter(None, (self.worth.sentence, words, self.team.sentence)))
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
@@ -250,6 +253,7 @@ def _load(
             reach=reach,
             worth=worth,
             team=team,
+            words=loader.words,
         )
 
 

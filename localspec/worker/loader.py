@@ -19,6 +19,7 @@ from localspec.engine import calibrate, cores, exactness
 from localspec.engine.cells import unasked
 from localspec.engine.exactness import Shape
 from localspec.engine.paper import Here, OnPaper, Place
+from localspec.engine.shortlist import Shortlist
 from localspec.engine.step import Engine
 from localspec.engine.team import Team, fastest
 from localspec.errors import ModelError
@@ -80,6 +81,7 @@ class Loader:
         self._lent = lent
         self.pair_fits = True
         self._team: Team | None = None
+        self.words: Shortlist | None = None
         self._began = time.monotonic()
 
     @property
@@ -203,6 +205,9 @@ class Loader:
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
         if context.rollback != "trim":
             return None, "The draft's memory cannot forget rejected tokens."
+        words = Shortlist.of(model.n_vocab, model.special_tokens())
+        if words and model.on_cpu and not self._command.machine and context.narrow(words):
+            self.words = words
         if self._team and not placement.threads:
             context.join(self._team)
         return self.place.context(context, "draft"), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from laws.house import House, finish, opened, output
 from laws.policies import FixedDepth
@@ -14,7 +15,10 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Policy
-from localspec.types import SamplingParams, Token
+from localspec.engine.llama import ours
+from localspec.engine.ours import UNSAID
+from localspec.engine.shortlist import RUN, Shortlist
+from localspec.types import Floats, Row, SamplingParams, Token
 
 pytestmark = pytest.mark.real
 
@@ -86,6 +90,32 @@ def test_the_text_is_the_same_with_and_without_speculation(
         (session,) = finish(engine, [request])
 
         assert output(session) == output(plain)
+
+
+def test_the_draft_speaks_of_some_words_with_the_bits_of_all(pair: House) -> None:
+    """What is listed is as it was, in forwards of any rows; of the rest nothing is said."""
+    context, prompt = pair.draft_memory, _prompt(pair, EDIT)
+    words = Shortlist.of(pair.draft.n_vocab, pair.draft.special_tokens())
+    assert words is not None
+    rows = [Row(token, place, 0, wants_logits=True) for place, token in enumerate(prompt[:20])]
+
+    def decoded() -> Floats:
+        context.truncate(0, 0)
+        parts = [context.decode(part).copy() for part in (rows[:1], rows[1:4], rows[4:])]
+        return np.concatenate(parts)
+
+    every = decoded()
+    if not context.narrow(words):
+        assert not ours.kernels
+        return
+    decoded()  # from here on it has read them all
+    some = decoded()
+    listed = np.isin(np.arange(pair.draft.n_vocab) // RUN, words.runs)
+    assert {*prompt[:20]} <= {*np.flatnonzero(listed).tolist()}
+    assert (some[:, listed] == every[:, listed]).all()
+    assert (some[:, ~listed] == UNSAID).all()
+    assert 0.25 < listed.mean() < 0.3
+    context.truncate(0, 0)
 
 
 def test_an_edit_accepts_tokens_from_both_sources(pair: House) -> None:

@@ -8,6 +8,7 @@ STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/judging.py"
 ACCOUNTING = "localspec/engine/accounting.py"
 DRAFTING, SLOTS = "localspec/engine/drafting.py", "localspec/engine/slots.py"
 ROLLBACK, CONTEXT = "localspec/engine/rollback.py", "localspec/engine/context.py"
+SHORTLIST = "laws/test_shortlist_law.py::"
 STATES = "laws/test_states_law.py::"
 GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
 LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-7]"
@@ -15,6 +16,20 @@ ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_that_is_the_target_i
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
 ENGINE = [
+    Mutant(
+        "shortlist: what was read last is forgotten first",
+        "localspec/engine/shortlist.py",
+        "            del self._read[next(iter(self._read))]",
+        "            self._read.popitem()",
+        (SHORTLIST + "test_what_is_listed",),
+    ),
+    Mutant(
+        "shortlist: it stays for the target's forward",
+        "localspec/engine/ours.py",
+        "            shorten(c_int64(0), None, c_int(0))",
+        "            pass",
+        (SHORTLIST + "test_a_narrow_draft_changes_no_token[greedy]",),
+    ),
     Mutant(
         "rollback: rejected cells stay",
         ROLLBACK,

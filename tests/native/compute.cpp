@@ -3,8 +3,9 @@
 // First it writes three lines: LocalSpec's kernels, their formats, and "attention" if that is ours. Then
 // it reads requests from standard input and writes the numbers that came out. A request: what to compute
 // (0 a product of weights and rows, 1 attention of q, k, v, a mask and perhaps sinks), on how many
-// threads, the cap of attention's scores and how many tensors; of each ggml's type, 1 if it is packed,
-// and four sizes; then the numbers of each.
+// threads, the cap of attention's scores or which runs of 16 outputs of a product are wanted (as bits,
+// none for all), and how many tensors; of each ggml's type, 1 if it is packed, and four sizes; then the
+// numbers of each.
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
@@ -20,11 +21,12 @@
 extern "C" const char * localspec_rows_kernels();
 extern "C" const char * localspec_rows_formats();
 extern "C" bool localspec_rows_attention();
+extern "C" void localspec_rows_shortlist(int64_t outputs, const int32_t * runs, int count);
 
 namespace {
 
 struct Asked {
-    int64_t operation, threads, cap, tensors;
+    int64_t operation, threads, detail, tensors;
 };
 
 struct Shape {
@@ -65,7 +67,7 @@ ggml_tensor * result(ggml_context * context, const Asked & asked, const std::vec
     if (asked.operation == 0) return ggml_mul_mat(context, given[0], given[1]);
     ggml_tensor * attention = ggml_flash_attn_ext(
         context, turned(context, given[0]), turned(context, given[1]), turned(context, given[2]), given[3],
-        1.0f / std::sqrt(float(given[0]->ne[0])), 0.0f, float(asked.cap));
+        1.0f / std::sqrt(float(given[0]->ne[0])), 0.0f, float(asked.detail));
     if (given.size() > 4) ggml_flash_attn_ext_add_sinks(attention, given[4]);
     return attention;
 }
@@ -92,6 +94,11 @@ void answer(ggml_backend_t backend, const Asked & asked) {
         ggml_tensor * node = ggml_graph_node(graph, i);
         if (node->view_src && !node->buffer) ggml_backend_view_init(node);
     }
+    std::vector<int32_t> runs;
+    for (int run = 0; asked.operation == 0 && run < 64; ++run) {
+        if (asked.detail >> run & 1) runs.push_back(run);
+    }
+    localspec_rows_shortlist(computed->ne[0], runs.empty() ? nullptr : runs.data(), int(runs.size()));
     ggml_backend_graph_compute(backend, graph);
     std::vector<uint8_t> out(ggml_nbytes(computed));
     ggml_backend_tensor_get(computed, out.data(), 0, out.size());

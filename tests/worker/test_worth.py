@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import tiny
 from gguf import GGMLQuantizationType
 
 from localspec.config import Config, Engine, Placement
+from localspec.engine.llama import ours
+from localspec.machine import Forwards, Machine
 from localspec.protocol import Load
 from localspec.worker import assemble
 from localspec.worker.worth import ROWS, Worth, told
@@ -33,6 +36,22 @@ def test_the_two_are_compared_once_and_ours_compute_again(tmp_path: Path) -> Non
     with assemble.load(load, lambda *_: None) as loaded:
         assert loaded.profile.worth == profile.worth
         assert not Worth(loaded.engine, loaded.profile, "AVX2", switched.append).advance()
+
+
+def test_a_draft_with_a_large_vocabulary_speaks_of_some_of_it(tmp_path: Path) -> None:
+    """Where our kernels compute its head; on paper it speaks of all, as the table's device does."""
+    words = tuple(f"word{number}" for number in range(44_002))
+    target = tiny.build(tmp_path / "target.gguf", specials=words)
+    draft = tiny.build(tmp_path / "draft.gguf", seed=1, like=0, noise=0.2, specials=words)
+    settings = Engine(context=256, slots=1, exactness="standard", target=Placement(threads=1))
+    load = Load("tiny", str(target), str(draft), Config(engine=settings))
+    said = "the draft speaks of 32,7"
+    with assemble.load(load, lambda *_: None) as loaded:
+        assert list(loaded.engine.drafters) == ["lookup", "grammar", "model"]
+        assert (said in loaded.kernels) == bool(ours.kernels)
+    machine = Machine("x", "y", Forwards({1: 1.0}), Forwards({1: 0.1}))
+    with assemble.load(msgspec.structs.replace(load, machine=machine), lambda *_: None) as loaded:
+        assert said not in loaded.kernels
 
 
 def test_what_cannot_be_compared_is_named_only() -> None:

@@ -12,6 +12,7 @@
 
 #include "amx/common.h"
 #include "ggml-impl.h"
+#include "shortlist.h"
 
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
 
@@ -267,8 +268,11 @@ void product(const ggml_compute_params * params, ggml_tensor * dst) {
     auto * blocks = static_cast<Block *>(params->wdata);
     const int width = dst->src[0]->ne[0], outputs = dst->ne[0], rows = dst->ne[1];
     const int n_blocks = width / Format::WEIGHTS;
+    const Shortlist wanted = localspec_wanted(outputs);
+    static_assert(Shortlist::RUN == COLUMNS);
     GGML_ASSERT(params->wsize >= sizeof(Block) * n_blocks * rows);
 
+    wanted.silence(dst, params->ith, params->nth);
     parallel_for_ggml(params, n_blocks * rows, [&](int from, int to) {
         for (int i = from; i < to; ++i) {
             const int row = i / n_blocks, block = i % n_blocks;
@@ -276,10 +280,11 @@ void product(const ggml_compute_params * params, ggml_tensor * dst) {
         }
     });
     ggml_barrier(params->threadpool);
-    parallel_for_ggml(params, outputs / COLUMNS, [&](int from, int to) {
+    parallel_for_ggml(params, wanted.count, [&](int from, int to) {
         for (int first = 0; first < rows; first += ROWS_IN_CACHE) {
             const int end = std::min(rows, first + ROWS_IN_CACHE);
-            for (int i = from; i < to; ++i) {
+            for (int at = from; at < to; ++at) {
+                const int i = wanted.run(at);
                 const uint8_t * tile = weights + Format::TILE_BYTES * n_blocks * i;
                 for (int row = first; row < end; row += ROWS_AT_ONCE) {
                     const int count = std::min(ROWS_AT_ONCE, end - row);

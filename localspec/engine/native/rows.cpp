@@ -33,6 +33,7 @@ extern "C" {
 const char * localspec_rows_kernels();
 const char * localspec_rows_formats();
 bool localspec_rows_attention();
+void localspec_rows_shortlist(int64_t outputs, const int32_t * runs, int count);
 void localspec_rows_use(bool ours);
 bool ggml_cpu_extra_compute_forward_stock(ggml_compute_params * params, ggml_tensor * op);
 bool ggml_cpu_extra_work_size_stock(int n_threads, const ggml_tensor * op, size_t * size);
@@ -55,12 +56,27 @@ std::atomic<bool> & met_another() {
     return met;
 }
 
+// Of products with so many outputs. It is set between two graphs, by whoever computes both.
+struct { int64_t outputs; Shortlist list; } listed{0, {nullptr, 0}};
+
 template <typename... All>
 std::string names(Formats<All...>) {
     return ((std::string(" ") + ggml_type_name(All::TYPE)) + ... + "");
 }
 
 }  // namespace
+
+Shortlist localspec_wanted(int64_t outputs) {
+    if (listed.list.runs && outputs == listed.outputs) return listed.list;
+    return {nullptr, int((outputs + Shortlist::RUN - 1) / Shortlist::RUN)};
+}
+
+// From the next graph on, of products with so many outputs only these runs of 16 are computed, where the
+// kernels are ours. They stay the caller's, until this is called again; with nullptr all are computed.
+extern "C" __attribute__((visibility("default"))) void localspec_rows_shortlist(
+    int64_t outputs, const int32_t * runs, int count) {
+    listed = {outputs, {runs, count}};
+}
 
 // The instruction set of these kernels, or nothing where they are not used. LocalSpec looks this symbol
 // up to know its build.

@@ -10,6 +10,7 @@
 
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
+#include "shortlist.h"
 
 #include <algorithm>
 #include <cmath>
@@ -110,10 +111,11 @@ struct Product {
     const ggml_tensor *weights, *x;
     ggml_tensor * dst;
     int n_blocks, rows, units;
+    Shortlist wanted;
 
     explicit Product(ggml_tensor * dst)
         : weights(dst->src[0]), x(dst->src[1]), dst(dst), n_blocks(int(weights->ne[0] / Format::WEIGHTS)),
-          rows(int(dst->ne[1])), units(int(dst->ne[0] / Format::UNIT)) {}
+          rows(int(dst->ne[1])), units(int(dst->ne[0] / Format::UNIT)), wanted(localspec_wanted(dst->ne[0])) {}
 
     size_t scratch_bytes(int) const { return sizeof(Block) * n_blocks * rows + alignof(Block); }
 
@@ -127,7 +129,8 @@ struct Product {
             const auto * from = static_cast<const char *>(x->data) + row * x->nb[1];
             quantize(reinterpret_cast<const float *>(from) + block * Format::WEIGHTS, blocks[i]);
         }
-        const int groups = (units + Format::SIDES - 1) / Format::SIDES;
+        wanted.silence(dst, params->ith, params->nth);
+        const int groups = wanted.count * GROUPS_OF_A_RUN;
         const int chunks = std::min(groups, CHUNKS_OF_A_THREAD * params->nth);
         if (params->ith == 0) ggml_threadpool_chunk_set(params->threadpool, params->nth);
         ggml_barrier(params->threadpool);
@@ -140,12 +143,15 @@ struct Product {
     }
 
   private:
+    static constexpr int GROUPS_OF_A_RUN = Shortlist::RUN / (Format::SIDES * Format::UNIT);
+    static_assert(GROUPS_OF_A_RUN * Format::SIDES * Format::UNIT == Shortlist::RUN);
     static constexpr int CHUNKS_OF_A_THREAD = 8;  // a thread that is held up leaves chunks to the others
     static constexpr int ROWS_IN_CACHE = 32;      // whose activations stay in the second-level cache
 
     void some(const Block * blocks, int from, int to, int first, int end) const {
         for (int i = from; i < to; ++i) {
-            const int unit = i * Format::SIDES;
+            const int unit = (wanted.run(i / GROUPS_OF_A_RUN) * GROUPS_OF_A_RUN + i % GROUPS_OF_A_RUN) * Format::SIDES;
+            if (unit >= units) continue;  // of the last run there may be less
             const auto * at = static_cast<const uint8_t *>(weights->data) + Format::BYTES * n_blocks * unit;
             for (int row = first; row < end;) {
                 // Two equal parts take less than a whole one and a rest.

@@ -1,0 +1,83 @@
+"""The words that a draft model's head speaks of.
+
+A head is a quarter of a small model's weights, and most of the tokens that it tells of are in no
+text at hand. Those that drafts need are the frequent ones and those that texts have; of others
+nothing is computed (Zhao et al., 2025, "FR-Spec", arXiv 2502.14856, whose list is fixed). A draft
+is a guess anyway: what is said does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.types import Token
+
+RUN = 16
+"""Tokens that are listed together (`Shortlist::RUN` of native/shortlist.h)."""
+_SHARE, _LEAST_TOKENS = 1 / 4, 32_768
+"""A vocabulary numbers its tokens in the order in which they were merged, which is that of how
+often they are met: this share of them, and no fewer, are always listed."""
+_READ_SHARE = 1 / 4
+"""Of other tokens so many at most, those that were read last."""
+
+
+class Shortlist:
+    """Runs of tokens that are listed: `fixed` ones, and of others the `most` that were read last.
+
+    Of one thread.
+    """
+
+    def __init__(self, runs: int, fixed: Iterable[int], most: int) -> None:
+        self._fixed = np.zeros(runs, bool)
+        self._fixed[[*fixed]] = True
+        self._most = most
+        self._read: dict[int, None] = {}  # the latest last
+        self._listed: NDArray[np.int32] | None = None
+
+    @classmethod
+    def of(cls, n_vocab: int, special: Iterable[Token]) -> Self | None:
+        """A vocabulary's; None where there is little to leave out."""
+        runs = -(-n_vocab // RUN)
+        first = max(int(_SHARE * runs), _LEAST_TOKENS // RUN)
+        fixed = {*range(first), *(token // RUN for token in special)}
+        most = int(_READ_SHARE * runs)
+        return cls(runs, fixed, most) if len(fixed) + most < runs else None
+
+    @property
+    def runs(self) -> NDArray[np.int32]:
+        """Those listed now, in order."""
+        if self._listed is None:
+            listed = self._fixed.copy()
+            listed[[*self._read]] = True
+            self._listed = np.flatnonzero(listed).astype(np.int32)
+        return self._listed
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        tokens, all_tokens = RUN * len(self.runs), RUN * len(self._fixed)
+        return f"the draft speaks of {tokens:,} of {all_tokens:,} words"
+
+    @property
+    def unlisted(self) -> Token | None:
+        """A token that is not listed now, if there is one."""
+        missing = np.setdiff1d(np.arange(len(self._fixed)), self.runs)
+        return int(missing[0]) * RUN if len(missing) else None
+
+    def read(self, tokens: Iterable[Token]) -> None:
+        """These are in a text: what was read longest ago makes room for them."""
+        for token in tokens:
+            run = token // RUN
+            if self._fixed[run]:
+                continue
+            if run in self._read:
+                del self._read[run]
+            else:
+                self._listed = None
+            self._read[run] = None
+        while len(self._read) > self._most:
+            del self._read[next(iter(self._read))]
