@@ -36,7 +36,7 @@ from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.measuring import Measuring
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
-from localspec.worker.reach import Reach
+from localspec.worker.reach import Near, Reach
 from localspec.worker.rest import Rest
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
@@ -249,7 +249,7 @@ def _load(
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            rest=Rest(engine, profile, measuring, reach, worth),
+            rest=Rest(engine, profile, measuring, reach, worth, before=[Near(reach, engine)]),
             reach=reach,
             worth=worth,
             team=team,

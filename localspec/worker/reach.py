@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.engine import exactness
+from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.step import Engine
 from localspec.worker.profile import Profile
 
@@ -73,11 +74,25 @@ class Reach:
         engine = self._engine
         reached = engine.shape.cells
         for found in exactness.farther(engine.target, engine.shape, line, slots):
-            if found is not None:
+            if found is not None:  # and nothing comes after it
+                for slot in slots:  # whatever reads there next begins at the beginning
+                    engine.target.truncate(slot, 0)
                 engine.shape = self._profile.shape = found
                 self._profile.save()
             yield
-        for slot in slots:  # whatever reads there next begins at the beginning
-            engine.target.truncate(slot, 0)
         if engine.shape.cells == reached:
             self._failed = line
+
+
+class Near:
+    """That work as far as costs are measured, which comes before measuring them.
+
+    Behind what was probed nothing is drafted, so that nobody needs to know there what drafts cost.
+    """
+
+    def __init__(self, reach: Reach, engine: Engine) -> None:
+        self._reach, self._engine = reach, engine
+
+    def advance(self, now: float) -> bool:
+        """As `Reach` does, until it has come so far."""
+        return self._engine.shape.cells < FAR_TOKENS and self._reach.advance(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.engine.prefill import IdlePrefill
@@ -23,16 +24,23 @@ class Chore(Protocol):
 class Rest:
     """One thing at a time, what is worth most first: costs, texts read ahead, probes, kernels.
 
+    What comes `before` costs is needed to know which.
+
     It begins when nobody has asked for anything for half a second, so that nobody who types waits.
     Where nothing is left, what requests have taught is kept. It belongs to the engine's thread.
     """
 
     def __init__(
-        self, engine: Engine, profile: Profile, measuring: Measuring, *further: Chore
+        self,
+        engine: Engine,
+        profile: Profile,
+        measuring: Measuring,
+        *further: Chore,
+        before: Sequence[Chore] = (),
     ) -> None:
         self._engine, self._profile, self._measuring = engine, profile, measuring
         self._prefill = IdlePrefill(engine)
-        self._chores: tuple[Chore, ...] = (measuring, self._prefill, *further)
+        self._chores: tuple[Chore, ...] = (*before, measuring, self._prefill, *further)
         self._saved_steps, self._saved_at = -1, 0.0
 
     @property

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from worker.idling import answer, opened
 
+from localspec.engine.calibrate import FAR_TOKENS
 from localspec.engine.exactness import EVERYWHERE
 from localspec.engine.prefill import QUIET_SECONDS
 from localspec.worker.measuring import Measuring
-from localspec.worker.reach import Reach
+from localspec.worker.reach import Near, Reach
 from localspec.worker.rest import SAVE_SECONDS, Rest
 from localspec.worker.worth import ROWS, Worth
 
@@ -57,6 +58,23 @@ def test_what_probes_leaves_its_slots_as_it_found_them(tmp_path: Path) -> None:
         rest.advance(0.0)
     assert engine.shape.cells == EVERYWHERE
     assert set(profile.worth) == set(ROWS)
+
+
+def test_a_class_is_probed_first_as_far_as_costs_are_measured(tmp_path: Path) -> None:
+    """Then they are, and then it is probed farther."""
+    _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
+    assert engine.shape.cells < FAR_TOKENS < engine.unasked
+    measuring, reach = Measuring(engine, profile, fresh=True), Reach(engine, profile)
+    rest = Rest(engine, profile, measuring, reach, before=[Near(reach, engine)])
+    while engine.shape.cells < FAR_TOKENS:
+        assert profile.costs.furthest == 0
+        rest.advance(0.0)
+    while rest.measuring:
+        assert engine.shape.cells == FAR_TOKENS
+        rest.advance(0.0)
+    while rest.advance(0.0):
+        pass
+    assert engine.shape.cells == EVERYWHERE
 
 
 def test_nothing_begins_right_after_a_request(tmp_path: Path) -> None:
