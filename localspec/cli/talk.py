@@ -131,7 +131,7 @@ class Talk:
         `before` is the conversation that it changes, which stays until the new answer has text.
         """
         if not before:  # that one stays on disk, too
-            self.keep()
+            self.keep(aloud=False)  # what is wrong may be why nobody answers, and is told then
         try:
             answer = self._asked()
         except (LocalSpecError, KeyboardInterrupt):
@@ -151,18 +151,21 @@ class Talk:
         elif answer.end:
             self._tell(answer.end, answer.waited_seconds)
 
-    def keep(self) -> None:
-        """Write the conversation; a disk that refuses costs one sentence, not the chat."""
+    def keep(self, *, aloud: bool = True) -> None:
+        """Write the conversation; a disk that refuses costs one sentence, not the chat.
+
+        Where it is not said `aloud`, the next time tells.
+        """
         if not self.keeping or not self.conversation.turns:
             return
         before = self.conversation.name
         try:
             archive.keep(self.conversation)
         except OSError as error:
-            if not self._kept_badly:
+            if aloud and not self._kept_badly:
                 self.complain(of_system(error))
                 self.say("The chat goes on; it is not kept until that is mended.")
-            self._kept_badly = True
+            self._kept_badly = self._kept_badly or aloud
         else:
             self._kept_badly = False
             if before not in {"", self.conversation.name}:

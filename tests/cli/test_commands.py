@@ -119,6 +119,18 @@ def test_a_full_disk_costs_a_sentence_and_not_the_chat(peer: Peer, talk: Typist)
     assert archive.load("x").turns == talk.conversation.turns
 
 
+def test_what_keeps_a_question_from_being_answered_is_said_once(peer: Peer, talk: Typist) -> None:
+    """And not as something with which the chat goes on; that is said of the next answer."""
+    peer.streams = [(507, {"error": {"message": "Nowhere to run.", "code": "disk_full"}})]
+    with full_disk():
+        shown = talk.type(f"first{ENTER}")
+        assert shown.count("Nowhere to run.") == 1
+        assert shown.count("There is no room") == 1  # for the history of what was typed
+        assert "The chat goes on" not in shown
+        peer.streams = [answer("two")]
+        assert "The chat goes on" in talk.type(f"second{ENTER}")
+
+
 def test_a_file_that_begins_with_quotes_can_be_pasted(peer: Peer, talk: Typist) -> None:
     """A fence is one that was typed alone; what is pasted into one belongs to it."""
     module = '"""\nWhat it does.\n"""\nimport re'
