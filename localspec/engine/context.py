@@ -277,7 +277,7 @@ class Context:
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
 
     def _decode(self) -> int:
-        if self._words is None:
+        if self._words is None or self._words.misses:
             return int(native.llama_decode(self._handle, self._batch))
         with ours.listing(self.n_vocab, self._words.runs):
             return int(native.llama_decode(self._handle, self._batch))
@@ -285,8 +285,8 @@ class Context:
     def narrow(self, words: Shortlist) -> bool:
         """From now on logits are those of these words, and `UNSAID` of all others; whether so.
 
-        For a draft model: they are learned from all that it reads. A head that our kernels do not
-        compute goes on to speak of every word. Leaves slot 0 empty.
+        For a draft model: they are learned from all that it reads, and while it reads too many new
+        ones it speaks of all. So does a head that our kernels do not compute. Leaves slot 0 empty.
         """
         self._words = words
         self.truncate(0, 0)

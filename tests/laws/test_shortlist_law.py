@@ -61,7 +61,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         if not ours.kernels:
             pytest.skip("this build has no kernels of ours, whose products alone can be cut")
         assert house.draft.n_vocab == VOCABULARY
-        assert house.draft_memory.narrow(Shortlist(VOCABULARY // RUN, FIXED, MOST))
+        assert house.draft_memory.narrow(Shortlist(VOCABULARY // RUN, FIXED, MOST, bearable=1.0))
         yield house
 
 
@@ -139,6 +139,20 @@ def test_what_is_listed(drawn: tuple[int, set[int], int, list[Token]]) -> None:
     silent = together.unlisted
     assert (silent is None) == (len(expected) == runs)
     assert silent is None or silent // RUN not in expected
+
+
+def test_where_texts_are_of_other_words_all_are_listed() -> None:
+    """A language whose words come late, until what is read is known again."""
+    words = Shortlist.of(151_936, special=[])
+    assert words is not None
+    words.read([*range(2000)] * 2)
+    assert not words.misses
+    words.read(range(60_000, 60_000 + 20 * RUN, RUN))
+    assert words.misses
+    assert words.sentence == "the draft speaks of 151,936 of 151,936 words"
+    words.read([*range(60_000, 60_000 + 20 * RUN, RUN)] * 10)
+    assert not words.misses
+    assert len(words.runs) == 151_936 // 4 // RUN + 20
 
 
 @pytest.mark.parametrize(("n_vocab", "listed"), [(151_936, 0.25), (256_000, 0.25), (130_000, 0.25)])

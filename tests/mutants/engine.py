@@ -24,6 +24,13 @@ ENGINE = [
         (SHORTLIST + "test_what_is_listed",),
     ),
     Mutant(
+        "shortlist: words of another language are never listed",
+        "localspec/engine/shortlist.py",
+        "            self._missed += ",
+        "            self._missed = ",
+        (SHORTLIST + "test_where_texts_are_of_other_words_all_are_listed",),
+    ),
+    Mutant(
         "shortlist: it stays for the target's forward",
         "localspec/engine/ours.py",
         "            shorten(c_int64(0), None, c_int(0))",
