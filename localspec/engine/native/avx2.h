@@ -38,6 +38,7 @@ struct Vectors {
     static Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
     static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
     static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+    static Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
     static Floats of_floats(const float * at) { return _mm256_loadu_ps(at); }
     static void store(float * at, Floats a) { _mm256_storeu_ps(at, a); }
@@ -69,6 +70,22 @@ struct Vectors {
     }
 
     // --- weights and activations -------------------------------------------------------------------
+
+    // Of a float's bits as a number: less so many, at most so many, the lowest bytes of all.
+    static Bits less(Floats a, int32_t by) { return add(_mm256_castps_si256(a), integers(-by)); }
+    static Bits least(Bits a, int32_t most) { return _mm256_min_epi32(a, integers(most)); }
+    static void store_low_bytes(int8_t * at, Bits a) {
+        const __m128i order = _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+        const Bits fours = _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(order));
+        const __m128i both = _mm_unpacklo_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+        _mm_storel_epi64(reinterpret_cast<__m128i *>(at), both);
+    }
+    static int32_t total(Bits a) {
+        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+        four = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+        return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_srli_epi64(four, 32)));
+    }
+    static float halved(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
     static void store(uint64_t * at, Bits a) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), a); }
     // Every third of twelve words, twice; and even words of one vector, odd ones of another.

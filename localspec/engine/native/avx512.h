@@ -38,6 +38,7 @@ struct Vectors {
     static Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
     static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
     static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+    static Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
     static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
     static Floats of_floats(const float * at) { return _mm512_loadu_ps(at); }
     static void store(float * at, Floats a) { _mm512_storeu_ps(at, a); }
@@ -71,6 +72,15 @@ struct Vectors {
     }
 
     // --- weights and activations -------------------------------------------------------------------
+
+    // Of a float's bits as a number: less so many, at most so many, the lowest bytes of all.
+    static Bits less(Floats a, int32_t by) { return add(_mm512_castps_si512(a), integers(-by)); }
+    static Bits least(Bits a, int32_t most) { return _mm512_min_epi32(a, integers(most)); }
+    static void store_low_bytes(int8_t * at, Bits a) {
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(at), _mm512_cvtepi32_epi8(a));
+    }
+    static int32_t total(Bits a) { return _mm512_reduce_add_epi32(a); }
+    static float halved(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
     static void store(uint64_t * at, Bits a) { _mm512_storeu_si512(at, a); }
     // Every third of 24 words, twice; and even words of one vector, odd ones of another.
@@ -117,6 +127,35 @@ struct Vectors {
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_dpbusd_epi32(sums, u, s); }
     static Bits whole(Bits sums) { return sums; }
     static Bits weigh(Bits sums, Bits a, Bits b) { return _mm512_dpwssd_epi32(sums, a, b); }
+
+    // Of eight vectors, each with two groups of sixteen weights of two outputs, every four change fours of bytes
+    // in their quarters: what was a quarter of one is a lane of all four. Activations are arranged alike, and
+    // what is one number for each group.
+    static void chained(Bits (&a)[8]) {
+        for (Bits * of = a; of < a + 8; of += 4) {
+            const Bits low = _mm512_unpacklo_epi32(of[0], of[1]), high = _mm512_unpackhi_epi32(of[0], of[1]);
+            const Bits low_too = _mm512_unpacklo_epi32(of[2], of[3]), high_too = _mm512_unpackhi_epi32(of[2], of[3]);
+            of[0] = _mm512_unpacklo_epi64(low, low_too), of[1] = _mm512_unpackhi_epi64(low, low_too);
+            of[2] = _mm512_unpacklo_epi64(high, high_too), of[3] = _mm512_unpackhi_epi64(high, high_too);
+        }
+    }
+    static void chained(const int8_t * eight_groups, int8_t * to) {
+        const Bits one = _mm512_loadu_si512(eight_groups), two = _mm512_loadu_si512(eight_groups + 64);
+        const Bits order = _mm512_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28, 1, 9, 17, 25, 5, 13, 21, 29);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi32(one, order, two));
+        _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi32(one, add(order, integers(2)), two));
+    }
+    static void chained(const int16_t * sixteen, int times, int32_t * to) {
+        const Bits order = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+        const Bits all = _mm512_permutexvar_epi32(order, _mm512_cvtepi16_epi32(half(sixteen)));
+        _mm512_storeu_si512(to, _mm512_mullo_epi32(all, integers(times)));
+    }
+    // Of sixteen scales of each output those of four vectors.
+    static Floats chained(Bits sixteen, int half) {
+        const Bits order = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 16, 18, 20, 22, 17, 19, 21, 23);
+        const Bits upper = _mm512_slli_epi32(add(order, integers(8 * half)), 16);
+        return floats(_mm512_srai_epi32(_mm512_permutexvar_epi16(upper, sixteen), 16));
+    }
 #else
     static constexpr const char * NAME = "AVX512";
     // In 16 bits: room for four times two products by weights up to 31.

@@ -17,7 +17,8 @@
 #include <cstdint>
 #include <cstring>
 
-#define EVERY(COUNT) _Pragma("GCC unroll 16") for (int i = 0; i < COUNT; ++i)
+#define EACH(NAME, COUNT) _Pragma("GCC unroll 16") for (int NAME = 0; NAME < COUNT; ++NAME)
+#define EVERY(COUNT) EACH(i, COUNT)
 
 namespace {
 
@@ -71,37 +72,52 @@ inline uint64_t unpack(const uint8_t * at) {
     return less | sign << 1 | sign << 2;
 }
 
-// What comes so far ahead, in this group or the next. Into the second-level cache: it waits for more lines
-// at a time than the first, which alone leaves half of a memory's speed unused.
+// Into the second-level cache: it waits for more lines at a time than the first, which alone leaves half of a
+// memory's speed unused. In line, because GCC leaves out calls of what has no result.
+[[gnu::always_inline]] inline void prefetch(const uint8_t * at, size_t bytes) {
+    for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
+// What comes so far ahead of a block, in this group or in the next, if there is one.
 template <typename Format>
-void prefetch(const uint8_t * const (&sides)[Format::SIDES], int block, int n_blocks) {
+[[gnu::always_inline]] inline void prefetch(const uint8_t * const (&sides)[Format::SIDES], const uint8_t * next,
+                                            int block, int n_blocks) {
     if constexpr (Format::AHEAD_BYTES > 0) {
         constexpr int AHEAD = std::max<int>(1, Format::AHEAD_BYTES / (Format::BYTES * Format::SIDES));
-        const int skipped = block + AHEAD < n_blocks ? 0 : (Format::SIDES - 1) * n_blocks;
-        for (const auto * side : sides) {
-            const uint8_t * at = side + Format::BYTES * (AHEAD + skipped);
-            for (size_t line = 0; line < Format::BYTES; line += 64) __builtin_prefetch(at + line, 0, 2);
+        const int over = block + AHEAD - n_blocks;
+        if (over >= 0 && !next) return;
+        for (int i = 0; i < Format::SIDES; ++i) {
+            prefetch(over < 0 ? sides[i] + Format::BYTES * AHEAD : next + Format::BYTES * (n_blocks * i + over), Format::BYTES);
         }
     }
 }
 
 // One group of outputs by rows that are at most ROWS. Blocks lie block by block, `rows` in each; outputs
-// row by row, `stride` apart. Of the group's units `count` are there.
+// row by row, `stride` apart. Of the group's units `count` are there; `next` are the weights that follow.
 template <typename Format, int ROWS>
 void group(int some, int n_blocks, int rows, const typename Format::Block * blocks, const uint8_t * weights,
-           int count, float * out, size_t stride) {
+           const uint8_t * next, int count, float * out, size_t stride) {
     const int now = ROWS <= Format::ROWS_UNROLLED ? ROWS : some;
     typename Format::template Sums<ROWS> sums(now);
     const uint8_t * sides[Format::SIDES];
     for (int i = 0; i < Format::SIDES; ++i) sides[i] = weights + (i < count ? i : 0) * Format::BYTES * n_blocks;
     for (int block = 0; block < n_blocks; ++block) {
-        prefetch<Format>(sides, block, n_blocks);
+        prefetch<Format>(sides, next, block, n_blocks);
         Format::multiply(now, blocks, sides, sums);
         blocks += rows;
         for (auto & side : sides) side += Format::BYTES;
     }
     Format::store(now, sums, count, out, stride);
 }
+
+// What threads share a product by: one that is held up leaves chunks of it to the others.
+struct Chunks {
+    static constexpr int OF_A_THREAD = 8;
+    int groups, count;
+
+    Chunks(int groups, int threads) : groups(groups), count(std::min(groups, OF_A_THREAD * threads)) {}
+    int begin(int chunk) const { return int(int64_t(groups) * chunk / count); }
+};
 
 // How a product is cut: all of it is decided here, before anything is computed.
 template <typename Format>
@@ -124,41 +140,57 @@ struct Product {
         GGML_ASSERT(params->wsize >= scratch_bytes(params->nth));
         const uintptr_t scratch = (uintptr_t(params->wdata) + alignof(Block) - 1) & ~(alignof(Block) - 1);
         auto * blocks = reinterpret_cast<Block *>(scratch);
+        const Chunks chunks(wanted.count * GROUPS_OF_A_RUN, params->nth);
+        int chunk = params->ith;
+        if (chunk < chunks.count) begin(weights_of(chunks.begin(chunk)));
         for (int i = params->ith; i < n_blocks * rows; i += params->nth) {
             const int row = i % rows, block = i / rows;
             const auto * from = static_cast<const char *>(x->data) + row * x->nb[1];
             quantize(reinterpret_cast<const float *>(from) + block * Format::WEIGHTS, blocks[i]);
         }
         wanted.silence(dst, params->ith, params->nth);
-        const int groups = wanted.count * GROUPS_OF_A_RUN;
-        const int chunks = std::min(groups, CHUNKS_OF_A_THREAD * params->nth);
         if (params->ith == 0) ggml_threadpool_chunk_set(params->threadpool, params->nth);
         ggml_barrier(params->threadpool);
-        for (int chunk = params->ith; chunk < chunks; chunk = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            const int from = int(int64_t(groups) * chunk / chunks), to = int(int64_t(groups) * (chunk + 1) / chunks);
+        while (chunk < chunks.count) {  // who takes one knows already which is next, and fetches its weights in time
+            const int after = ggml_threadpool_chunk_add(params->threadpool, 1);
+            const auto * next = after < chunks.count ? weights_of(chunks.begin(after)) : nullptr;
+            const int from = chunks.begin(chunk), to = chunks.begin(chunk + 1);
             for (int first = 0; first < rows; first += ROWS_IN_CACHE) {
-                some(blocks, from, to, first, std::min(rows, first + ROWS_IN_CACHE));
+                some(blocks, from, to, next, first, std::min(rows, first + ROWS_IN_CACHE));
             }
+            chunk = after;
         }
     }
 
   private:
     static constexpr int GROUPS_OF_A_RUN = Shortlist::RUN / (Format::SIDES * Format::UNIT);
     static_assert(GROUPS_OF_A_RUN * Format::SIDES * Format::UNIT == Shortlist::RUN);
-    static constexpr int CHUNKS_OF_A_THREAD = 8;  // a thread that is held up leaves chunks to the others
-    static constexpr int ROWS_IN_CACHE = 32;      // whose activations stay in the second-level cache
+    static constexpr int ROWS_IN_CACHE = 32;  // whose activations stay in the second-level cache
 
-    void some(const Block * blocks, int from, int to, int first, int end) const {
+    int first_unit(int group) const {
+        return (wanted.run(group / GROUPS_OF_A_RUN) * GROUPS_OF_A_RUN + group % GROUPS_OF_A_RUN) * Format::SIDES;
+    }
+
+    const uint8_t * weights_of(int group) const {
+        return static_cast<const uint8_t *>(weights->data) + Format::BYTES * n_blocks * first_unit(group);
+    }
+
+    // While activations are quantized, the first weights come.
+    void begin(const uint8_t * at) const {
+        EVERY(Format::SIDES) prefetch(at + Format::BYTES * n_blocks * i, Format::AHEAD_BYTES / Format::SIDES);
+    }
+
+    void some(const Block * blocks, int from, int to, const uint8_t * next, int first, int end) const {
         for (int i = from; i < to; ++i) {
-            const int unit = (wanted.run(i / GROUPS_OF_A_RUN) * GROUPS_OF_A_RUN + i % GROUPS_OF_A_RUN) * Format::SIDES;
+            const int unit = first_unit(i);
             if (unit >= units) continue;  // of the last run there may be less
-            const auto * at = static_cast<const uint8_t *>(weights->data) + Format::BYTES * n_blocks * unit;
+            const auto * at = weights_of(i), * after = i + 1 < to ? weights_of(i + 1) : next;
             for (int row = first; row < end;) {
                 // Two equal parts take less than a whole one and a rest.
                 const int left = end - row, parts = (left + Format::ROWS_AT_ONCE - 1) / Format::ROWS_AT_ONCE;
                 const int now = (left + parts - 1) / parts;
                 auto * out = reinterpret_cast<float *>(static_cast<char *>(dst->data) + row * dst->nb[1]);
-                by_rows<Format::ROWS_AT_ONCE>(now, blocks + row, at, std::min(Format::SIDES, units - unit),
+                by_rows<Format::ROWS_AT_ONCE>(now, blocks + row, at, after, std::min(Format::SIDES, units - unit),
                                       out + unit * Format::UNIT);
                 row += now;
             }
@@ -167,12 +199,13 @@ struct Product {
 
     // Up to ROWS_UNROLLED rows have code of their own, all others share some.
     template <int ROWS>
-    void by_rows(int now, const Block * blocks, const uint8_t * at, int count, float * out) const {
+    void by_rows(int now, const Block * blocks, const uint8_t * at, const uint8_t * next, int count,
+                 float * out) const {
         if constexpr (ROWS > 1) {
             constexpr int FEWER = std::min(ROWS - 1, Format::ROWS_UNROLLED);
-            if (now <= FEWER) return by_rows<FEWER>(now, blocks, at, count, out);
+            if (now <= FEWER) return by_rows<FEWER>(now, blocks, at, next, count, out);
         }
-        group<Format, ROWS>(now, n_blocks, rows, blocks, at, count, out, dst->nb[1] / sizeof(float));
+        group<Format, ROWS>(now, n_blocks, rows, blocks, at, next, count, out, dst->nb[1] / sizeof(float));
     }
 };
 

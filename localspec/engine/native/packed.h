@@ -1,0 +1,135 @@
+// Q4_0 and Q4_K in tiles of eight outputs, which take turns of eight bytes (ggml-cpu/repack.cpp).
+
+#pragma once
+
+#include "activations.h"
+
+namespace {
+
+struct Packed : Vectors {
+    static constexpr int UNIT = 8;
+    static constexpr int MOST_ROWS = 1 << 30;  // a prompt too is faster than by llama.cpp's kernels
+    static constexpr int AHEAD_BYTES = 8192;   // 4 KiB and 16 are slower
+
+    template <int ROWS> using Sums = SumsOf<ROWS, 1>;
+
+    template <int ROWS> static void store(int now, const Sums<ROWS> & sums, int count, float * out, size_t stride) {
+        EVERY_ROW_UNROLLED store_tiles(out + row * stride, count, sub(sums.up[row][0], sums.down[row][0]));
+    }
+};
+
+struct PackedQ4_0 : Packed {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q4_0;
+    using Block = Block32;
+    static constexpr int ROWS_AT_ONCE = 8, ROWS_UNROLLED = 8, WEIGHTS = 32;
+    static constexpr size_t BYTES = (2 + 16) * UNIT;
+
+    static void unpack(const Sides & sides, int half, Bits (&weights)[4]) {
+        EVERY(2) {  // signed there; made unsigned, which the sum of activations undoes
+            const Bits pairs = bits_xor(of_tile(sides, half, 16 + 64 * i), bytes(0x88));
+            weights[i] = bits_and(pairs, bytes(0xf));
+            weights[2 + i] = bits_and(right<4>(pairs), bytes(0xf));
+        }
+    }
+    static Bits dot32(const Bits (&weights)[4], const int8_t * q) {
+        Bits sums = zero();
+        EVERY(4) sums = dot(sums, weights[i], every_8(q + 8 * i));
+        return sums;
+    }
+
+    template <int ROWS>
+    static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+        Bits one[4], two[4];
+        unpack(sides, 0, one);
+        unpack(sides, 1, two);
+        const Floats step = steps_of_tiles(sides, 0);
+        EVERY_ROW_UNROLLED {
+            const Block & block = blocks[row];
+            const Bits biased = fold(whole(dot32(one, block.q)), whole(dot32(two, block.q)));
+            const Bits exact = add(biased, integers(-8 * block.sum));
+            sums.up[row][0] = fma(floats(exact), mul(step, all(block.scale)), sums.up[row][0]);
+        }
+    }
+};
+
+struct PackedQ4_K : Packed {
+    static constexpr ggml_type TYPE = GGML_TYPE_Q4_K;
+    using Block = Block256;
+    static constexpr int ROWS_AT_ONCE = 32, ROWS_UNROLLED = 1, WEIGHTS = 256;
+    static constexpr size_t BYTES = (2 + 2 + 12 + 128) * UNIT;
+
+    template <int ROWS>
+    static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
+        Groups scale, minimum;
+        for (int side = 0; side < SIDES; ++side) unpack(sides[side] + 32, scale[side], minimum[side]);
+        Bits exact[ROWS][2];
+        EVERY_ROW exact[row][0] = exact[row][1] = zero();
+        EVERY(4) {
+            const Scales both[2] = {scales<0>(scale, 2 * i), scales<1>(scale, 2 * i)};
+            for (int half = 0; half < 2; half += HALVES_AT_ONCE) part(now, blocks, sides, i, half, both, exact);
+        }
+        Bits minima[4];
+        EVERY(4) minima[i] = pairs(minimum, 2 * i);
+        const Floats step = steps_of_tiles(sides, 0), low_step = steps_of_tiles(sides, 16);
+        EVERY_ROW {
+            const Block & block = blocks[row];
+            Bits low = zero();
+            EVERY(4) {
+                low = weigh(low, minima[i], integers(load<int32_t>(reinterpret_cast<const uint8_t *>(block.pairs + 2 * i))));
+            }
+            const Floats scale = all(block.scale), high = floats(fold_weighed(exact[row][0], exact[row][1]));
+            sums.up[row][0] = fma(high, mul(step, scale), sums.up[row][0]);
+            sums.down[row][0] = fma(floats(low), mul(low_step, scale), sums.down[row][0]);
+        }
+    }
+
+    // Eight times Q4_K's twelve bytes at once.
+    static void unpack(const uint8_t * at, uint64_t (&scales)[8], uint64_t (&minima)[8]) {
+        constexpr int AT_ONCE = sizeof(Bits) / sizeof(uint64_t);
+        for (int i = 0; i < 8; i += AT_ONCE) {
+            const Bits one = every_third(at + 12 * i, 0), two = every_third(at + 12 * i, 1);
+            const Bits three = every_third(at + 12 * i, 2);
+            Vectors::store(scales + i, six_bits(one, three));
+            Vectors::store(minima + i, six_bits(two, right<4>(three)));
+        }
+    }
+    static Bits six_bits(Bits low, Bits high) {
+        const Bits upper = bits_or(bits_and(high, bytes(0x0f)), bits_and(right<2>(low), bytes(0x30)));
+        return odd_of(bits_and(low, bytes(0x3f)), upper);
+    }
+
+    // Two groups of 32 weights, for some halves of the columns: an activation is read once for these.
+    template <int ROWS>
+    static void part(int now, const Block * blocks, const Sides & sides, int at, int half, const Scales (&scales)[2],
+                     Bits (&sums)[ROWS][2]) {
+        Bits low[HALVES_AT_ONCE][4], high[HALVES_AT_ONCE][4];
+        EVERY(HALVES_AT_ONCE) unpack(sides, half + i, 128 + 256 * at, low[i], high[i]);
+        EVERY_ROW {
+            const int8_t * q = blocks[row].q + 64 * at;
+            Bits lows[HALVES_AT_ONCE], highs[HALVES_AT_ONCE];
+            dot32(low, q, lows);
+            dot32(high, q + 32, highs);
+            EVERY(HALVES_AT_ONCE) {
+                sums[row][half + i] = weigh(sums[row][half + i], lows[i], highs[i], scales[half + i]);
+            }
+        }
+    }
+
+    static void unpack(const Sides & sides, int half, int at, Bits (&low)[4], Bits (&high)[4]) {
+        EVERY(4) {
+            const Bits pairs = of_tile(sides, half, at + 64 * i);
+            low[i] = bits_and(pairs, bytes(0xf));
+            high[i] = bits_and(right<4>(pairs), bytes(0xf));
+        }
+    }
+
+    static void dot32(const Bits (&weights)[HALVES_AT_ONCE][4], const int8_t * q, Bits (&sums)[HALVES_AT_ONCE]) {
+        EVERY(HALVES_AT_ONCE) sums[i] = zero();
+        for (int eight = 0; eight < 4; ++eight) {
+            const Bits all = every_8(q + 8 * eight);
+            EVERY(HALVES_AT_ONCE) sums[i] = dot(sums[i], weights[i][eight], all);
+        }
+    }
+};
+
+}  // namespace
