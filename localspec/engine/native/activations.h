@@ -29,7 +29,7 @@ Bits quantize(const float * x, float inverse, int8_t * q) {
     Bits sum = Vectors::zero();
     for (int i = 0; i < COUNT; i += Vectors::LANES) {
         const Floats shifted = Vectors::add(Vectors::mul(all, Vectors::of_floats(x + i)), whole);
-        const Bits number = Vectors::least(Vectors::less(shifted, 0x4b400000), 127);
+        const Bits number = Vectors::least(Vectors::bits_less(shifted, 0x4b400000), 127);
         Vectors::store_low_bytes(q + i, number);
         sum = Vectors::add(sum, number);
     }
@@ -41,7 +41,7 @@ inline void quantize(const float * x, Block32 & block) {
     float high, low;
     ends<32>(x, high, low);
     const float peak = std::max(high, low);
-    block.sum = Vectors::total(quantize<32>(x, peak != 0.0f ? 127.0f / peak : 0.0f, block.q));
+    block.excess = 8 * Vectors::total(quantize<32>(x, peak != 0.0f ? 127.0f / peak : 0.0f, block.q));
     block.scale = Vectors::halved(peak / 127.0f);
 }
 

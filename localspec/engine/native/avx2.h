@@ -29,6 +29,7 @@ struct Vectors {
     template <int BY> static Bits right(Bits a) { return _mm256_srli_epi16(a, BY); }
     template <int BY> static Bits left(Bits a) { return _mm256_slli_epi16(a, BY); }
     static Bits add(Bits a, Bits b) { return _mm256_add_epi32(a, b); }
+    static Bits less(Bits a, Bits b) { return _mm256_sub_epi32(a, b); }
     static Bits negative16(Bits a) { return _mm256_sub_epi16(zero(), a); }
 
     static Floats zeros() { return _mm256_setzero_ps(); }
@@ -72,7 +73,7 @@ struct Vectors {
     // --- weights and activations -------------------------------------------------------------------
 
     // Of a float's bits as a number: less so many, at most so many, the lowest bytes of all.
-    static Bits less(Floats a, int32_t by) { return add(_mm256_castps_si256(a), integers(-by)); }
+    static Bits bits_less(Floats a, int32_t by) { return less(_mm256_castps_si256(a), integers(by)); }
     static Bits least(Bits a, int32_t most) { return _mm256_min_epi32(a, integers(most)); }
     static void store_low_bytes(int8_t * at, Bits a) {
         const __m128i order = _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -113,6 +114,11 @@ struct Vectors {
         std::memcpy(&value, at, sizeof value);
         return _mm256_set1_epi64x(value);
     }
+    static Bits every_4(const int8_t * at) {
+        int32_t value;
+        std::memcpy(&value, at, sizeof value);
+        return integers(value);
+    }
     static Bits every_32(const void * at) { return whole_vector(at); }
 
     // --- products: unsigned weights by signed activations --------------------------------------------
@@ -150,8 +156,10 @@ struct Vectors {
 
     // --- packed tiles --------------------------------------------------------------------------------
 
-    // Sums of both halves, two lanes for each column: one for each, in the order of the outputs.
-    static Bits fold(Bits a, Bits b) { return ordered(_mm256_hadd_epi32(a, b)); }
+    // Of both halves, which have two lanes for each column, one for each, as `in_order` puts in that of the outputs.
+    static Bits even_lanes(Bits a, Bits b) { return lanes<0x88>(a, b); }
+    static Bits odd_lanes(Bits a, Bits b) { return lanes<0xdd>(a, b); }
+    static Bits in_order(Bits a) { return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0)); }
 
     // Of a tile's eight groups of weights a byte for each column.
     using Groups = uint64_t[SIDES][8];
@@ -169,7 +177,7 @@ struct Vectors {
         return weigh(sums, _mm256_packs_epi32(low, high), scales.all);
     }
     static Bits fold_weighed(Bits a, Bits b) {
-        return ordered(add(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
+        return in_order(add(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
     }
 #else
     struct Scales { Bits low, high; };
@@ -182,7 +190,7 @@ struct Vectors {
     static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
         return weigh(weigh(sums, low, scales.low), high, scales.high);
     }
-    static Bits fold_weighed(Bits a, Bits b) { return fold(a, b); }
+    static Bits fold_weighed(Bits a, Bits b) { return in_order(_mm256_hadd_epi32(a, b)); }
 #endif
 
     // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
@@ -234,8 +242,9 @@ struct Vectors {
     static constexpr int bytes_of(int two) { return (two & 0x70007) * 0x202 + 0x1000100; }
     static __m128i half_vector(const void * at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); }
     static __m256i whole_vector(const void * at) { return _mm256_loadu_si256(static_cast<const __m256i *>(at)); }
-    // Columns 0, 1, 4, 5, 2, 3, 6, 7 in the order of the outputs.
-    static Bits ordered(Bits a) { return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0)); }
+    template <int WHICH> static Bits lanes(Bits a, Bits b) {
+        return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), WHICH));
+    }
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Vectors {
     template <int BY> static Bits right(Bits a) { return _mm512_srli_epi16(a, BY); }
     template <int BY> static Bits left(Bits a) { return _mm512_slli_epi16(a, BY); }
     static Bits add(Bits a, Bits b) { return _mm512_add_epi32(a, b); }
+    static Bits less(Bits a, Bits b) { return _mm512_sub_epi32(a, b); }
     static Bits negative16(Bits a) { return _mm512_sub_epi16(zero(), a); }
 
     static Floats zeros() { return _mm512_setzero_ps(); }
@@ -74,7 +75,7 @@ struct Vectors {
     // --- weights and activations -------------------------------------------------------------------
 
     // Of a float's bits as a number: less so many, at most so many, the lowest bytes of all.
-    static Bits less(Floats a, int32_t by) { return add(_mm512_castps_si512(a), integers(-by)); }
+    static Bits bits_less(Floats a, int32_t by) { return less(_mm512_castps_si512(a), integers(by)); }
     static Bits least(Bits a, int32_t most) { return _mm512_min_epi32(a, integers(most)); }
     static void store_low_bytes(int8_t * at, Bits a) {
         _mm_storeu_si128(reinterpret_cast<__m128i *>(at), _mm512_cvtepi32_epi8(a));
@@ -111,6 +112,11 @@ struct Vectors {
         int64_t value;
         std::memcpy(&value, at, sizeof value);
         return _mm512_set1_epi64(value);
+    }
+    static Bits every_4(const int8_t * at) {
+        int32_t value;
+        std::memcpy(&value, at, sizeof value);
+        return integers(value);
     }
     static Bits every_32(const void * at) { return _mm512_broadcast_i64x4(half(at)); }
 
@@ -180,11 +186,10 @@ struct Vectors {
 
     // --- packed tiles --------------------------------------------------------------------------------
 
-    // Sums of both tiles, two lanes for each column: one for each, in the order of the outputs.
-    static Bits fold(Bits a, Bits b) {
-        const Bits even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        return fold(a, b, even, add(even, integers(1)));
-    }
+    // Of both tiles, which have two lanes for each column, one for each, as `in_order` puts in that of the outputs.
+    static Bits even_lanes(Bits a, Bits b) { return _mm512_permutex2var_epi32(a, even(), b); }
+    static Bits odd_lanes(Bits a, Bits b) { return _mm512_permutex2var_epi32(a, add(even(), integers(1)), b); }
+    static Bits in_order(Bits a) { return a; }
 
     // Of a tile's eight groups of weights a byte for each column.
     using Groups = uint64_t[SIDES][8];
@@ -202,7 +207,7 @@ struct Vectors {
     }
     static Bits fold_weighed(Bits a, Bits b) {
         const Bits low = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
-        return fold(a, b, low, add(low, integers(2)));
+        return add(_mm512_permutex2var_epi32(a, low, b), _mm512_permutex2var_epi32(a, add(low, integers(2)), b));
     }
 #else
     struct Scales { Bits low, high; };
@@ -214,7 +219,7 @@ struct Vectors {
     static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
         return weigh(weigh(sums, low, scales.low), high, scales.high);
     }
-    static Bits fold_weighed(Bits a, Bits b) { return fold(a, b); }
+    static Bits fold_weighed(Bits a, Bits b) { return add(even_lanes(a, b), odd_lanes(a, b)); }
 #endif
 
     // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
@@ -270,9 +275,7 @@ struct Vectors {
         std::memcpy(&bits, at, sizeof bits);
         return _cvtsh_ss(bits);
     }
-    static Bits fold(Bits a, Bits b, Bits these, Bits those) {
-        return add(_mm512_permutex2var_epi32(a, these, b), _mm512_permutex2var_epi32(a, those, b));
-    }
+    static Bits even() { return _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30); }
     // A choice of two columns' bytes, made for the columns of every quarter; -1 stays zero.
     static Bits columns(__m128i two) {
         const Bits quarters = _mm512_setr_epi64(0, 0, 0x0202020202020202, 0x0202020202020202, 0x0404040404040404,

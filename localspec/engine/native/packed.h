@@ -24,29 +24,32 @@ struct PackedQ4_0 : Packed {
     static constexpr int ROWS_AT_ONCE = 8, ROWS_UNROLLED = 8, WEIGHTS = 32;
     static constexpr size_t BYTES = (2 + 16) * UNIT;
 
-    static void unpack(const Sides & sides, int half, Bits (&weights)[4]) {
-        EVERY(2) {  // signed there; made unsigned, which the sum of activations undoes
-            const Bits pairs = bits_xor(of_tile(sides, half, 16 + 64 * i), bytes(0x88));
-            weights[i] = bits_and(pairs, bytes(0xf));
-            weights[2 + i] = bits_and(right<4>(pairs), bytes(0xf));
+    // Of all outputs four weights in each vector, a lane for each output.
+    static void unpack(const Sides & sides, Bits (&weights)[8]) {
+        for (int i = 0; i < 2; ++i) {  // signed there; made unsigned, which the sum of activations undoes
+            const Bits one = bits_xor(of_tile(sides, 0, 16 + 64 * i), bytes(0x88));
+            const Bits two = bits_xor(of_tile(sides, 1, 16 + 64 * i), bytes(0x88));
+            const Bits first = even_lanes(one, two), second = odd_lanes(one, two);
+            weights[2 * i] = bits_and(first, bytes(0xf));
+            weights[2 * i + 1] = bits_and(second, bytes(0xf));
+            weights[2 * i + 4] = bits_and(right<4>(first), bytes(0xf));
+            weights[2 * i + 5] = bits_and(right<4>(second), bytes(0xf));
         }
-    }
-    static Bits dot32(const Bits (&weights)[4], const int8_t * q) {
-        Bits sums = zero();
-        EVERY(4) sums = dot(sums, weights[i], every_8(q + 8 * i));
-        return sums;
     }
 
     template <int ROWS>
     static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Bits one[4], two[4];
-        unpack(sides, 0, one);
-        unpack(sides, 1, two);
+        Bits weights[8];
+        unpack(sides, weights);
         const Floats step = steps_of_tiles(sides, 0);
         EVERY_ROW_UNROLLED {
             const Block & block = blocks[row];
-            const Bits biased = fold(whole(dot32(one, block.q)), whole(dot32(two, block.q)));
-            const Bits exact = add(biased, integers(-8 * block.sum));
+            Bits one = zero(), two = zero();
+            EVERY(4) {
+                one = dot(one, weights[i], every_4(block.q + 4 * i));
+                two = dot(two, weights[4 + i], every_4(block.q + 16 + 4 * i));
+            }
+            const Bits exact = less(in_order(add(whole(one), whole(two))), integers(block.excess));
             sums.up[row][0] = fma(floats(exact), mul(step, all(block.scale)), sums.up[row][0]);
         }
     }

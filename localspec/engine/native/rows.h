@@ -32,7 +32,7 @@ bool fits(const ggml_tensor * weights) { return weights->type == Format::TYPE; }
 // Of one row; what is known of its activations beforehand lies beside them.
 struct Block32 {
     int8_t q[32];
-    int32_t sum;
+    int32_t excess;  // what it makes of weights that are 8 too large
     float scale;
 };
 
@@ -87,7 +87,8 @@ template <typename Format>
         const int over = block + AHEAD - n_blocks;
         if (over >= 0 && !next) return;
         for (int i = 0; i < Format::SIDES; ++i) {
-            prefetch(over < 0 ? sides[i] + Format::BYTES * AHEAD : next + Format::BYTES * (n_blocks * i + over), Format::BYTES);
+            const uint8_t * of_next = next + Format::BYTES * (n_blocks * i + over);
+            prefetch(over < 0 ? sides[i] + Format::BYTES * AHEAD : of_next, Format::BYTES);
         }
     }
 }
