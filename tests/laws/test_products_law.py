@@ -15,8 +15,9 @@ OTHER_SUMS = {("AVX512_VNNI", "q6_K")}
 def test_every_row_is_as_if_alone(libraries: Path) -> None:
     """In every format and layout, for any rows, ragged shapes, denormal and the largest scales.
 
-    A row alone has the bits of llama.cpp's own kernels, or nearly its numbers where floats are added in
-    another order. Of a product of which not all outputs are wanted, those that are have these bits too.
+    A row alone has the bits of llama.cpp's own kernels, or nearly its numbers where floats are
+    added in another order. Of a product of which not all outputs are wanted, those that are have
+    these bits too.
     """
     ours = found_by("products_peer", libraries)
     if libraries != BUILDS[0]:

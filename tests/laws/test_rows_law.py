@@ -38,10 +38,10 @@ def decoded(model: Path, *, kernels: bool) -> dict[str, Any]:
 def test_a_row_is_as_if_alone(tmp_path: Path, kind: Kind) -> None:
     """A row alone, or any rows in a forward; random blocks, whose scales and minima differ.
 
-    Products alone, without flash attention, have llama.cpp's bits too, but for Q6_K with VNNI: those of
-    its one row, but where its own attention without that takes two rows otherwise than one, from there
-    on those of its two; and with AMX, where its own rows agree from two on, those of as many. Attention
-    does not: it adds floats where that adds halves.
+    Products alone, without flash attention, have llama.cpp's bits too, but for Q6_K with VNNI:
+    those of its one row, but where its own attention without that takes two rows otherwise than
+    one, from there on those of its two; and with AMX, where its own rows agree from two on, those
+    of as many. Attention does not: it adds floats where that adds halves.
     """
     model = write(tmp_path / "model.gguf", SHAPES["tiny"], kind)
     ours, theirs = decoded(model, kernels=True), decoded(model, kernels=False)
