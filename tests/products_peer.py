@@ -56,6 +56,8 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
         # The two libraries agree in all but what weights are.
         weights: object = library.weights(layout, FORMATS[name], width, outputs)
         by_rows = found[f"{name} {layout} {width}x{outputs}"] = {}
+        singles = alone(library, weights, x)
+        by_rows["alone"] = [digest(row) for row in singles]
         if ours:
             prompts = (layout == "packed" or name in PLAIN_PROMPTS) and not on_arm(library)
             for rows in ROWS + MORE_ROWS * prompts:
@@ -64,9 +66,7 @@ def digests(library: Products | Emulated, *, ours: bool) -> dict[str, dict[str, 
             by_rows["wrong"] = [
                 str(rows) for rows in SHORT_ROWS if not shortened(library, weights, x[:rows])
             ]
-            by_rows["far"] = far_outputs(library, weights, x)
-        singles = alone(library, weights, x)
-        by_rows["alone"] = [digest(row) for row in singles]
+            by_rows["far"] = far_outputs(library, weights, x, singles)
         library.free(weights)  # type: ignore[arg-type]
     return found
 
@@ -76,11 +76,12 @@ def alone(library: Products | Emulated, weights: object, x: Floats) -> Floats:
     return np.concatenate([library.product(weights, row[None])[0] for row in x])  # type: ignore[arg-type]
 
 
-def far_outputs(library: Products | Emulated, weights: object, x: Floats) -> list[str]:
+def far_outputs(
+    library: Products | Emulated, weights: object, x: Floats, found: Floats
+) -> list[str]:
     """Those that are not what llama.cpp's own kernels say, but for the order of sums."""
     if not isinstance(library, Products):
         return []  # only here a library has both
-    found = alone(library, weights, x)
     library.use(False)
     theirs = alone(library, weights, x)
     library.use(True)

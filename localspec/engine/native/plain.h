@@ -138,7 +138,6 @@ struct PlainQ6_K : PlainOfK {
         };
         dot256<ROWS>(now, blocks, weights, begin, end);
     }
-
 };
 
 struct PlainQ5_K : PlainOfK {

@@ -8,17 +8,18 @@
 
 #include "packed.h"
 #include "plain.h"
-#if defined(__AVX512VNNI__)
+// With AMX hardly a weight is plain; what is keeps llama.cpp's bits, as all that is packed there does.
+#if defined(__AVX512VNNI__) && !defined(__AMX_INT8__)
 #include "chained.h"
+#else
+namespace {
+using ChainedQ6_K = PlainQ6_K;
+}
 #endif
 
 namespace {
 
 using OfPacked = Formats<PackedQ4_0, PackedQ4_K>;
-#if defined(__AVX512VNNI__)
 using OfPlain = Formats<PlainQ5_K, ChainedQ6_K, PlainQ8_0, PlainIQ4_XS>;
-#else
-using OfPlain = Formats<PlainQ5_K, PlainQ6_K, PlainQ8_0, PlainIQ4_XS>;
-#endif
 
 }  // namespace
