@@ -17,7 +17,9 @@ _T = TypeVar("_T")
 
 _POOLED = range(1, 4)
 """llama.cpp's pooling types that give a vector; 0 is none, 4 ranks."""
-_FIRST_WINDOW_BYTES = 16 * 1024 * 1024  # holds the header of all but the largest vocabularies
+_FIRST_WINDOW_BYTES = 1024 * 1024
+_WIDER = 4
+"""A header of a large vocabulary takes some megabytes; what reads one need not hold more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,12 +141,12 @@ def _parse(path: Path) -> tuple[int, Parsed]:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             reader.refuse("It is not a regular file.")
-        data = file.read(_FIRST_WINDOW_BYTES)
-        try:
-            return found.st_size, reader.parse(data, found.st_size)
-        except reader.Incomplete:
-            data += file.read(reader.MAX_HEADER_BYTES - len(data))
-        try:
-            return found.st_size, reader.parse(data, found.st_size)
-        except reader.Incomplete:
-            reader.refuse("The file became shorter while it was read.")
+        data, window = b"", _FIRST_WINDOW_BYTES
+        while True:
+            data += file.read(window - len(data))
+            try:
+                return found.st_size, reader.parse(data, found.st_size)
+            except reader.Incomplete:
+                if len(data) < window or window == reader.MAX_HEADER_BYTES:
+                    reader.refuse("The file became shorter while it was read.")
+            window = min(window * _WIDER, reader.MAX_HEADER_BYTES)
