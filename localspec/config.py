@@ -103,7 +103,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Defaults for requests that say nothing about speculation. There is nothing to tune here."""
 
     mode: Literal["auto", "off", "always"] = "auto"
-    drafters: tuple[str, ...] = ("lookup", "grammar", "model")
+    drafters: tuple[str, ...] = ("lookup", "grammar", "hydra", "model")
     max_draft: int = 31
     verify: Verification = "coupled"
 

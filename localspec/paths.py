@@ -55,12 +55,12 @@ def socket_path() -> Path:
 
 
 def shipped(name: str) -> Path:
-    """A file of the repository that travels with the package, such as `models/catalog.toml`.
+    """What of the repository travels with the package, such as `models/catalog.toml`.
 
-    In a checkout it is the file itself; in an installed wheel it lies under share/localspec.
+    In a checkout it is the thing itself; in an installed wheel it lies under share/localspec.
     """
     checkout = Path(__file__).resolve().parent.parent / name
-    if checkout.is_file():
+    if checkout.exists():
         return checkout
     return Path(sysconfig.get_path("data")) / "share" / APP / name
 

@@ -9,7 +9,13 @@ from localspec.cli.render import printable
 from localspec.cli.screen import Screen
 from localspec.client import End, Piece
 
-_COLOURS = {"lookup": "cyan", "model": "bright_blue", "grammar": "green", "prediction": "magenta"}
+_COLOURS = {
+    "lookup": "cyan",
+    "model": "bright_blue",
+    "hydra": "bright_green",
+    "grammar": "green",
+    "prediction": "magenta",
+}
 _OTHERS = "yellow"
 """Plain blue cannot be read on many dark terminals."""
 

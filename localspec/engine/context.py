@@ -71,6 +71,8 @@ class Context:
         self._team: Team | None = None
         self._words: Shortlist | None = None
         self.on_full: Callable[[], bool] = lambda: False
+        self.states: Floats | None = None
+        self._shows = False
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
         self._make()
@@ -260,6 +262,8 @@ class Context:
         """
         wanted = self._fill(rows)
         self._make_room(rows)
+        shows = self._shows and wanted == len(rows)
+        native.llama_set_embeddings(self._handle, shows)  # which would make outputs of all rows
         if self._words is not None:
             self._words.read(row.token for row in rows)
         code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
@@ -274,6 +278,7 @@ class Context:
         pointer = native.llama_get_logits(self._handle)
         if not pointer:
             raise EngineError("llama_decode left no logits.")
+        self.states = self._seen(wanted) if shows else None
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
 
     def _decode(self) -> int:
@@ -295,6 +300,21 @@ class Context:
             self._words = None
         self.truncate(0, 0)
         return self._words is not None
+
+    def show(self) -> bool:
+        """From now on there are `states`, of forwards in which every row wants logits.
+
+        Not of a model that makes one vector of a text.
+        """
+        self._shows = native.llama_pooling_type(self._handle) == native.LLAMA_POOLING_TYPE_NONE
+        return self._shows
+
+    def _seen(self, rows: int) -> Floats:
+        """What the latest logits were made of: a view, as they are."""
+        pointer = native.llama_get_embeddings(self._handle)
+        if not pointer:
+            raise EngineError("llama_decode left no states.")
+        return np.ctypeslib.as_array(pointer, shape=(rows, self.model.width))
 
     def use_threads(self, count: int) -> None:
         """From the next forward on, on the CPU."""

@@ -18,6 +18,7 @@ from localspec.types import (
     Draft,
     Drafter,
     DraftSession,
+    Floats,
     Forwards,
     Reading,
     Token,
@@ -109,11 +110,19 @@ class Drafting:
                 with self._optional(name, [session]):
                     left -= drafter.read(opened, left)
 
-    def commit(self, session: Session, tokens: Sequence[Token]) -> None:
-        """Tell a session's drafters which tokens have become part of its text."""
+    def commit(
+        self, session: Session, tokens: Sequence[Token], state: Floats | None = None
+    ) -> None:
+        """Tell a session's drafters which tokens have become part of its text.
+
+        And of which `state` the last one came, where that was looked at.
+        """
         for name, opened in list(session.drafters.items()):
             with self._optional(name, [session]):
                 opened.commit(tokens)
+                watch = getattr(opened, "watch", None)  # `Watching`; isinstance takes 15 us
+                if watch is not None and state is not None:
+                    watch(state)
 
     def close(self, session: Session) -> None:
         """The session is over for its drafters."""

@@ -35,6 +35,16 @@ class Advance:
     failure: LocalSpecError | None = None
 
 
+class Seen(NamedTuple):
+    """What a forward left of the rows that want logits: these, and what they were made of.
+
+    `states` is None where that was not looked at (`Showing`).
+    """
+
+    logits: Floats
+    states: Floats | None
+
+
 class Outcome(NamedTuple):
     """What a session gained, and the draft that was verified for it."""
 
@@ -63,7 +73,7 @@ class Judging:
         sessions: Sequence[Session],
         shares: Sequence[Share],
         drafts: Mapping[Session, Draft],
-        logits: Floats,
+        seen: Seen,
         context: int,
     ) -> dict[Session, Outcome]:
         """What each session whose tail is decoded gained; the others only move on.
@@ -72,7 +82,7 @@ class Judging:
             sessions: Those of the forward, with their `shares` of its rows.
             shares: In the same order.
             drafts: What was to be verified; its share of rows says how much of it was.
-            logits: Of the rows that want them.
+            seen: Of the rows that want logits.
             context: Tokens that one session may hold.
         """
         outcomes: dict[Session, Outcome] = {}
@@ -84,32 +94,49 @@ class Judging:
                 draft = drafts.get(session, _NONE).head(share.nodes)
                 wanted = first_wanted(share, self._multiple)
                 first = row + share.tail - 1 - wanted
-                mine = [Peaks(one) for one in logits[first : first + 1 + share.nodes]]
+                own = slice(first, first + 1 + share.nodes)
+                mine = [Peaks(one) for one in seen.logits[own]]
                 row += share.rows - wanted
-                outcomes[session] = Outcome(self._advance(session, draft, mine, context), draft)
+                states = None if seen.states is None else seen.states[own]
+                advance = self._advance(session, draft, mine, context, states)
+                outcomes[session] = Outcome(advance, draft)
         return outcomes
 
     def _advance(
-        self, session: Session, draft: Draft, rows: Sequence[Peaks], context: int
+        self,
+        session: Session,
+        draft: Draft,
+        rows: Sequence[Peaks],
+        context: int,
+        states: Floats | None,
     ) -> Advance:
         """One session's tokens, or why there are none."""
         try:
             verify = VERIFIERS[session.request.speculation.verify]
             verdict = verify(draft, rows, session.frontier(self.ends))
             session.look(rows, draft, verdict, ease=self._drafting.wants_ease(session))
-            return self._commit(session, draft, verdict, context)
+            last = verdict.accepted[-1] + 1 if verdict.accepted else 0
+            state = None if states is None else states[last]
+            return self._commit(session, draft, verdict, context, state)
         except Exception as error:  # noqa: BLE001 — of its sampler or grammar, whatever it is
             _log.exception("request %s failed and ends alone", session.request.id)
             session.finish = "length"
             return Advance(session, [], [], session.finish, known(error))
 
-    def _commit(self, session: Session, draft: Draft, verdict: Verdict, context: int) -> Advance:
+    def _commit(
+        self,
+        session: Session,
+        draft: Draft,
+        verdict: Verdict,
+        context: int,
+        state: Floats | None,
+    ) -> Advance:
         tokens = session.commit(draft, verdict)
         sources = [draft.signals[node].source for node in verdict.accepted]
         sources.append(TARGET)
         session.finish = session.ending(self.ends, context)
         if session.finish is None:
-            self._drafting.commit(session, tokens)
+            self._drafting.commit(session, tokens, state)
             if session.sampler.constraint is not None:
                 session.sampler.constraint.commit(tokens)
         return Advance(session, tokens, sources, session.finish)

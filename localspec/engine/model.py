@@ -35,6 +35,7 @@ class Model:
         self.buffers = buffers
         self.layers = log.take_layers()
         self.n_vocab: int = native.llama_vocab_n_tokens(self._vocab)
+        self.width: int = native.llama_model_n_embd(handle)
         self.context_train: int = native.llama_model_n_ctx_train(handle)
         self.parameters: int = native.llama_model_n_params(handle)
         self.size_bytes: int = native.llama_model_size(handle)

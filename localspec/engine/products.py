@@ -1,7 +1,7 @@
 """Single products of ggml's CPU library, called by itself: what our kernels are tried with.
 
 It needs no model and no llama.cpp, so a library for another instruction set can be tried as well.
-Only processes of their own may import it: native code may die of a miscompiled kernel.
+Only processes that may die import it: native code does of a miscompiled kernel.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from localspec.engine.ours import Layout, Ours
 from localspec.types import Floats
 
+_INTEGER = 26  # ggml_type
+_TOGETHER = 32
+"""No layout packs more rows into one block."""
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 
 
@@ -91,6 +94,15 @@ def call(library: ctypes.CDLL, name: str, *arguments: Any, result: Any = c_void_
     return c_void_p(found) if result is c_void_p else found
 
 
+class Stored(NamedTuple):
+    """A matrix as files have it: ggml's number of its type, its sizes, the bytes of all rows."""
+
+    type: int
+    width: int
+    outputs: int
+    data: NDArray[np.uint8]
+
+
 class Weights(NamedTuple):
     """A matrix as ggml holds it: its tensor, the memory of both, outputs."""
 
@@ -125,17 +137,63 @@ class Products(Ours):
         self._plain = call(self.base, "backend_dev_buffer_type", device)
         self._layouts = {"plain": self._plain, "packed": named.get(b"CPU_REPACK")}
 
+    def fastest(self, name: str, outputs: int) -> Layout:
+        """The layout in which a format is ours here; plain if in none, or of rows left over."""
+        ours = ("packed", name) in self.formats and outputs % _TOGETHER == 0
+        return "packed" if ours else "plain"
+
     def use_threads(self, count: int) -> None:
         """For all that is computed from now on."""
         call(self._cpu, "backend_cpu_set_n_threads", self._backend, c_int(count))
 
     def weights(self, layout: Layout, kind: Format, width: int, outputs: int) -> Weights:
         """Random ones; packed here, if the layout is that."""
-        context, tensor = self._tensor(kind.number, width, outputs)
-        where = self._layouts[layout]
-        buffer = call(self.base, "backend_alloc_ctx_tensors_from_buft", context, where)
-        self._write(tensor, kind.blocks(width, outputs))
-        return Weights(tensor, buffer, context, outputs)
+        return self.stored(Stored(kind.number, width, outputs, kind.blocks(width, outputs)), layout)
+
+    def stored(self, matrix: Stored, layout: Layout = "plain") -> Weights:
+        """A copy of a matrix; packed here, if the layout is that."""
+        context, tensor = self._tensor(matrix.type, matrix.width, matrix.outputs)
+        buffer = self._allocate(context, self._layouts[layout])
+        self.write(tensor, matrix.data)
+        return Weights(tensor, buffer, context, matrix.outputs)
+
+    def lent(self, matrix: Stored) -> Weights:
+        """A matrix where it lies, which has to be aligned to 32 bytes and to stay there."""
+        context, tensor = self._tensor(matrix.type, matrix.width, matrix.outputs)
+        at = matrix.data.ctypes.data_as(c_void_p)
+        size = c_size_t(matrix.data.nbytes)
+        buffer = call(self.base, "backend_cpu_buffer_from_ptr", at, size)
+        call(self.base, "backend_tensor_alloc", buffer, tensor, at, result=c_int)
+        return Weights(tensor, buffer, context, matrix.outputs)
+
+    def rows(self, matrix: Stored, which: NDArray[np.int32]) -> Floats:
+        """Some rows of a matrix, as float32 (rows, width)."""
+        lent, context = self.lent(matrix), self.context()
+        places = call(self.base, "new_tensor_1d", context, c_int(_INTEGER), c_int64(len(which)))
+        found = call(self.base, "get_rows", context, lent.tensor, places)
+        shape = len(which), matrix.width
+        computed, _ = self.computed(context, found, [(places, which)], shape)
+        self.free(lent)
+        return computed
+
+    def quantized(self, matrix: Floats, kind: Format) -> Stored:
+        """As ggml quantizes it; float32 (outputs, width)."""
+        outputs, width = matrix.shape
+        data = np.empty((outputs, width // kind.weights * kind.size), np.uint8)
+        source = np.ascontiguousarray(matrix, np.float32)
+        call(
+            self.base,
+            "quantize_chunk",
+            c_int(kind.number),
+            source.ctypes.data_as(c_void_p),
+            data.ctypes.data_as(c_void_p),
+            c_int64(0),
+            c_int64(outputs),
+            c_int64(width),
+            c_void_p(None),
+            result=c_size_t,
+        )
+        return Stored(kind.number, width, outputs, data)
 
     def free(self, weights: Weights) -> None:
         """Give their memory back."""
@@ -163,17 +221,16 @@ class Products(Ours):
         """A tensor of what is written into others, and the least seconds; frees the context."""
         graph = call(self.base, "new_graph", context)
         call(self.base, "build_forward_expand", graph, result)
-        buffer = call(self.base, "backend_alloc_ctx_tensors_from_buft", context, self._plain)
+        buffer = self.allocate(context)
         for tensor, data in given:
-            self._write(tensor, np.ascontiguousarray(data))
+            self.write(tensor, data)
         spans = []
         for _ in range(repeats):
             began = time.perf_counter()
-            call(self.base, "backend_graph_compute", self._backend, graph, result=c_int)
+            self.compute(graph)
             spans.append(time.perf_counter() - began)
         found = np.empty(shape, np.float32)
-        at = found.ctypes.data_as(c_void_p)
-        call(self.base, "backend_tensor_get", result, at, c_size_t(0), c_size_t(found.nbytes))
+        self.read(result, found)
         call(self.base, "backend_buffer_free", buffer)
         call(self.base, "free", context)
         return found, min(spans)
@@ -184,10 +241,26 @@ class Products(Ours):
         sizes = c_int64(width), c_int64(height)
         return context, call(self.base, "new_tensor_2d", context, c_int(kind), *sizes)
 
-    def _write(self, tensor: Any, data: NDArray[Any]) -> None:
+    def allocate(self, context: Any) -> Any:
+        """Memory for all tensors of a context that have none; a buffer to be freed with it."""
+        return self._allocate(context, self._plain)
+
+    def _allocate(self, context: Any, where: Any) -> Any:
+        return call(self.base, "backend_alloc_ctx_tensors_from_buft", context, where)
+
+    def compute(self, graph: Any) -> None:
+        """All of a graph."""
+        call(self.base, "backend_graph_compute", self._backend, graph, result=c_int)
+
+    def write(self, tensor: Any, data: NDArray[Any]) -> None:
         """All of a tensor; weights are packed here, if their layout is that."""
-        at = data.ctypes.data_as(c_void_p)
+        at = np.ascontiguousarray(data).ctypes.data_as(c_void_p)
         call(self.base, "backend_tensor_set", tensor, at, c_size_t(0), c_size_t(data.nbytes))
+
+    def read(self, tensor: Any, into: NDArray[Any]) -> None:
+        """All of a tensor."""
+        at, size = into.ctypes.data_as(c_void_p), c_size_t(into.nbytes)
+        call(self.base, "backend_tensor_get", tensor, at, c_size_t(0), size)
 
 
 def activations(width: int, rows: int) -> Floats:

@@ -19,7 +19,7 @@ from localspec.engine.accounting import Took, charge, lesson
 from localspec.engine.apart import apart
 from localspec.engine.drafting import Drafting
 from localspec.engine.exactness import Shape, layout_of
-from localspec.engine.judging import Advance, Judging
+from localspec.engine.judging import Advance, Judging, Seen
 from localspec.engine.lull import Lull
 from localspec.engine.masks import Masks
 from localspec.engine.rollback import Undo
@@ -27,6 +27,7 @@ from localspec.engine.room import FORESEEN_TOKENS, Room
 from localspec.engine.rows import rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
+from localspec.engine.showing import Showing
 from localspec.engine.slots import Slot, choose, idle
 from localspec.engine.twins import Twins
 from localspec.engine.waiting import Waiting
@@ -108,6 +109,7 @@ class Engine:
         self._lesson: Round | None = None
         self.meanwhile: Callable[[], None] = lambda: None
         """What to do while a device computes, if it is there (`waits`)."""
+        self._showing = self.target if isinstance(self.target, Showing) else None
         self._waiting = target if isinstance(target, Waiting) else None
         if self._waiting is not None:
             self._waiting.meanwhile = self._use_time
@@ -338,7 +340,8 @@ class Engine:
             return []
         after = self.clock()
         self._lull.look()
-        outcomes = self._judging.judge(going, shares, drafts, logits, self.context)
+        seen = Seen(logits, self._showing.states if self._showing else None)
+        outcomes = self._judging.judge(going, shares, drafts, seen, self.context)
         self._undo.settle(going, held)
         took = Took(
             began,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from localspec import drafters
+from localspec import drafters, paths
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
@@ -25,12 +25,13 @@ from localspec.engine.team import Team, fastest
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter, Row
-from localspec.worker import planning
+from localspec.worker import heads, planning
 from localspec.worker.profile import Profile
 from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
+    from localspec.engine.head import Head
     from localspec.engine.llama import Buffer
     from localspec.engine.model import Model
     from localspec.engine.rpc import Device
@@ -182,6 +183,10 @@ class Loader:
                 self.pair_fits = why is None
                 if offered["context"] is None:
                     continue
+            if "head" in drafters.takes(kind):
+                offered["head"] = self._head(target)
+                if offered["head"] is None:
+                    continue
             sources[kind] = drafters.load(kind, **offered)
             self._parts.callback(sources[kind].close)
         return sources, why
@@ -211,6 +216,16 @@ class Loader:
         if self._team and not placement.threads:
             context.join(self._team)
         return self.place.context(context, "draft"), None
+
+    def _head(self, target: Context) -> Head | None:
+        """Of the target, where one was made for it; on the CPU, where its states are."""
+        if not target.model.on_cpu or self._command.machine or self._command.safe_kernels:
+            return None
+        head = heads.find(self.files[0], paths.shipped("models/heads"))
+        if head is not None and not target.show():
+            head.close()
+            return None
+        return head
 
     def _model(
         self,

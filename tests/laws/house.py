@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,16 +10,18 @@ from pathlib import Path
 
 from localspec.config import Placement
 from localspec.control.round import Policy
-from localspec.drafters import load
+from localspec.drafters import load, takes
 from localspec.engine import exactness
 from localspec.engine.context import Context
 from localspec.engine.exactness import Shape
+from localspec.engine.head import Head
 from localspec.engine.judging import Advance
 from localspec.engine.model import Model
 from localspec.engine.paper import Here, Place
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Engine, Limits
 from localspec.types import Drafter, SamplingParams, SpeculationParams, Token
+from localspec.worker import heading, heads
 
 SLOTS = 4
 CONTEXT = 768
@@ -40,6 +43,19 @@ class House:
     memory: Context
     draft_memory: Context
     shape: Shape
+    path: Path
+    """Of the target."""
+
+    def head(self) -> Head:
+        """Of the target, which taught it once; from then on the memory shows its states."""
+        directory = self.path.parent / f"heads of {self.path.stem}"
+        if not directory.exists():
+            directory.mkdir()
+            (directory / "head.gguf").write_bytes(taught(self.target, self.path))
+        self.memory.show()
+        found = heads.find(self.path, directory)
+        assert found is not None
+        return found
 
     def drafters(self, *names: str, place: Place | None = None) -> dict[str, Drafter]:
         """Fresh drafters by name, of this machine or one on paper."""
@@ -51,6 +67,7 @@ class House:
                 n_vocab=target.n_vocab,
                 ends=target.eog,
                 piece=target.piece,
+                **({"head": self.head()} if "head" in takes(name) else {}),
             )
             for name in names
         }
@@ -102,6 +119,19 @@ class House:
         )
 
 
+def taught(target: Model, path: Path, tokens: int = 6000) -> bytes:
+    """A head's file, of texts that a tiny target wrote behind the prompts here."""
+    prompts = (
+        target.tokenize(f"{text} {number}", add_special=True, parse_special=True)
+        for number in itertools.count()
+        for text in PROMPTS
+    )
+    context = Context.open(target, slots=8, context=256, rows=ROWS)
+    texts = heading.listen(context, prompts, tokens, target.eog, longest=64)
+    context.close()
+    return heading.head(heads.File.open(path), texts, words=256)
+
+
 @contextmanager
 def opened(
     target_path: Path,
@@ -120,7 +150,7 @@ def opened(
     )
     probed = exactness.strict if strict else exactness.standard
     shape = probed(memory, rollback=memory.find_rollback())
-    yield House(target, draft, memory, draft_memory, shape)
+    yield House(target, draft, memory, draft_memory, shape, target_path)
     for each in (memory, draft_memory, target, draft):
         each.close()
 

@@ -34,7 +34,9 @@ def _cell(house: House, name: str) -> tuple[dict[str, Drafter], str | None]:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("drafter", ["rubbish", "lookup", "model", "lookup+grammar+model"])
+@pytest.mark.parametrize(
+    "drafter", ["rubbish", "lookup", "hydra", "model", "lookup+grammar+hydra+model"]
+)
 def test_any_drafter_at_any_depth_gives_the_tokens_of_plain_decoding(
     house: House, chain: str, drafter: str
 ) -> None:

@@ -87,7 +87,7 @@ ENGINE = [
     Mutant(
         "judging: drafters do not hear what was said",
         JUDGING,
-        "            self._drafting.commit(session, tokens)",
+        "            self._drafting.commit(session, tokens, state)",
         "            pass",
         (ALWAYS_RIGHT,),
     ),

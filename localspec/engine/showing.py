@@ -1,0 +1,27 @@
+"""States of the target: who shows what its logits are made of, and who looks at that."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from localspec.types import Backend, DraftSession, Floats
+
+
+@runtime_checkable
+class Showing(Backend, Protocol):
+    """A backend that shows the states which its logits are made of."""
+
+    @property
+    def states(self) -> Floats | None:
+        """Of the latest `decode` and valid as long as its logits: (rows wanting them, width).
+
+        None where they were not looked at, as of forwards in which some row wants no logits.
+        """
+
+
+@runtime_checkable
+class Watching(DraftSession, Protocol):
+    """A drafter's memory of a request that wants to see the target's states."""
+
+    def watch(self, state: Floats) -> None:
+        """The state that the last committed token came of, float32 (width,): only lent."""

@@ -1,0 +1,204 @@
+"""The process that makes a draft head: `python -m localspec.worker.heading TARGET DIRECTORY`.
+
+The target writes texts of its own, many at once; what it computed meanwhile is what the head learns
+of. Half an hour for a small target on two cores, all of it computed here and now: the head of a
+model is a file that anybody can make again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec import paths
+from localspec.catalog import writer
+from localspec.catalog.writer import Tensor
+from localspec.engine.learning import Lesson, learned
+from localspec.engine.products import FORMATS, Products, installed
+from localspec.text.template import Conversation, rendered
+from localspec.types import Floats, Row, Token
+from localspec.worker import heads
+
+if TYPE_CHECKING:
+    from localspec.engine.context import Context
+    from localspec.engine.model import Model
+
+_SLOTS = 32
+_CONTEXT = 512
+_LONGEST = 256
+"""Tokens of one text."""
+_TEMPERATURES = (0.0, 0.0, 0.6, 0.9)
+"""Of the texts, one after the other."""
+_LIKELY = 40
+"""Tokens that are drawn from."""
+
+
+def main() -> int:
+    """Write texts, learn of them, save the head; the exit code is 0."""
+    parser = argparse.ArgumentParser(prog="python -m localspec.worker.heading")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--tokens", type=int, default=160_000)
+    parser.add_argument("--words", type=int, default=4096)
+    asked = parser.parse_args()
+    from localspec.engine.context import Context  # noqa: PLC0415 - --help needs no native library
+    from localspec.engine.model import Model  # noqa: PLC0415 - as above
+
+    model = Model.load(asked.target)
+    context = Context.open(model, slots=_SLOTS, context=_CONTEXT, rows=_CONTEXT)
+    prompts = (_prompt(model, text) for text in questions())
+    texts = listen(context, prompts, asked.tokens, model.eog, longest=_LONGEST)
+    context.close()
+    model.close()
+    path = asked.directory / f"{asked.target.stem}.gguf"
+    paths.write_atomically(path, head(heads.File.open(asked.target), texts, asked.words))
+    return 0
+
+
+def questions(seed: int = 0) -> Iterator[str]:
+    """What people ask, without end: forms and subjects, put together at random."""
+    said = tomllib.loads(paths.shipped("models/heads/questions.toml").read_text("utf-8"))
+    chosen = random.Random(seed)  # noqa: S311 - the same ones each time
+    weights = [kind["weight"] for kind in said["kind"]]
+    while True:
+        (kind,) = chosen.choices(said["kind"], weights)
+        subject = chosen.choice(kind.get("subjects", said["subjects"]))
+        numbers = {name: chosen.randint(2, 90) for name in "abc"}
+        yield chosen.choice(kind["forms"]).format(subject=subject, **numbers)
+
+
+def _prompt(model: Model, text: str) -> list[Token]:
+    """A question as the model's chat template puts it."""
+    message = {"role": "user", "content": text}
+    special = model.special_text(model.bos), model.special_text(model.eos)
+    found = rendered(Conversation(model.chat_template or "", *special, [message]))
+    return model.tokenize(found.text, add_special=False, parse_special=True)
+
+
+@dataclass(slots=True)
+class Text:
+    """What a target wrote behind a prompt: of each place the state, what came, the likeliest."""
+
+    prompt: Sequence[Token]
+    temperature: float
+    states: list[NDArray[np.float16]] = field(default_factory=list)
+    came: list[Token] = field(default_factory=list)
+    likeliest: list[Token] = field(default_factory=list)
+
+    def row(self, slot: int) -> Row:
+        """What is decoded next."""
+        last = self.came[-1] if self.came else self.prompt[-1]
+        return Row(last, len(self.prompt) - 1 + len(self.came), slot, wants_logits=True)
+
+    def go_on(self, state: Floats, logits: Floats, chosen: np.random.Generator) -> None:
+        """Take one more token, drawn from the likeliest."""
+        best = int(logits.argmax())
+        token = best
+        if self.temperature:
+            top = np.argpartition(logits, -_LIKELY)[-_LIKELY:]
+            token = int(
+                top[(logits[top] / self.temperature + chosen.gumbel(size=_LIKELY)).argmax()]
+            )
+        self.states.append(state.astype(np.float16))
+        self.came.append(token)
+        self.likeliest.append(best)
+
+
+def listen(
+    context: Context,
+    prompts: Iterator[Sequence[Token]],
+    tokens: int,
+    ends: frozenset[Token],
+    *,
+    longest: int,
+) -> list[Text]:
+    """Texts of so many tokens in all, of at most `longest` each, written in all slots at once.
+
+    From then on the context shows its states.
+    """
+    context.show()
+    chosen = np.random.default_rng(0)
+    begun = (
+        Text(prompt, temperature)
+        for prompt, temperature in zip(prompts, itertools.cycle(_TEMPERATURES), strict=False)
+    )
+    writing = [_read(context, slot, next(begun)) for slot in range(context.n_slots)]
+    done: list[Text] = []
+    for _ in range(0, tokens, context.n_slots):
+        logits = context.decode([text.row(slot) for slot, text in enumerate(writing)])
+        states = context.states
+        assert states is not None  # noqa: S101 - all rows want logits
+        for slot, text in enumerate(writing):
+            text.go_on(states[slot], logits[slot], chosen)
+        for slot, text in enumerate(writing):
+            if text.came[-1] in ends or len(text.came) == longest:
+                done.append(text)
+                writing[slot] = _read(context, slot, next(begun))
+    return done + writing
+
+
+def _read(context: Context, slot: int, text: Text) -> Text:
+    """The text, whose prompt has been read but for its last token."""
+    context.truncate(slot, 0)
+    rows = [Row(token, at, slot, wants_logits=False) for at, token in enumerate(text.prompt[:-1])]
+    for start in range(0, len(rows), context.max_rows):
+        context.decode(rows[start : start + context.max_rows])
+    return text
+
+
+def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
+    """The head's file. It knows the most frequent words of the texts, so many at most."""
+    products = Products(installed())
+    frequent = Counter(itertools.chain(*(text.came for text in texts))).most_common(words)
+    known = np.array([token for token, _ in frequent], np.int32)
+    made = learned(_lesson(target, products, texts, known))
+    width = len(made.bias)
+    square = (width, width)
+    matrices = [products.quantized(each, FORMATS["q4_0"]) for each in (made.state, made.token)]
+    described = {
+        "general.architecture": heads.KIND,
+        "general.name": target.parsed.metadata.get("general.name", ""),
+        heads.KEY: heads.key(target),
+        heads.WORDS: known.tolist(),
+    }
+    tensors = [
+        Tensor("state.weight", square, "Q4_0"),
+        Tensor("token.weight", square, "Q4_0"),
+        Tensor("bias", (width,), "F32"),
+    ]
+    data = [*(each.data.tobytes() for each in matrices), made.bias.tobytes()]
+    return writer.header(described, tensors) + b"".join(
+        part + writer.padding(len(part)) for part in data
+    )
+
+
+def _lesson(
+    target: heads.File, products: Products, texts: Sequence[Text], words: NDArray[np.int32]
+) -> Lesson:
+    """All places of all texts but their last ones, behind which nothing is known."""
+    came = np.array([token for text in texts for token in text.came[:-1]], np.int32)
+    said = [token for text in texts for token in text.likeliest[1:]]
+    places = {int(token): place for place, token in enumerate(words)}
+    embedding = target.tensor("token_embd.weight")
+    return Lesson(
+        states=np.array([state for text in texts for state in text.states[:-1]]),
+        embeddings=products.rows(embedding, came).astype(np.float16),
+        following=np.array([state for text in texts for state in text.states[1:]]),
+        said=np.array([places.get(token, -1) for token in said]),
+        output=products.rows(heads.output(target), words),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Draft heads as files: found for a target by what every quantization of it has in common.
+
+A head is a GGUF of two matrices, a vector and a list of words, made once for the weights of one
+model. Its key is the SHA-256 of the target's last norm, which stays F32 however the rest is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.catalog import header
+from localspec.catalog.ggml_types import BY_ID
+from localspec.catalog.reader import INT32, Array, Parsed
+from localspec.engine.head import Head, Maps
+from localspec.engine.products import FORMATS, Products, Stored, installed
+from localspec.errors import BadGGUF
+
+_log = logging.getLogger("localspec.worker")
+
+KIND = "draft-head"
+"""`general.architecture` of a head."""
+KEY = f"{KIND}.target"
+"""The digest of the target's last norm."""
+WORDS = f"{KIND}.words"
+_ALIGNED_BYTES = 32
+_NUMBERS = {kind.name: number for number, kind in BY_ID.items()}
+
+
+class File(NamedTuple):
+    """A GGUF and its bytes, which are read when they are used."""
+
+    parsed: Parsed
+    data: NDArray[np.uint8]
+
+    @classmethod
+    def open(cls, path: Path) -> File:
+        """Raises BadGGUF."""
+        return cls(header.parse(path), np.memmap(path, np.uint8, "r"))
+
+    def tensor(self, *names: str) -> Stored:
+        """The first matrix of that name, or a vector as one of a row. Raises KeyError."""
+        named = {tensor.name: tensor for tensor in self.parsed.tensors}
+        tensor = next((named[name] for name in names if name in named), None)
+        if tensor is None:
+            raise KeyError(names[0])
+        start = self.parsed.data_start + tensor.offset
+        data = self.data[start : start + tensor.num_bytes]
+        width = tensor.shape[0]
+        return Stored(_NUMBERS[tensor.type.name], width, tensor.num_elements // width, data)
+
+
+def key(target: File) -> str:
+    """What the heads of a model are found by. Raises KeyError: it has no last norm."""
+    return hashlib.sha256(target.tensor("output_norm.weight").data.tobytes()).hexdigest()
+
+
+def output(target: File) -> Stored:
+    """The matrix that makes logits of states. Raises KeyError."""
+    return target.tensor("output.weight", "token_embd.weight")
+
+
+def find(path: Path, directory: Path, *, threads: int = 1) -> Head | None:
+    """The head in a directory for the target in a file; None where none is, or none that fits."""
+    try:
+        target = File.open(path)
+        wanted = key(target)
+        for file in sorted(directory.glob("*.gguf")):
+            head = File.open(file)
+            if head.parsed.metadata.get(KEY) == wanted:
+                return _made(head, target, threads)
+    except (BadGGUF, KeyError, ValueError, OSError) as error:
+        _log.warning("there is no draft head: %s", error)
+    return None
+
+
+def _made(head: File, target: File, threads: int) -> Head:
+    """Raises KeyError or ValueError if the two do not fit."""
+    words = head.parsed.metadata[WORDS]
+    if not isinstance(words, Array) or words.element_type != INT32:
+        raise ValueError("its words are no numbers")
+    maps = Maps(
+        head.tensor("state.weight"),
+        head.tensor("token.weight"),
+        head.tensor("bias").data.view(np.float32),
+        np.array(words.numbers(), np.int32),
+    )
+    embedding = target.tensor("token_embd.weight")
+    rows = output(target)
+    _check(maps, embedding, rows)
+    return Head(Products(installed(), threads=threads), maps, embedding, rows)
+
+
+def _check(maps: Maps, embedding: Stored, rows: Stored) -> None:
+    """Native code takes the sizes as they are. Raises ValueError."""
+    width = embedding.width
+    square = FORMATS["q4_0"].number, width, width
+    if not maps.state[:3] == maps.token[:3] == square or maps.bias.shape != (width,):
+        raise ValueError("its maps are not of the target's width, or not in Q4_0")
+    inside = (maps.words >= 0) & (maps.words < rows.outputs)
+    if rows.width != width or not len(maps.words) or not inside.all():
+        raise ValueError("its words are not in the target's vocabulary")
+    if embedding.data.ctypes.data % _ALIGNED_BYTES:
+        raise ValueError("the target's embeddings are not aligned")

@@ -1,0 +1,256 @@
+"""A draft head: it says what its maps say, of the state that the target really was in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import tiny
+from laws.house import CONTEXT, PROMPTS, ROWS, SLOTS, House, finish, output, taught
+from laws.policies import FixedDepth
+
+from localspec.config import Placement
+from localspec.engine.context import Context
+from localspec.engine.learning import Lesson, learned
+from localspec.engine.sampling import Sampler
+from localspec.types import Ask, Draft, Floats, Proposing, Row, SamplingParams, Signal, Token
+from localspec.worker import heads
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def _always(_signals: Sequence[Signal]) -> bool:
+    return True
+
+
+class Watcher:
+    """Drafts the tokens it is given, some of them wrong, and keeps what it is shown."""
+
+    name = "watcher"
+    free = True
+    pending = 0
+
+    def __init__(self, answer: Sequence[Token]) -> None:
+        self._answer = answer
+        self.seen: list[tuple[int, Floats]] = []
+        self._length = 0
+
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Proposing,
+        prediction: Sequence[Token] = (),
+    ) -> Watcher:
+        """It is its own session."""
+        del slot, prompt, sampler, prediction
+        return self
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """So much is known."""
+        self._length += len(tokens)
+
+    def watch(self, state: Floats) -> None:
+        """Of the last token."""
+        self.seen.append((self._length, state.copy()))
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """The next tokens; each fifth is another one."""
+        ahead = self._answer[self._length : self._length + asks[0].budget]
+        tokens = [
+            token ^ 1 if (self._length + place) % 5 == 4 else token
+            for place, token in enumerate(ahead)
+        ]
+        return [Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens))]
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _states(house: House, tokens: Sequence[Token]) -> list[Floats]:
+    """What plain decoding of a text computes, one row at a time."""
+    found = []
+    house.memory.truncate(0, 0)
+    for at, token in enumerate(tokens):
+        house.memory.decode([Row(token, at, 0, wants_logits=True)])
+        assert house.memory.states is not None
+        found.append(house.memory.states[0].copy())
+    house.memory.truncate(0, 0)
+    return found
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, 6])
+def test_a_drafter_is_shown_the_state_that_the_last_token_came_of(house: House, depth: int) -> None:
+    """Bit for bit that of plain decoding, after any number of accepted nodes."""
+    request = house.request(PROMPTS[0], GREEDY)
+    (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
+    answer = output(plain)
+    house.memory.show()
+    states = _states(house, [*request.prompt, *answer])
+    watcher = Watcher(answer)
+
+    (session,) = finish(house.engine({"watcher": watcher}, FixedDepth(depth)), [request])
+
+    assert output(session) == answer
+    assert len(watcher.seen) > len(answer) / (depth + 2)
+    for length, state in watcher.seen:
+        expected = states[len(request.prompt) + length - 2]
+        assert np.array_equal(state, expected)
+    assert {length for length, _ in watcher.seen} != {*range(1, 1 + len(answer))} or depth == 0
+
+
+def test_showing_states_changes_no_bit_of_logits(house: House) -> None:
+    """Of one row and of several, with rows that want no logits and without."""
+    rows = [Row(65 + at, at, 0, wants_logits=True) for at in range(5)]
+    mixed = [*rows[:3], *(Row(row.token, row.position, 0, wants_logits=False) for row in rows[3:])]
+    house.memory.show()
+    hiding = Context.open(
+        house.target, Placement(threads=1), slots=SLOTS, context=CONTEXT, rows=ROWS, streams=True
+    )
+    found: dict[Context, list[Floats]] = {house.memory: [], hiding: []}
+    for context, logits in found.items():
+        for batch in (rows, mixed):
+            context.truncate(0, 0)
+            logits.append(context.decode(batch).copy())
+            assert (context.states is not None) == (context is house.memory and batch is rows)
+        context.truncate(0, 0)
+    hiding.close()
+
+    assert all(np.array_equal(*pair) for pair in zip(*found.values(), strict=True))
+
+
+def test_a_head_says_what_its_maps_say(house: House) -> None:
+    """As numpy computes it of the same files; what it foresees can be given to it again."""
+    head = house.head()
+    target = {tensor.name: tensor for tensor in gguf.GGUFReader(house.path).tensors}
+    (file,) = (house.path.parent / f"heads of {house.path.stem}").glob("*.gguf")
+    maps = {tensor.name: tensor for tensor in gguf.GGUFReader(file).tensors}
+    numbers = {
+        name: gguf.dequantize(tensor.data, tensor.tensor_type)
+        for name, tensor in (target | maps).items()
+    }
+    words = head.words
+    rows = numbers["output.weight" if "output.weight" in numbers else "token_embd.weight"][words]
+    (state, *_) = _states(
+        house, house.target.tokenize("hello", add_special=True, parse_special=True)
+    )
+    token = 70
+
+    for _ in range(3):
+        foreseen = head.foresee(state, token)
+        expected = numbers["state.weight"] @ state + numbers["bias"]
+        expected += numbers["token.weight"] @ numbers["token_embd.weight"][token]
+        logits = rows @ expected
+        chances = np.exp(logits - logits.max())
+        chances /= chances.sum()
+
+        close = np.abs(foreseen.state - expected).max() / np.abs(expected).max()
+        assert close < 0.02  # activations are quantized to eight bits
+        assert chances[list(words).index(foreseen.token)] > 0.8 * chances.max()
+        state, token = foreseen.state, foreseen.token
+    head.close()
+
+
+def test_a_head_drafts_right_tokens_of_its_target(house: House) -> None:
+    """More of them than chance would: of some 350 tokens."""
+    drafted = accepted = 0
+    for prompt in PROMPTS:
+        engine = house.engine(house.drafters("hydra"), FixedDepth(2))
+        (session,) = finish(engine, [house.request(prompt, GREEDY)])
+        drafted += session.meter.drafted
+        accepted += session.meter.accepted
+
+    assert drafted > 40
+    assert accepted > drafted / 10
+
+
+def test_nothing_is_drafted_before_a_state_was_seen(house: House) -> None:
+    """Neither at first nor after a token of which no state was shown; after an end neither."""
+    (drafter,) = house.drafters("hydra").values()
+    session = drafter.open(0, [65, 66], Sampler(GREEDY))
+    ask = Ask(session, Draft(), 4, _always)
+    (state, *_) = _states(house, [65])
+
+    assert drafter.propose([ask]) == [Draft()]
+    session.commit([67])
+    assert drafter.propose([ask]) == [Draft()]
+    session.watch(state)  # type: ignore[attr-defined]
+    (draft,) = drafter.propose([ask])
+    assert draft.tokens
+    assert drafter.propose([ask]) == [draft]
+    far = Draft.chain([65] * 4, [Signal("x", 0, 0.5)] * 4)
+    assert drafter.propose([Ask(session, far, 4, _always)]) == [Draft()]
+    assert drafter.propose([ask]) == [draft]
+    session.commit(list(draft.tokens))
+    assert drafter.propose([ask]) == [Draft()]
+    drafter.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("state.weight", "width"), ("words", "outside"), ("words", "none"), ("key", "another")],
+)
+def test_a_head_that_does_not_fit_is_left_out(
+    house: House, tmp_path: Path, name: str, value: str
+) -> None:
+    """Another width, words that do not exist or none, another model's."""
+    narrow = tiny.build(tmp_path / "narrow.gguf", width=32)
+    target = heads.File.open(house.path)
+    width = 32 if value == "width" else 64
+    words = {"outside": [0, 1 << 20], "none": []}.get(value, [1, 2, 3])
+    key = "0" * 64 if name == "key" else heads.key(target)
+    _write(tmp_path / "heads" / "head.gguf", width=width, words=words, key=key)
+
+    assert heads.find(house.path, tmp_path / "heads") is None
+    assert heads.find(narrow, tmp_path / "heads") is None
+    _write(tmp_path / "heads" / "head.gguf", width=64, words=[1, 2, 3], key=heads.key(target))
+    found = heads.find(house.path, tmp_path / "heads")
+    assert found is not None
+    found.close()
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, 900])
+def test_a_broken_head_is_left_out(house: House, tmp_path: Path, kept: int) -> None:
+    """A file that ends too early, anywhere."""
+    whole = taught(house.target, house.path, tokens=64)
+    assert len(whole) > kept
+    (tmp_path / "head.gguf").write_bytes(whole[:kept])
+
+    assert heads.find(house.path, tmp_path) is None
+
+
+def test_a_linear_law_is_learned() -> None:
+    """Of states that follow one exactly; cross-entropy does not lose what least squares found."""
+    random = np.random.default_rng(0)
+    width, count, words = 32, 3000, 40
+    by_state, by_token = random.normal(size=(2, width, width)) / np.sqrt(width)
+    states, came = random.normal(size=(2, count, width)).astype(np.float16)
+    following = states @ by_state.T + 3 * came @ by_token.T + 0.5
+    rows = random.normal(size=(words, width)).astype(np.float32)
+    said = (following @ rows.T).argmax(axis=1)
+    said[::10] = -1
+    lesson = Lesson(states, came, following.astype(np.float16), said, rows)
+
+    for epochs in (0, 2):
+        found = learned(lesson, epochs=epochs)
+        again = states @ found.state.T + came @ found.token.T + found.bias
+        right = (again @ rows.T).argmax(axis=1) == said
+        assert right[said >= 0].mean() > 0.97
+
+
+def _write(path: Path, *, width: int, words: list[int], key: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    writer = gguf.GGUFWriter(path, heads.KIND)
+    writer.add_string(heads.KEY, key)
+    writer.add_array(heads.WORDS, words)
+    for name in ("state.weight", "token.weight"):
+        data = gguf.quantize(np.zeros((width, width), np.float32), gguf.GGMLQuantizationType.Q4_0)
+        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+    writer.add_tensor("bias", np.zeros(width, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
