@@ -262,6 +262,7 @@ class Context:
         """
         wanted = self._fill(rows)
         self._make_room(rows)
+        self.states = None
         shows = self._shows and wanted == len(rows)
         native.llama_set_embeddings(self._handle, shows)  # which would make outputs of all rows
         if self._words is not None:
@@ -278,7 +279,8 @@ class Context:
         pointer = native.llama_get_logits(self._handle)
         if not pointer:
             raise EngineError("llama_decode left no logits.")
-        self.states = self._seen(wanted) if shows else None
+        if shows:
+            self.states = self._seen(wanted)
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
 
     def _decode(self) -> int:

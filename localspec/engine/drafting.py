@@ -11,6 +11,7 @@ from functools import partial
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
 from localspec.engine.masks import Masks
 from localspec.engine.session import Session
+from localspec.engine.showing import tell
 from localspec.errors import EngineError
 from localspec.types import (
     Ask,
@@ -119,10 +120,7 @@ class Drafting:
         """
         for name, opened in list(session.drafters.items()):
             with self._optional(name, [session]):
-                opened.commit(tokens)
-                watch = getattr(opened, "watch", None)  # `Watching`; isinstance takes 15 us
-                if watch is not None and state is not None:
-                    watch(state)
+                tell(opened, tokens, state)
 
     def close(self, session: Session) -> None:
         """The session is over for its drafters."""

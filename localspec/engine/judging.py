@@ -44,6 +44,10 @@ class Seen(NamedTuple):
     logits: Floats
     states: Floats | None
 
+    def head(self, count: int) -> Seen:
+        """Of the first rows; a view."""
+        return Seen(self.logits[:count], None if self.states is None else self.states[:count])
+
 
 class Outcome(NamedTuple):
     """What a session gained, and the draft that was verified for it."""

@@ -11,17 +11,19 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.engine.agreement import agreement
 from localspec.engine.drafting import indexed
 from localspec.engine.sampling import Sampler
+from localspec.engine.showing import tell
 from localspec.engine.step import Engine
 from localspec.protocol import Trace
 from localspec.types import Ask, Draft, Drafter, DraftSession, Floats, SamplingParams, Signal, Token
 
 _log = logging.getLogger("localspec.engine")
 
-_FREE_STRIDE = 32
+_FREE_STRIDE = 8
 """Positions of a free drafter between two turns of others: some milliseconds."""
 
 
@@ -91,15 +93,17 @@ def replay(
     judged = len(script.prompt) - 1
     slot, held = engine.seat(script.client, script.prompt)
     reading = Reading(cached_tokens=held)
+    stage = _Stage(slot, script, engine.context, estimate)
     try:
         while held < len(tokens):
-            logits, count = engine.read(slot, tokens, held, judged)
+            (logits, states), count = engine.read(slot, tokens, held, judged)
             held += count
             reading.score(logits, tokens[held - len(logits) + 1 : held + 1])
+            stage.states.extend(() if states is None else states.astype(np.float16))
             yield
         for name, drafter in engine.drafters.items():
             if script.drafters is None or name in script.drafters:
-                trace = yield from _trace(drafter, slot, script, engine.context, estimate)
+                trace = yield from _trace(drafter, stage)
                 if trace is not None:
                     reading.traces[name] = trace
     finally:
@@ -107,13 +111,25 @@ def replay(
     return reading
 
 
-def _trace(
-    drafter: Drafter,
-    slot: int,
-    script: Script,
-    context: int,
-    estimate: Callable[[Signal], float],
-) -> Generator[None, None, Trace | None]:
+@dataclass(slots=True)
+class _Stage:
+    """Where drafters are asked along a script: what they could know of it, and what is expected.
+
+    `states` are those that the text's tokens came of, where the target shows them.
+    """
+
+    slot: int
+    script: Script
+    context: int
+    estimate: Callable[[Signal], float]
+    states: list[NDArray[np.float16]] = field(default_factory=list)
+
+    def state(self, position: int) -> Floats | None:
+        """Of the text's token at a position."""
+        return self.states[position].astype(np.float32) if self.states else None
+
+
+def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | None]:
     """What one drafter would have proposed; None if it failed, for it is optional.
 
     A free source is asked for a whole chain at every position, because where it copies from
@@ -121,21 +137,21 @@ def _trace(
     own agreed tokens as after the text's, so that a run of agreed first choices is its chain, and
     nothing is decoded in vain.
     """
-    text = script.text
+    script, text = stage.script, stage.script.text
     survives: list[int] = []
     predicted: list[float | None] = []
     opened: DraftSession | None = None
     try:
         sampler = Sampler(SamplingParams(temperature=0))
-        opened = drafter.open(slot, script.prompt, sampler, script.prediction)
+        opened = drafter.open(stage.slot, script.prompt, sampler, script.prediction)
         yield from indexed(drafter, opened)
         for position, token in enumerate(text):
-            room = context - len(script.prompt) - position - 1
+            room = stage.context - len(script.prompt) - position - 1
             budget = min(script.max_draft if drafter.free else min(script.max_draft, 1), room)
             draft = yield from _proposed(drafter, Ask(opened, Draft(), budget, _always))
             survives.append(agreement(draft, text[position:]))
-            predicted.append(estimate(draft.signals[0]) if draft.tokens else None)
-            opened.commit([token])
+            predicted.append(stage.estimate(draft.signals[0]) if draft.tokens else None)
+            tell(opened, [token], stage.state(position))
             if not drafter.free or position % _FREE_STRIDE == 0:
                 yield
     except Exception:  # noqa: BLE001 - a drafter is optional whatever is wrong with it

@@ -30,11 +30,11 @@ def score(
     try:
         engine.target.truncate(slot, 0)
         while held < len(prompt):
-            logits, read = engine.read(slot, prompt, held, 0)
+            seen, read = engine.read(slot, prompt, held, 0)
             following = prompt[held + 1 : held + 1 + read]
             found += [
                 likelihood(Peaks(row), token, count)
-                for row, token in zip(logits, following, strict=False)
+                for row, token in zip(seen.logits, following, strict=False)
             ]
             held += read
             yield

@@ -239,9 +239,7 @@ class Engine:
         """The idle slots that remember a text, and what they remember; the latest used first."""
         return [(slot, self._slots[slot].tokens) for slot in idle(self._slots)]
 
-    def read(
-        self, slot: int, tokens: Sequence[Token], start: int, judged: int
-    ) -> tuple[Floats, int]:
+    def read(self, slot: int, tokens: Sequence[Token], start: int, judged: int) -> tuple[Seen, int]:
         """One forward over given tokens, outside of any session, shaped like those of sessions.
 
         Args:
@@ -251,7 +249,7 @@ class Engine:
             judged: Positions from here on want logits; they are read apart from those before.
 
         Returns:
-            Logits (rows from `judged` on, n_vocab), valid until the next forward, and the number of
+            What is seen of rows from `judged` on, valid until the next forward, and the number of
             tokens that were read.
 
         Raises:
@@ -271,7 +269,11 @@ class Engine:
         logits = self.target.decode(rows)
         if padding:
             self.target.truncate(slot, start + count)
-        return logits[:count], count
+        return self._seen(logits).head(count), count
+
+    def _seen(self, logits: Floats) -> Seen:
+        """What the latest forward left."""
+        return Seen(logits, self._showing.states if self._showing else None)
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -340,7 +342,7 @@ class Engine:
             return []
         after = self.clock()
         self._lull.look()
-        seen = Seen(logits, self._showing.states if self._showing else None)
+        seen = self._seen(logits)
         outcomes = self._judging.judge(going, shares, drafts, seen, self.context)
         self._undo.settle(going, held)
         took = Took(

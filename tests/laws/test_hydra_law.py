@@ -13,9 +13,12 @@ from laws.house import CONTEXT, PROMPTS, ROWS, SLOTS, House, finish, output, tau
 from laws.policies import FixedDepth
 
 from localspec.config import Placement
+from localspec.engine.agreement import agreement
 from localspec.engine.context import Context
 from localspec.engine.learning import Lesson, learned
+from localspec.engine.replay import Script, replay
 from localspec.engine.sampling import Sampler
+from localspec.engine.showing import tell
 from localspec.types import Ask, Draft, Floats, Proposing, Row, SamplingParams, Signal, Token
 from localspec.worker import heads
 
@@ -165,6 +168,33 @@ def test_a_head_drafts_right_tokens_of_its_target(house: House) -> None:
 
     assert drafted > 40
     assert accepted > drafted / 10
+
+
+def test_a_replay_knows_what_a_head_would_have_drafted(house: House) -> None:
+    """As when it is led along the text by hand, with the states of plain decoding."""
+    request = house.request(PROMPTS[2], GREEDY)
+    (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
+    text = output(plain)
+    drafters = house.drafters("hydra")
+    states = _states(house, [*request.prompt, *text])[len(request.prompt) - 1 :]
+    session = drafters["hydra"].open(0, request.prompt, Sampler(GREEDY))
+    survives = []
+    for place, token in enumerate(text):
+        (draft,) = drafters["hydra"].propose([Ask(session, Draft(), 3, _always)])
+        survives.append(agreement(draft, text[place:]))
+        tell(session, [token], states[place].astype(np.float16).astype(np.float32))
+
+    script = Script("someone", request.prompt, [], text, None, max_draft=3)
+    work = replay(house.engine(drafters, FixedDepth(0)), script, lambda signal: signal.prior)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            reading = done.value
+            break
+
+    assert reading.traces["hydra"].survives == survives
+    assert sum(survives) > 0
 
 
 def test_nothing_is_drafted_before_a_state_was_seen(house: House) -> None:
