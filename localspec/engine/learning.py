@@ -33,25 +33,27 @@ _EPSILON = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Places of texts that a target wrote: what it computed, what came, what it said then.
+    """Texts that a target wrote: at every place what it computed, what came of it, what it said.
 
-    states: (n, width) behind the logits of a place.
-    embeddings: (n, width) of the token that came.
-    following: (n, width) the state behind the logits after that.
-    said: (n,) where in `output` the target's likeliest token after that is; -1 if nowhere.
+    states: (places, width) behind the logits of a place.
+    came: (places,) the row of `embeddings` of the token that came.
+    said: (places,) the row of `output` of the target's likeliest token; -1 where there is none.
+    known: (n,) places that are not the last of their text.
+    embeddings: (tokens, width) of the tokens that came.
     output: (words, width) rows of the target's output matrix.
     """
 
     states: NDArray[np.float16]
-    embeddings: NDArray[np.float16]
-    following: NDArray[np.float16]
+    came: NDArray[np.int64]
     said: NDArray[np.int64]
+    known: NDArray[np.int64]
+    embeddings: Floats
     output: Floats
 
-    def features(self, which: slice | NDArray[np.int64], scales: tuple[float, float]) -> Floats:
-        """(chosen, 2 width + 1) of both, of size one, and a one."""
-        states = self.states[which].astype(np.float32) * scales[0]
-        tokens = self.embeddings[which].astype(np.float32) * scales[1]
+    def features(self, places: NDArray[np.int64], scales: tuple[float, float]) -> Floats:
+        """(chosen, 2 width + 1) of state and token, of size one, and a one."""
+        states = self.states[places].astype(np.float32) * np.float32(scales[0])
+        tokens = self.embeddings[self.came[places]] * np.float32(scales[1])
         return np.concatenate([states, tokens, np.ones((len(states), 1), np.float32)], axis=1)
 
 
@@ -66,46 +68,45 @@ class Learned:
 
 def learned(lesson: Lesson, *, epochs: int = 3, seed: int = 0) -> Learned:
     """The maps of a lesson, gone through so often after least squares."""
-    scales = _scale(lesson.states), _scale(lesson.embeddings)
+    scales = _scale(lesson.states[:_CHUNK]), _scale(lesson.embeddings)
     weights = _squares(lesson, scales)
     random = np.random.default_rng(seed)
-    known = np.flatnonzero(lesson.said >= 0)
-    steps = epochs * (len(known) // _BATCH)
-    adam = _Adam(weights, steps)
-    for batch in _batches(known, epochs, random):
-        features = lesson.features(batch, scales)
+    told = lesson.known[lesson.said[lesson.known + 1] >= 0]
+    adam = _Adam(weights, steps=epochs * (len(told) // _BATCH))
+    for places in _batches(told, epochs, random):
+        features = lesson.features(places, scales)
         features *= (random.random(features.shape, np.float32) >= _DROPPED) / (1 - _DROPPED)
-        adam.step(_gradient(features, adam.weights, lesson.output, lesson.said[batch]))
+        said = lesson.said[places + 1]
+        adam.step(_gradient(features, adam.weights, lesson.output, said))
     width = lesson.states.shape[1]
     found = adam.weights
     return Learned(found[:width].T * scales[0], found[width:-1].T * scales[1], found[-1])
 
 
-def _scale(rows: NDArray[np.float16]) -> float:
-    return float(1 / np.sqrt((rows[:_CHUNK].astype(np.float32) ** 2).mean()))
+def _scale(rows: NDArray[np.floating]) -> float:
+    return float(1 / np.sqrt((rows.astype(np.float32) ** 2).mean()))
 
 
 def _squares(lesson: Lesson, scales: tuple[float, float]) -> Floats:
     """(2 width + 1, width) by the normal equations, with a penalty."""
-    width = lesson.states.shape[1]
+    width, count = lesson.states.shape[1], len(lesson.known)
     normal = np.zeros((2 * width + 1, 2 * width + 1), np.float64)
     right = np.zeros((2 * width + 1, width), np.float64)
-    count = len(lesson.states)
     for start in range(0, count, _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        features = lesson.features(chunk, scales)
+        places = lesson.known[start : start + _CHUNK]
+        features = lesson.features(places, scales)
         normal += features.T @ features
-        right += features.T @ lesson.following[chunk].astype(np.float32)
+        right += features.T @ lesson.states[places + 1].astype(np.float32)
     normal.flat[:: len(normal) + 1] += _PENALTY * count
     return np.linalg.solve(normal, right).astype(np.float32)
 
 
 def _batches(
-    known: NDArray[np.int64], epochs: int, random: np.random.Generator
+    places: NDArray[np.int64], epochs: int, random: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
     for _ in range(epochs):
-        shuffled = random.permutation(known)
-        for start in range(0, len(known) - _BATCH + 1, _BATCH):
+        shuffled = random.permutation(places)
+        for start in range(0, len(places) - _BATCH + 1, _BATCH):
             yield shuffled[start : start + _BATCH]
 
 

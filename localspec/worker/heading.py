@@ -1,4 +1,4 @@
-"""The process that makes a draft head: `python -m localspec.worker.heading TARGET DIRECTORY`.
+"""The process that makes a draft head: `python -m localspec.worker.heading TARGET HEAD`.
 
 The target writes texts of its own, many at once; what it computed meanwhile is what the head learns
 of. Half an hour for a small target on two cores, all of it computed here and now: the head of a
@@ -13,19 +13,21 @@ import random
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec import paths
-from localspec.catalog import writer
+from localspec.catalog import header, writer
 from localspec.catalog.writer import Tensor
+from localspec.config import Placement
 from localspec.engine.learning import Lesson, learned
 from localspec.engine.products import FORMATS, Products, installed
+from localspec.errors import LocalSpecError
 from localspec.text.template import Conversation, rendered
 from localspec.types import Floats, Row, Token
 from localspec.worker import heads
@@ -35,55 +37,85 @@ if TYPE_CHECKING:
     from localspec.engine.model import Model
 
 _SLOTS = 32
-_CONTEXT = 512
+_CONTEXT = 1024
 _LONGEST = 256
 """Tokens of one text."""
 _TEMPERATURES = (0.0, 0.0, 0.6, 0.9)
 """Of the texts, one after the other."""
 _LIKELY = 40
 """Tokens that are drawn from."""
+_QUESTIONS = "models/heads/questions.toml"
 
 
 def main() -> int:
-    """Write texts, learn of them, save the head; the exit code is 0."""
+    """Write texts, learn of them, save the head; the exit code is 0, or the error's."""
     parser = argparse.ArgumentParser(prog="python -m localspec.worker.heading")
     parser.add_argument("target", type=Path)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--tokens", type=int, default=160_000)
+    parser.add_argument("head", type=Path)
+    parser.add_argument("--tokens", type=int, default=300_000)
     parser.add_argument("--words", type=int, default=4096)
     asked = parser.parse_args()
-    from localspec.engine.context import Context  # noqa: PLC0415 - --help needs no native library
-    from localspec.engine.model import Model  # noqa: PLC0415 - as above
-
-    model = Model.load(asked.target)
-    context = Context.open(model, slots=_SLOTS, context=_CONTEXT, rows=_CONTEXT)
-    prompts = (_prompt(model, text) for text in questions())
-    texts = listen(context, prompts, asked.tokens, model.eog, longest=_LONGEST)
-    context.close()
-    model.close()
-    path = asked.directory / f"{asked.target.stem}.gguf"
-    paths.write_atomically(path, head(heads.File.open(asked.target), texts, asked.words))
+    try:
+        header.read(asked.target)
+        made = head(heads.File.open(asked.target), _texts(asked.target, asked.tokens), asked.words)
+        paths.write_atomically(asked.head, made, mode=0o644)
+    except LocalSpecError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
     return 0
 
 
-def questions(seed: int = 0) -> Iterator[str]:
-    """What people ask, without end: forms and subjects, put together at random."""
-    said = tomllib.loads(paths.shipped("models/heads/questions.toml").read_text("utf-8"))
-    chosen = random.Random(seed)  # noqa: S311 - the same ones each time
-    weights = [kind["weight"] for kind in said["kind"]]
+def _texts(target: Path, tokens: int) -> list[Text]:
+    """What the model in a file writes on the CPU, so many tokens; how far it is goes to stderr."""
+    from localspec.engine.context import Context  # noqa: PLC0415 - --help needs no native library
+    from localspec.engine.model import Model  # noqa: PLC0415 - as above
+
+    model = Model.load(target, Placement(gpu_layers=0))
+    context = Context.open(model, slots=_SLOTS, context=_CONTEXT, rows=_CONTEXT // 2, streams=True)
+    told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
+    texts: list[Text] = []
+    prompts = (_prompt(model, question) for question in questions(told, texts, model.piece))
+    for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
+        texts.append(text)
+        written = sum(len(each.came) for each in texts)
+        sys.stderr.write(f"\r{written} of {tokens} tokens")
+    sys.stderr.write("\n")
+    context.close()
+    model.close()
+    return texts
+
+
+def questions(
+    told: Mapping[str, Any], texts: Sequence[Text], piece: Callable[[Token], bytes]
+) -> Iterator[str]:
+    """What people ask, without end: forms and subjects, put together at random.
+
+    Args:
+        told: As in `questions.toml`.
+        texts: Answers so far, which later questions are about; looked at again each time.
+        piece: What a token writes.
+    """
+    chosen = random.Random(0)  # noqa: S311 - the same ones each time
+    weights = [kind["weight"] for kind in told["kind"]]
     while True:
-        (kind,) = chosen.choices(said["kind"], weights)
-        subject = chosen.choice(kind.get("subjects", said["subjects"]))
+        (kind,) = chosen.choices(told["kind"], weights)
+        form = chosen.choice(kind["forms"])
+        if "{text}" in form and not texts:
+            continue
+        earlier = chosen.choice(texts).came if "{text}" in form else []
+        text = b"".join(map(piece, earlier)).decode("utf-8", "replace")
+        subject = chosen.choice(kind.get("subjects", told["subjects"]))
         numbers = {name: chosen.randint(2, 90) for name in "abc"}
-        yield chosen.choice(kind["forms"]).format(subject=subject, **numbers)
+        yield form.format(subject=subject, text=text, **numbers)
 
 
 def _prompt(model: Model, text: str) -> list[Token]:
-    """A question as the model's chat template puts it."""
-    message = {"role": "user", "content": text}
-    special = model.special_text(model.bos), model.special_text(model.eos)
-    found = rendered(Conversation(model.chat_template or "", *special, [message]))
-    return model.tokenize(found.text, add_special=False, parse_special=True)
+    """A question as the model's chat template puts it; as it is, where there is no template."""
+    if model.chat_template:
+        special = model.special_text(model.bos), model.special_text(model.eos)
+        message = {"role": "user", "content": text}
+        text = rendered(Conversation(model.chat_template, *special, [message])).text
+    return model.tokenize(text, add_special=not model.chat_template, parse_special=True)
 
 
 @dataclass(slots=True)
@@ -103,13 +135,11 @@ class Text:
 
     def go_on(self, state: Floats, logits: Floats, chosen: np.random.Generator) -> None:
         """Take one more token, drawn from the likeliest."""
-        best = int(logits.argmax())
-        token = best
+        best = token = int(logits.argmax())
         if self.temperature:
             top = np.argpartition(logits, -_LIKELY)[-_LIKELY:]
-            token = int(
-                top[(logits[top] / self.temperature + chosen.gumbel(size=_LIKELY)).argmax()]
-            )
+            noisy = logits[top] / self.temperature + chosen.gumbel(size=_LIKELY)
+            token = int(top[noisy.argmax()])
         self.states.append(state.astype(np.float16))
         self.came.append(token)
         self.likeliest.append(best)
@@ -122,10 +152,10 @@ def listen(
     ends: frozenset[Token],
     *,
     longest: int,
-) -> list[Text]:
+) -> Iterator[Text]:
     """Texts of so many tokens in all, of at most `longest` each, written in all slots at once.
 
-    From then on the context shows its states.
+    A prompt is asked for when it is needed. From now on the context shows its states.
     """
     context.show()
     chosen = np.random.default_rng(0)
@@ -134,7 +164,6 @@ def listen(
         for prompt, temperature in zip(prompts, itertools.cycle(_TEMPERATURES), strict=False)
     )
     writing = [_read(context, slot, next(begun)) for slot in range(context.n_slots)]
-    done: list[Text] = []
     for _ in range(0, tokens, context.n_slots):
         logits = context.decode([text.row(slot) for slot, text in enumerate(writing)])
         states = context.states
@@ -143,9 +172,9 @@ def listen(
             text.go_on(states[slot], logits[slot], chosen)
         for slot, text in enumerate(writing):
             if text.came[-1] in ends or len(text.came) == longest:
-                done.append(text)
+                yield text
                 writing[slot] = _read(context, slot, next(begun))
-    return done + writing
+    yield from writing
 
 
 def _read(context: Context, slot: int, text: Text) -> Text:
@@ -186,16 +215,18 @@ def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
 def _lesson(
     target: heads.File, products: Products, texts: Sequence[Text], words: NDArray[np.int32]
 ) -> Lesson:
-    """All places of all texts but their last ones, behind which nothing is known."""
-    came = np.array([token for text in texts for token in text.came[:-1]], np.int32)
-    said = [token for text in texts for token in text.likeliest[1:]]
+    """All places of all texts."""
+    came = np.array([token for text in texts for token in text.came], np.int32)
+    tokens, rows = np.unique(came, return_inverse=True)
     places = {int(token): place for place, token in enumerate(words)}
-    embedding = target.tensor("token_embd.weight")
+    said = [places.get(token, -1) for text in texts for token in text.likeliest]
+    ends = np.cumsum([len(text.came) for text in texts if text.came]) - 1
     return Lesson(
-        states=np.array([state for text in texts for state in text.states[:-1]]),
-        embeddings=products.rows(embedding, came).astype(np.float16),
-        following=np.array([state for text in texts for state in text.states[1:]]),
-        said=np.array([places.get(token, -1) for token in said]),
+        states=np.array([state for text in texts for state in text.states]),
+        came=rows,
+        said=np.array(said),
+        known=np.setdiff1d(np.arange(len(came)), ends),
+        embeddings=products.rows(target.tensor("token_embd.weight"), tokens),
         output=products.rows(heads.output(target), words),
     )
 

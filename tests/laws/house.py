@@ -127,7 +127,7 @@ def taught(target: Model, path: Path, tokens: int = 6000) -> bytes:
         for text in PROMPTS
     )
     context = Context.open(target, slots=8, context=256, rows=ROWS)
-    texts = heading.listen(context, prompts, tokens, target.eog, longest=64)
+    texts = [*heading.listen(context, prompts, tokens, target.eog, longest=64)]
     context.close()
     return heading.head(heads.File.open(path), texts, words=256)
 
