@@ -304,11 +304,13 @@ class Context:
         return self._words is not None
 
     def show(self) -> bool:
-        """From now on there are `states`, of forwards in which every row wants logits.
+        """From now on there are `states`, of forwards in which every row wants logits; or never.
 
-        Not of a model that makes one vector of a text.
+        Not of a model that makes one vector of a text. Nor of one whose memory is a state: it is
+        read otherwise where states are shown, a hybrid wrongly (llama_memory_hybrid::init_batch).
         """
-        self._shows = native.llama_pooling_type(self._handle) == native.LLAMA_POOLING_TYPE_NONE
+        pooling = native.llama_pooling_type(self._handle)
+        self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and not self.model.has_state
         return self._shows
 
     def _seen(self, rows: int) -> Floats:

@@ -27,7 +27,7 @@ from localspec.catalog.writer import Tensor
 from localspec.config import Placement
 from localspec.engine.learning import Lesson, learned
 from localspec.engine.products import FORMATS, Products, installed
-from localspec.errors import LocalSpecError
+from localspec.errors import LocalSpecError, ModelError
 from localspec.text.template import Conversation, rendered
 from localspec.types import Floats, Row, Token
 from localspec.worker import heads
@@ -156,8 +156,12 @@ def listen(
     """Texts of so many tokens in all, of at most `longest` each, written in all slots at once.
 
     A prompt is asked for when it is needed. From now on the context shows its states.
+
+    Raises:
+        ModelError: it does not.
     """
-    context.show()
+    if not context.show():
+        raise ModelError("A draft head is for models whose memory is keys and values alone.")
     chosen = np.random.default_rng(0)
     begun = (
         Text(prompt, temperature)

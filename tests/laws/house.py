@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec import paths
 from localspec.config import Placement
 from localspec.control.round import Policy
 from localspec.drafters import load, takes
@@ -47,15 +48,18 @@ class House:
     """Of the target."""
 
     def head(self) -> Head:
-        """Of the target, which taught it once; from then on the memory shows its states."""
-        directory = self.path.parent / f"heads of {self.path.stem}"
-        if not directory.exists():
-            directory.mkdir()
-            (directory / "head.gguf").write_bytes(taught(self.target, self.path))
+        """That of the target which comes along, or one that the target taught once.
+
+        From then on the memory shows its states.
+        """
         self.memory.show()
-        found = heads.find(self.path, directory)
-        assert found is not None
-        return found
+        directory = self.path.parent / f"heads of {self.path.stem}"
+        for place in (paths.shipped("models/heads"), directory):
+            if (found := heads.find(self.path, place)) is not None:
+                return found
+        directory.mkdir()
+        (directory / "head.gguf").write_bytes(taught(self.target, self.path))
+        return self.head()
 
     def drafters(self, *names: str, place: Place | None = None) -> dict[str, Drafter]:
         """Fresh drafters by name, of this machine or one on paper."""

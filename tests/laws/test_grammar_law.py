@@ -72,7 +72,9 @@ def asked(house: House, words: Vocabulary, prompt: str, sampling: SamplingParams
     return replace(request, constraint=words.constraint(grammar))
 
 
-@pytest.mark.parametrize("names", [["grammar"], ["lookup", "grammar"], ["grammar", "model"]])
+@pytest.mark.parametrize(
+    "names", [["grammar"], ["lookup", "grammar", "hydra"], ["grammar", "model"]]
+)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
     house: House, words: Vocabulary, names: list[str], temperature: float

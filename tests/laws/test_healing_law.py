@@ -28,7 +28,7 @@ def asked(house: House, words: Words, prompt: str, sampling: SamplingParams) -> 
     return replace(house.request(prompt, sampling), constraint=Held(TYPED, words))
 
 
-@pytest.mark.parametrize("names", [["lookup"], ["model"], ["lookup", "grammar", "model"]])
+@pytest.mark.parametrize("names", [["lookup"], ["model"], ["lookup", "grammar", "hydra", "model"]])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_of_a_held_beginning_give_the_tokens_of_none(
     house: House, words: Words, names: list[str], temperature: float

@@ -26,7 +26,9 @@ from localspec.config import Placement
 from localspec.engine.context import Context
 from localspec.engine.model import Model
 from localspec.engine.session import Request
+from localspec.errors import ModelError
 from localspec.types import Ask, Draft, DraftSession, Floats, Proposing, Row, Signal, Token
+from localspec.worker import heading
 
 KINDS = {"mamba": recurrent.mamba, "lfm2": recurrent.lfm2}
 DEEP = 12
@@ -118,6 +120,18 @@ def test_drafts_change_no_token(states: House, chain: str) -> None:
         drafted += sum(session.meter.drafted for session in sessions)
         accepted += sum(session.meter.accepted for session in sessions)
     assert 0 < accepted < drafted
+
+
+def test_what_logits_were_made_of_is_not_shown(states: House) -> None:
+    """llama.cpp reads a text otherwise where it is, and a hybrid wrongly: no head learns of it."""
+    assert not states.memory.show()
+    rows = [Row(65 + at, at, 0, wants_logits=True) for at in range(4)]
+    states.memory.truncate(0, 0)
+    states.memory.decode(rows)
+    assert states.memory.states is None
+    states.memory.truncate(0, 0)
+    with pytest.raises(ModelError, match="keys and values"):
+        next(heading.listen(states.memory, iter([[65, 66]]), 8, states.target.eog, longest=4))
 
 
 def test_a_rejection_reads_no_more_again_than_was_accepted(states: House) -> None:
