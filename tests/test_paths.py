@@ -220,6 +220,8 @@ def test_what_travels_with_the_wheel_exists_and_keeps_its_name() -> None:
         manual = source == "docs/man"  # `man` has a place of its own
         assert place == ("share/man" if manual else f"share/localspec/{source}")
     assert paths.shipped("config.toml") == REPOSITORY / "config.toml"
+    heads = {str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "models/heads").iterdir()}
+    assert heads <= {*shared_data()}  # a directory's would be left out where git ignores their kind
 
 
 def test_an_installed_package_finds_its_files_under_the_prefix(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class HydraSession:
     state: Floats | None = None
     steps: list[_Step] = field(default_factory=list)
     trust: int = _MOST_TRUST
-    asked: int = 0
+    seen: int = 0
     pending: int = 0
 
     def commit(self, tokens: Sequence[Token]) -> None:
@@ -87,8 +87,8 @@ class HydraSession:
 
     def watch(self, state: Floats) -> None:
         """The state that the last committed token came of."""
-        self.asked += 1
-        if self.trust or self.asked % _SELDOM == 0:
+        self.seen += 1
+        if self.trust or self.seen % _SELDOM == 0:
             self.state = state.copy()
 
     def propose(self, ask: Ask) -> Draft:

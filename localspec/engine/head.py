@@ -7,7 +7,7 @@ al., 2024, "Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding", of w
 plainest one: linear, and the same map at every depth). Of the vocabulary it knows a few thousand
 words, since a row for each would take longer than all the rest.
 
-Numbers only: files are read elsewhere (`worker/heads.py`), weights are made by `gauges/heading.py`.
+Numbers only: files are read elsewhere (`worker/heads.py`), weights are made by `worker/heading.py`.
 """
 
 from __future__ import annotations

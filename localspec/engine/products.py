@@ -242,11 +242,17 @@ class Products(Ours):
         return context, call(self.base, "new_tensor_2d", context, c_int(kind), *sizes)
 
     def allocate(self, context: Any) -> Any:
-        """Memory for all tensors of a context that have none; a buffer to be freed with it."""
+        """Memory for all tensors of a context that have none; a buffer to be freed with it.
+
+        Raises MemoryError.
+        """
         return self._allocate(context, self._plain)
 
     def _allocate(self, context: Any, where: Any) -> Any:
-        return call(self.base, "backend_alloc_ctx_tensors_from_buft", context, where)
+        buffer = call(self.base, "backend_alloc_ctx_tensors_from_buft", context, where)
+        if buffer.value is None:
+            raise MemoryError("ggml found no memory for a matrix.")
+        return buffer
 
     def compute(self, graph: Any) -> None:
         """All of a graph."""

@@ -65,21 +65,25 @@ def output(target: File) -> Stored:
     return target.tensor("output.weight", "token_embd.weight")
 
 
-def find(path: Path, directory: Path, *, threads: int = 1) -> Head | None:
-    """The head in a directory for the target in a file; None where none is, or none that fits."""
+def find(path: Path, *directories: Path) -> Head | None:
+    """The first head in these directories that fits the target in a file; None where none does."""
     try:
         target = File.open(path)
         wanted = key(target)
-        for file in sorted(directory.glob("*.gguf")):
+    except (BadGGUF, KeyError) as error:
+        _log.info("no draft head can be had for %s: %s", path.name, error)
+        return None
+    for file in (each for place in directories for each in sorted(place.glob("*.gguf"))):
+        try:
             head = File.open(file)
             if head.parsed.metadata.get(KEY) == wanted:
-                return _made(head, target, threads)
-    except (BadGGUF, KeyError, ValueError, OSError) as error:
-        _log.warning("there is no draft head: %s", error)
+                return _made(head, target)
+        except (BadGGUF, KeyError, ValueError, OSError) as error:
+            _log.warning("the draft head in %s is left out: %s", file, error)
     return None
 
 
-def _made(head: File, target: File, threads: int) -> Head:
+def _made(head: File, target: File) -> Head:
     """Raises KeyError or ValueError if the two do not fit."""
     words = head.parsed.metadata[WORDS]
     if not isinstance(words, Array) or words.element_type != INT32:
@@ -93,7 +97,7 @@ def _made(head: File, target: File, threads: int) -> Head:
     embedding = target.tensor("token_embd.weight")
     rows = output(target)
     _check(maps, embedding, rows)
-    return Head(Products(installed(), threads=threads), maps, embedding, rows)
+    return Head(Products(installed(), threads=1), maps, embedding, rows)
 
 
 def _check(maps: Maps, embedding: Stored, rows: Stored) -> None:

@@ -221,7 +221,8 @@ class Loader:
         """Of the target, where one was made for it; on the CPU, where its states are."""
         if not target.model.on_cpu or self._command.machine or self._command.safe_kernels:
             return None
-        head = heads.find(self.files[0], paths.shipped("models/heads"))
+        target = self.files[0]
+        head = heads.find(target, target.parent / "heads", paths.shipped("models/heads"))
         if head is not None and not target.show():
             head.close()
             return None

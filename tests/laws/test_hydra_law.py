@@ -236,8 +236,8 @@ def test_a_head_that_does_not_fit_is_left_out(
 
     assert heads.find(house.path, tmp_path / "heads") is None
     assert heads.find(narrow, tmp_path / "heads") is None
-    _write(tmp_path / "heads" / "head.gguf", width=64, words=[1, 2, 3], key=heads.key(target))
-    found = heads.find(house.path, tmp_path / "heads")
+    _write(tmp_path / "heads" / "later.gguf", width=64, words=[1, 2, 3], key=heads.key(target))
+    found = heads.find(house.path, tmp_path / "nowhere", tmp_path / "heads")
     assert found is not None
     found.close()
 
