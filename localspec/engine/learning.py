@@ -7,7 +7,7 @@ states of 1536 numbers and a hundred thousand tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,7 +66,13 @@ class Learned:
     bias: Floats
 
 
-def learned(lesson: Lesson, *, epochs: int = 3, seed: int = 0) -> Learned:
+def learned(
+    lesson: Lesson,
+    *,
+    epochs: int = 3,
+    seed: int = 0,
+    on_progress: Callable[[float], None] = lambda _fraction: None,
+) -> Learned:
     """The maps of a lesson, gone through so often after least squares."""
     scales = _scale(lesson.states[:_CHUNK]), _scale(lesson.embeddings)
     weights = _squares(lesson, scales)
@@ -76,6 +82,7 @@ def learned(lesson: Lesson, *, epochs: int = 3, seed: int = 0) -> Learned:
     for places in _batches(told, epochs, random):
         features = lesson.features(places, scales)
         features *= (random.random(features.shape, np.float32) >= _DROPPED) / (1 - _DROPPED)
+        on_progress(adam.done)
         said = lesson.said[places + 1]
         adam.step(_gradient(features, adam.weights, lesson.output, said))
     width = lesson.states.shape[1]
@@ -133,9 +140,15 @@ class _Adam:
     def __post_init__(self) -> None:
         self._first, self._second = np.zeros_like(self.weights), np.zeros_like(self.weights)
 
+    @property
+    def done(self) -> float:
+        """The part of all steps that was made."""
+        return self._count / self.steps
+
     def step(self, gradient: Floats) -> None:
+        """Go down a bit."""
         gradient *= min(1.0, _NORM / (float(np.linalg.norm(gradient)) + _EPSILON))
-        done = self._count / self.steps
+        done = self.done
         rising, falling = done / _WARMING, (1 + np.cos(np.pi * (done - _WARMING))) / 2
         rate = _RATE * min(1.0, rising + 1 / self.steps, float(falling) if done > _WARMING else 1.0)
         self._count += 1

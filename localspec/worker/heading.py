@@ -1,8 +1,8 @@
 """The process that makes a draft head: `python -m localspec.worker.heading TARGET HEAD`.
 
 The target writes texts of its own, many at once; what it computed meanwhile is what the head learns
-of. Half an hour for a small target on two cores, all of it computed here and now: the head of a
-model is a file that anybody can make again.
+of. An hour for a small target on two cores, all of it computed here and now: the head of a model is
+a file that anybody can make again. Native code may die on a strange file, so it does that alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from localspec.catalog.writer import Tensor
 from localspec.config import Placement
 from localspec.engine.learning import Lesson, learned
 from localspec.engine.products import FORMATS, Products, installed
-from localspec.errors import LocalSpecError, ModelError
+from localspec.errors import LocalSpecError, ModelError, PullError
 from localspec.text.template import Conversation, rendered
 from localspec.types import Floats, Row, Token
 from localspec.worker import heads
@@ -48,7 +48,10 @@ _QUESTIONS = "models/heads/questions.toml"
 
 
 def main() -> int:
-    """Write texts, learn of them, save the head; the exit code is 0, or the error's."""
+    """Write texts, learn of them, save the head; the exit code is 0, or the error's.
+
+    An interrupt is no error: nothing was written.
+    """
     parser = argparse.ArgumentParser(prog="python -m localspec.worker.heading")
     parser.add_argument("target", type=Path)
     parser.add_argument("head", type=Path)
@@ -56,13 +59,28 @@ def main() -> int:
     parser.add_argument("--words", type=int, default=4096)
     asked = parser.parse_args()
     try:
-        header.read(asked.target)
-        made = head(heads.File.open(asked.target), _texts(asked.target, asked.tokens), asked.words)
-        paths.write_atomically(asked.head, made, mode=0o644)
+        _make(asked.target, asked.head, asked.tokens, asked.words)
     except LocalSpecError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"{asked.head} cannot be written: {error.strerror}.\n")
+        return PullError.exit_code
+    except KeyboardInterrupt:
+        return 130
     return 0
+
+
+def _make(path: Path, place: Path, tokens: int, words: int) -> None:
+    """Raises LocalSpecError, OSError."""
+    header.read(path)
+    target = heads.File.open(path)
+    if target.tensor("token_embd.weight").width % FORMATS["q4_0"].weights:
+        raise ModelError("A draft head is for models whose width is a multiple of 32.")
+    place.parent.mkdir(parents=True, exist_ok=True)  # told before an hour's work and not after it
+    made = head(target, _texts(path, tokens), words)
+    paths.write_atomically(place, made, mode=0o644)
+    sys.stderr.write("\n")
 
 
 def _texts(target: Path, tokens: int) -> list[Text]:
@@ -78,7 +96,7 @@ def _texts(target: Path, tokens: int) -> list[Text]:
     for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
         texts.append(text)
         written = sum(len(each.came) for each in texts)
-        sys.stderr.write(f"\r{written} of {tokens} tokens")
+        sys.stderr.write(f"\rwriting: {min(written, tokens)} of {tokens} tokens")
     sys.stderr.write("\n")
     context.close()
     model.close()
@@ -195,7 +213,7 @@ def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
     products = Products(installed())
     frequent = Counter(itertools.chain(*(text.came for text in texts))).most_common(words)
     known = np.array([token for token, _ in frequent], np.int32)
-    made = learned(_lesson(target, products, texts, known))
+    made = learned(_lesson(target, products, texts, known), on_progress=_learning)
     width = len(made.bias)
     square = (width, width)
     matrices = [products.quantized(each, FORMATS["q4_0"]) for each in (made.state, made.token)]
@@ -214,6 +232,10 @@ def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
     return writer.header(described, tensors) + b"".join(
         part + writer.padding(len(part)) for part in data
     )
+
+
+def _learning(fraction: float) -> None:
+    sys.stderr.write(f"\rlearning: {fraction:.0%}")
 
 
 def _lesson(

@@ -221,8 +221,8 @@ class Loader:
         """Of the target, where one was made for it; on the CPU, where its states are."""
         if not target.model.on_cpu or self._command.machine or self._command.safe_kernels:
             return None
-        target = self.files[0]
-        head = heads.find(target, target.parent / "heads", paths.shipped("models/heads"))
+        file = self.files[0]
+        head = heads.find(file, file.parent / "heads", paths.shipped("models/heads"))
         if head is not None and not target.show():
             head.close()
             return None

@@ -132,6 +132,8 @@ def test_a_file_that_is_no_model_is_not_imported(models_dir: Path, tmp_path: Pat
         (("check", "{target}", "{other}"), 65, "is only in the draft"),
         (("check", "{target}", "{other}", "--json"), 65, ""),
         (("quantize", "nobody"), 2, "There is no model"),
+        (("head", "nobody"), 2, "There is no model"),
+        (("head", "{target}", "--tokens", "9"), 2, "10000"),
     ],
 )
 @pytest.mark.usefixtures("models_dir")
@@ -158,6 +160,14 @@ def test_quantize_makes_a_smaller_model_and_says_how_it_went(
     assert result.stdout.startswith("wide-q4_0: ")
     assert "tokens/s instead of" in result.stdout
     assert (models_dir / "wide-q4_0.gguf").stat().st_size < source.stat().st_size
+
+
+def test_a_head_is_kept_beside_its_model(files: tuple[Path, Path]) -> None:
+    """And it is said where."""
+    result = run("head", files[0], "--tokens", "10000")
+    assert result.exit_code == 0, result.output
+    assert "heads/Big-Model.gguf is used from the next load on" in result.stdout
+    assert (files[0].parent / "heads" / "Big-Model.gguf").stat().st_size > 64 * 64
 
 
 def test_a_verified_pair_is_confirmed_at_once(models_dir: Path) -> None:
