@@ -15,7 +15,44 @@ LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_
 ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_that_is_the_target_is_always_right"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
+HYDRA = "laws/test_hydra_law.py::"
+
 ENGINE = [
+    Mutant(
+        "hydra: a drafter is shown the state of a round's first row",
+        JUDGING,
+        "            last = verdict.accepted[-1] + 1 if verdict.accepted else 0",
+        "            last = 0",
+        (HYDRA + "test_a_drafter_is_shown_the_state_that_the_last_token_came_of",),
+    ),
+    Mutant(
+        "hydra: states outlive their forward",
+        CONTEXT,
+        "        self.states = None\n        shows",
+        "        shows",
+        (HYDRA + "test_a_replay_knows_what_a_head_would_have_drafted",),
+    ),
+    Mutant(
+        "hydra: states are shown of a memory that is a state",
+        CONTEXT,
+        " and not self.model.has_state",
+        "",
+        (STATES + "test_what_logits_were_made_of_is_not_shown",),
+    ),
+    Mutant(
+        "hydra: another model's head is taken",
+        "localspec/worker/heads.py",
+        "            if head.parsed.metadata.get(KEY) == wanted:",
+        "            if KEY in head.parsed.metadata:",
+        (HYDRA + "test_a_head_that_does_not_fit_is_left_out",),
+    ),
+    Mutant(
+        "hydra: behind another one's tokens it follows its own",
+        "localspec/drafters/hydra.py",
+        " or self.steps[place].token != before",
+        "",
+        ("drafters/test_hydra.py::test_behind_another_one_s_tokens_it_follows_those",),
+    ),
     Mutant(
         "shortlist: what was read last is forgotten first",
         "localspec/engine/shortlist.py",
