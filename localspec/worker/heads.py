@@ -70,7 +70,7 @@ def find(path: Path, *directories: Path) -> Head | None:
     try:
         target = File.open(path)
         wanted = key(target)
-    except (BadGGUF, KeyError) as error:
+    except (BadGGUF, KeyError, OSError) as error:
         _log.info("no draft head can be had for %s: %s", path.name, error)
         return None
     for file in (each for place in directories for each in sorted(place.glob("*.gguf"))):
@@ -78,7 +78,7 @@ def find(path: Path, *directories: Path) -> Head | None:
             head = File.open(file)
             if head.parsed.metadata.get(KEY) == wanted:
                 return _made(head, target)
-        except (BadGGUF, KeyError, ValueError, OSError) as error:
+        except (BadGGUF, KeyError, ValueError, OSError, MemoryError) as error:
             _log.warning("the draft head in %s is left out: %s", file, error)
     return None
 
