@@ -17,9 +17,8 @@ _T = TypeVar("_T")
 
 _POOLED = range(1, 4)
 """llama.cpp's pooling types that give a vector; 0 is none, 4 ranks."""
-_FIRST_WINDOW_BYTES = 1024 * 1024
-_WIDER = 4
-"""A header of a large vocabulary takes some megabytes; what reads one need not hold more."""
+_FIRST_BYTES = 1024 * 1024
+"""Twice as much whenever the header goes on: large vocabularies take some megabytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,12 +140,8 @@ def _parse(path: Path) -> tuple[int, Parsed]:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             reader.refuse("It is not a regular file.")
-        data, window = b"", _FIRST_WINDOW_BYTES
-        while True:
-            data += file.read(window - len(data))
-            try:
-                return found.st_size, reader.parse(data, found.st_size)
-            except reader.Incomplete:
-                if len(data) < window or window == reader.MAX_HEADER_BYTES:
-                    reader.refuse("The file became shorter while it was read.")
-            window = min(window * _WIDER, reader.MAX_HEADER_BYTES)
+        try:
+            first = file.read(_FIRST_BYTES)
+            return found.st_size, reader.parse(first, found.st_size, file.read)
+        except reader.Incomplete:
+            reader.refuse("The file became shorter while it was read.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -95,7 +95,11 @@ class Parsed(NamedTuple):
 
 
 class Incomplete(Exception):
-    """The header goes on behind the bytes that were given; read on and call again."""
+    """The header goes on behind the bytes that there are."""
+
+
+def _nothing(_count: int) -> bytes:
+    return b""
 
 
 def refuse(reason: str, fix: str = "") -> NoReturn:
@@ -103,12 +107,14 @@ def refuse(reason: str, fix: str = "") -> NoReturn:
     raise BadGGUF(escaped(reason), fix=fix)
 
 
-def parse(data: bytes, file_bytes: int) -> Parsed:
+def parse(data: bytes, file_bytes: int, more: Callable[[int], bytes] = _nothing) -> Parsed:
     """The header at the start of `data`, the first bytes of a file of `file_bytes` bytes.
 
-    Raises Incomplete when `data` is too short although the file is not, BadGGUF otherwise.
+    `more` gives up to so many bytes that follow, where the header goes on; as a file's `read`.
+
+    Raises Incomplete when that is too short although the file is not, BadGGUF otherwise.
     """
-    cursor = _Cursor(data, file_bytes)
+    cursor = _Cursor(data, file_bytes, more)
     version, num_tensors, num_keys = _preamble(cursor)
     metadata: dict[str, Value] = {}
     kinds: dict[str, int] = {}
@@ -128,10 +134,11 @@ def parse(data: bytes, file_bytes: int) -> Parsed:
 class _Cursor:
     """A position in `data` that cannot leave it."""
 
-    def __init__(self, data: bytes, file_bytes: int) -> None:
+    def __init__(self, data: bytes, file_bytes: int, more: Callable[[int], bytes]) -> None:
         self.data = data
         self.position = 0
         self._file_bytes = file_bytes
+        self._more = more
 
     def advance(self, num_bytes: int) -> int:
         """Move over `num_bytes` bytes and return where they start."""
@@ -143,16 +150,23 @@ class _Cursor:
             )
         if end > MAX_HEADER_BYTES:
             refuse(f"The header is longer than {MAX_HEADER_BYTES} bytes.")
+        if end > (there := len(self.data)):
+            self.data += self._more(max(end - there, there))
         if end > len(self.data):
             raise Incomplete
         self.position = end
         return start
 
     def u32(self) -> int:
-        return int(_U32.unpack_from(self.data, self.advance(4))[0])
+        return int(self.number(_U32))
 
     def u64(self) -> int:
-        return int(_U64.unpack_from(self.data, self.advance(8))[0])
+        return int(self.number(_U64))
+
+    def number(self, layout: struct.Struct) -> Any:
+        """One number; `data` may be more afterwards."""
+        start = self.advance(layout.size)
+        return layout.unpack_from(self.data, start)[0]
 
     def string(self, limit: int, what: str) -> bytes:
         length = self.u64()
@@ -166,15 +180,13 @@ class _Cursor:
         data, position, read = self.data, self.position, _U64.unpack_from
         for _ in range(count):
             if position + 8 > len(data):
-                break
+                self.advance(position + 8 - self.position)
+                data = self.data
             length = read(data, position)[0]
             if length > MAX_STRING_BYTES:
                 refuse(f"{what} holds a string that claims {length} bytes.")
             position += 8 + length
-        else:
-            self.advance(position - self.position)
-            return
-        self.advance(position + 8 - self.position)
+        self.advance(position - self.position)
 
 
 def _preamble(cursor: _Cursor) -> tuple[int, int, int]:
@@ -209,8 +221,7 @@ def _value(cursor: _Cursor, key: str, kind: int) -> Value:
         return _array(cursor, key)
     if kind not in FORMATS:
         refuse(f"Key {key} has a value of unknown type {kind}.")
-    layout = struct.Struct("<" + FORMATS[kind])
-    value: int | float | bool = layout.unpack_from(cursor.data, cursor.advance(layout.size))[0]
+    value: int | float | bool = cursor.number(struct.Struct("<" + FORMATS[kind]))
     return value
 
 

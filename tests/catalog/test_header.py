@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import tracemalloc
@@ -174,6 +175,17 @@ def test_a_short_window_asks_for_more(tiny_path: Path, end: int) -> None:
     whole = tiny_path.read_bytes()
     with pytest.raises(Incomplete):
         reader.parse(whole[: min(end, 4000)], len(whole))
+
+
+@given(first=st.integers(1, 8000))
+def test_a_header_read_in_parts_is_that_read_at_once(tiny_path: Path, first: int) -> None:
+    """However little there is at first, wherever a part ends."""
+    whole = tiny_path.read_bytes()
+    rest = io.BytesIO(whole[first:])
+    parsed = reader.parse(whole[:first], len(whole), rest.read)
+    once = reader.parse(whole, len(whole))
+    assert repr(parsed) == repr(once)
+    assert rest.tell() < 2 * once.data_start
 
 
 def test_a_claim_costs_no_memory() -> None:
