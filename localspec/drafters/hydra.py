@@ -10,9 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from localspec.types import Ask, Draft, Floats, Proposing, Signal, Token
+
+if TYPE_CHECKING:
+    from localspec.engine.head import Foreseen, Head
 
 NAME = "hydra"
 
@@ -28,25 +31,7 @@ _RIGHT, _MOST_TRUST = 9, 45
 _SELDOM = 8
 
 
-class Foretold(Protocol):
-    """A token, how likely the head takes it to be, and the state that it would come of."""
-
-    token: Token
-    probability: float
-    state: Floats
-
-
-class Foreseeing(Protocol):
-    """`engine/head.py` has one."""
-
-    def foresee(self, state: Floats, token: Token) -> Foretold:
-        """What comes behind `token`, which came of `state`."""
-
-    def close(self) -> None:
-        """Free what it holds."""
-
-
-def build(*, head: Foreseeing, ends: frozenset[Token]) -> Hydra:
+def build(*, head: Head, ends: frozenset[Token]) -> Hydra:
     """A drafter on a head of the target. Owned from now on.
 
     Args:
@@ -60,14 +45,14 @@ class _Step(NamedTuple):
     """What was foretold behind a token."""
 
     token: Token
-    foretold: Foretold
+    foretold: Foreseen
 
 
 @dataclass(slots=True)
 class HydraSession:
     """A request as its head sees it: the latest state and token, and what was foretold of them."""
 
-    head: Foreseeing
+    head: Head
     ends: frozenset[Token]
     greedy: bool
     token: Token
@@ -93,27 +78,26 @@ class HydraSession:
 
     def propose(self, ask: Ask) -> Draft:
         """What follows the prefix, as far as the head foresees anything."""
-        tokens: list[Token] = []
+        path = [self.token, *ask.prefix.tokens]
         signals: list[Signal] = []
         alive = 1.0
         start = len(ask.prefix)
         if self.state is None or start > _FAR:
             return Draft()
         for place in range(start + ask.budget):
-            before = [self.token, *ask.prefix.tokens, *tokens][place]
-            if before in self.ends or alive < _GOES_ON:
+            if path[place] in self.ends or alive < _GOES_ON:
                 break
-            foretold = self._foretold(place, before)
+            foretold = self._foretold(place, path[place])
             if place < start:
                 continue
+            path.append(foretold.token)
             signals.append(self._signal(foretold.probability, place))
-            tokens.append(foretold.token)
             alive *= signals[-1].prior
             if not ask.worth(signals):
                 break
-        return Draft.chain(tokens, signals)
+        return Draft.chain(path[1 + start :], signals)
 
-    def _foretold(self, place: int, before: Token) -> Foretold:
+    def _foretold(self, place: int, before: Token) -> Foreseen:
         """Behind a token at this place; the head is asked once."""
         if place == len(self.steps) or self.steps[place].token != before:
             del self.steps[place:]
@@ -136,7 +120,7 @@ class Hydra:
     name = NAME
     free = True
 
-    def __init__(self, head: Foreseeing, ends: frozenset[Token]) -> None:
+    def __init__(self, head: Head, ends: frozenset[Token]) -> None:
         self._head = head
         self._ends = ends
 

@@ -18,10 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engine.products import FORMATS, Products, Stored, call
+from localspec.engine.products import FLOAT, FORMATS, INTEGER, Products, Stored, call
 from localspec.types import Floats, Token
-
-_FLOAT, _INTEGER = 0, 26  # ggml_type
 
 
 class Maps(NamedTuple):
@@ -78,9 +76,9 @@ class Head:
         by_state, by_token, by_word = (each.tensor for each in self._weights)
         self._context = context = products.context()
         one = c_int64(self.width)
-        self._state = call(base, "new_tensor_1d", context, c_int(_FLOAT), one)
-        added = call(base, "new_tensor_1d", context, c_int(_FLOAT), one)
-        self._token = call(base, "new_tensor_1d", context, c_int(_INTEGER), c_int64(1))
+        self._state = call(base, "new_tensor_1d", context, c_int(FLOAT), one)
+        added = call(base, "new_tensor_1d", context, c_int(FLOAT), one)
+        self._token = call(base, "new_tensor_1d", context, c_int(INTEGER), c_int64(1))
         self._embedding = products.lent(embedding)
         came = call(base, "get_rows", context, self._embedding.tensor, self._token)
         next_state = call(base, "mul_mat", context, by_state, self._state)

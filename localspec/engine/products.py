@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from localspec.engine.ours import Layout, Ours
 from localspec.types import Floats
 
-_INTEGER = 26  # ggml_type
+FLOAT, INTEGER = 0, 26  # ggml_type
 _TOGETHER = 32
 """No layout packs more rows into one block."""
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
@@ -169,7 +169,7 @@ class Products(Ours):
     def rows(self, matrix: Stored, which: NDArray[np.int32]) -> Floats:
         """Some rows of a matrix, as float32 (rows, width)."""
         lent, context = self.lent(matrix), self.context()
-        places = call(self.base, "new_tensor_1d", context, c_int(_INTEGER), c_int64(len(which)))
+        places = call(self.base, "new_tensor_1d", context, c_int(INTEGER), c_int64(len(which)))
         found = call(self.base, "get_rows", context, lent.tensor, places)
         shape = len(which), matrix.width
         computed, _ = self.computed(context, found, [(places, which)], shape)

@@ -20,7 +20,6 @@ class Showing(Backend, Protocol):
         """
 
 
-@runtime_checkable
 class Watching(DraftSession, Protocol):
     """A drafter's memory of a request that wants to see the target's states."""
 

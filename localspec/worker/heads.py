@@ -40,7 +40,7 @@ class File(NamedTuple):
 
     @classmethod
     def open(cls, path: Path) -> File:
-        """Raises BadGGUF."""
+        """Raises BadGGUF, and OSError where there is no address space for it."""
         return cls(header.parse(path), np.memmap(path, np.uint8, "r"))
 
     def tensor(self, *names: str) -> Stored:
@@ -84,7 +84,7 @@ def find(path: Path, *directories: Path) -> Head | None:
 
 
 def _made(head: File, target: File) -> Head:
-    """Raises KeyError or ValueError if the two do not fit."""
+    """Raises KeyError or ValueError if the two do not fit, MemoryError."""
     words = head.parsed.metadata[WORDS]
     if not isinstance(words, Array) or words.element_type != INT32:
         raise ValueError("its words are no numbers")
