@@ -37,7 +37,7 @@ from localspec.control.round import (
 )
 from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
 from localspec.control.split import of_round
-from localspec.control.tariff import Tariff
+from localspec.control.tariff import Hope, Tariff
 from localspec.control.window import REPAID, WINDOW, gap
 from localspec.types import READ_ROWS, Draft, Signal
 
@@ -90,7 +90,7 @@ class Controller:
 
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
-        return Memory.after(self.ledger.copies)
+        return Memory.after(self.ledger.copies, self.ledger.brings)
 
     # --- before drafting --------------------------------------------------------------------------
 
@@ -114,7 +114,11 @@ class Controller:
         Sessions are planned in order, each with the rows that those before it are expected to take.
         """
         needs = [self._multiple] * len(views) + [other_rows] * (other_rows > 0)
-        hopes = [(view.memory.keen, view.memory.boon) for view in views if view.memory is not None]
+        hopes = [
+            Hope(view.memory.keen, view.memory.boon, view.memory.brings, view.remaining / 2)
+            for view in views
+            if view.memory is not None
+        ]
         self._tariff = tariff = of_round(
             self.costs, needs, before, hopes, self._multiple, self._layout
         )
@@ -174,6 +178,8 @@ class Controller:
         ]
         left, risk = self._left(view, memory), self._risk(view, memory, rate)
         doubted = memory.copies_cost
+        if not self._tariff.free:
+            self.ledger.hope(memory, [survival for _, survival in chains], rate)
         copies = (
             self._copy(chain, survival, rows, doubted * rate, view.cells, risk, memory.copies.kept)
             for chain, survival in chains
@@ -305,7 +311,7 @@ class Controller:
         """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
         tariff = self._tariff
-        seen = tariff.home, tariff.before, tariff.keen, tariff.boon, tariff.beside
+        seen = tariff.home, tariff.before, tariff.keen, tariff.boon, tariff.repays, tariff.beside
         key = name, rows, grain, span, *seen
         found = self._prospects.get(key)
         if found is None:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import STEADY, Costs
 from localspec.control.guard import Account, Pace
 from localspec.control.option import NONE
 from localspec.control.promises import Promises
-from localspec.control.round import RECURRING_READS, Drafted, Judged, Round, View
+from localspec.control.round import (
+    LEVELS,
+    NOTHING,
+    RECURRING_READS,
+    Drafted,
+    Judged,
+    Memory,
+    Round,
+    View,
+    blended,
+)
 from localspec.control.tariff import Tariff
 from localspec.types import Draft, Token
+
+_BRINGS_SHARE = 0.02
+"""Of what a round shows, in what a new answer begins with."""
 
 
 class Ledger:
@@ -28,6 +41,7 @@ class Ledger:
         self.pace = Pace()
         self.account = Account()
         self.copies = Promises()
+        self.brings = NOTHING
         self._costs = costs
         self._acceptance = acceptance
         self._multiple = multiple
@@ -41,6 +55,19 @@ class Ledger:
     def plain_due(self) -> bool:
         """Whether nobody may bet: plain decoding is to be measured, or too much was lost."""
         return self.pace.due or self.left <= 0.0
+
+    def hope(self, memory: Memory, chains: Sequence[Sequence[float]], rate: float) -> None:
+        """What this round's free chains would bring if rows were there, by how likely they survive.
+
+        In time at `rate`, and as much of it as such promises are kept.
+        """
+        sums = [[*accumulate(survival, initial=0.0)] for survival in chains]
+        seconds = [
+            memory.copies.kept / rate * max((each[: nodes + 1][-1] for each in sums), default=0.0)
+            for nodes in LEVELS
+        ]
+        memory.hoped(seconds)
+        self.brings = blended(self.brings, seconds, _BRINGS_SHARE)
 
     def observe(self, round_: Round, tariff: Tariff) -> None:
         """Learn from one round, which was decided by `tariff`."""

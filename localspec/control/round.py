@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +27,10 @@ _PACE_MEMORIES = (0.95, 0.7)
 """The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in
 the text after it."""
 _KEEN_MEMORY = 0.9
+LEVELS = (1, 2, 3, 5, 7, 11, 15, 23)
+"""Nodes, as far as a session remembers apart what drafts of so many would have brought."""
+NOTHING = (0.0,) * len(LEVELS)
+_BRINGS_MEMORY = 0.95
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
@@ -58,7 +62,9 @@ class Memory:
     repay what the source must read. `proposed` is the last draft before it was cut.
 
     `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
-    the seconds it would be worth then. `stake` is how far the answer is behind plain decoding.
+    the seconds it would be worth then. `brings` are the seconds that free drafts of at most so many
+    nodes (`LEVELS`) spare plain decoding in a round, before what they cost. `stake` is how far the
+    answer is behind plain decoding.
     """
 
     local: Local = field(default_factory=Local)
@@ -71,6 +77,7 @@ class Memory:
     proposed: Draft = field(default_factory=Draft)
     keen: float = 0.0
     boon: float = 0.0
+    brings: tuple[float, ...] = NOTHING
     stake: Stake = field(default_factory=Stake)
 
     @property
@@ -91,9 +98,10 @@ class Memory:
         )
 
     @classmethod
-    def after(cls, copies: Promises) -> Memory:
-        """Of a new answer, where copies came to that in those before it."""
-        return cls(copies=Promises.doubted(max(0.0, min(copies.doubt, _MOST_PASSED_ON))))
+    def after(cls, copies: Promises, brings: tuple[float, ...] = NOTHING) -> Memory:
+        """Of a new answer, where copies came to that in those before it and drafts `brings`."""
+        doubt = max(0.0, min(copies.doubt, _MOST_PASSED_ON))
+        return cls(copies=Promises.doubted(doubt), brings=brings)
 
     @property
     def copies_cost(self) -> float:
@@ -113,6 +121,10 @@ class Memory:
         if seconds > 0:
             self.boon += share * (min(seconds, change_seconds) - self.boon)
 
+    def hoped(self, seconds: Iterable[float]) -> None:
+        """What free drafts of at most so many nodes would spare in this round, one by level."""
+        self.brings = blended(self.brings, seconds, 1 - _BRINGS_MEMORY)
+
     def bet(self, worth: float, cost: float, rate: float) -> None:
         """A neural draft is taken that promises `worth` tokens beyond its `cost`.
 
@@ -130,6 +142,11 @@ class Memory:
     def forgive_copies(self) -> None:
         """Another round."""
         self.copies.forgive(_COPY_FORGIVENESS)
+
+
+def blended(before: Sequence[float], now: Iterable[float], share: float) -> tuple[float, ...]:
+    """Means that move by a share of what is new."""
+    return tuple(old + share * (new - old) for old, new in zip(before, now, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

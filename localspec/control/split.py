@@ -13,7 +13,7 @@ from typing import Literal
 
 from localspec.control.costs import Costs
 from localspec.control.forwards import Layout, forwards
-from localspec.control.tariff import Tariff, change_of_rows, with_hopes
+from localspec.control.tariff import Hope, Tariff, change_of_rows, with_hopes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +81,14 @@ def of_round(  # noqa: PLR0913, PLR0917 — what a round begins with
     costs: Costs,
     rows: Sequence[int],
     before: int,
-    hopes: Sequence[tuple[float, float]],
+    hopes: Sequence[Hope],
     multiple: int,
     layout: Layout = "shared",
 ) -> Tariff:
     """The prices of a round that has these `rows` without drafts, after a forward of `before`.
 
-    `hopes` are what each session would draft for if changes were free: how likely, and the seconds
-    that it would be worth. Where changes cost next to nothing, all rounds have the same prices.
+    `hopes` are those of each session. Where changes cost next to nothing, all rounds have the same
+    prices.
     """
     home = sum(rows)
     if layout != "shared" and len(rows) > 1:

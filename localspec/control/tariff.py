@@ -3,17 +3,21 @@
 A forward of another row count than the last one may cost more, and so will the way back. Without
 drafts a round has its `home` rows. Whoever is not there next time has then either to go back or to
 carry rows that nobody needs, unless there is a draft again, for which nobody has to leave home. How
-likely that is, and what it brings, is what the latest rounds tell. Where changes are free none of
-this matters.
+likely that is, and what it brings, is what the latest rounds tell. Where it is more than rows are
+carried for, going is an investment, which is repaid in all rounds for which that may go on. Where
+changes are free none of this matters.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from localspec.control.costs import Costs
+from localspec.control.round import LEVELS
 
 _CAUTION = 1.6
 """By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
@@ -23,6 +27,21 @@ _CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
 that rounds that differ by little have the same prices."""
 _KEEN_LEAST = 1 / 64
 """The next draft is taken to be at most so many rounds away."""
+_MOST_ROUNDS = 16
+"""No further is a text taken to go on as it does."""
+
+
+class Hope(NamedTuple):
+    """What a session would lately have drafted if changes were free.
+
+    How likely, and worth so many seconds; what drafts of at most `LEVELS` nodes bring in a round,
+    in seconds; and for how many rounds that may go on.
+    """
+
+    keen: float
+    boon: float
+    brings: Sequence[float]
+    rounds: float
 
 
 class Undoing(NamedTuple):
@@ -45,6 +64,8 @@ class Tariff:
         before: Rows of the forward before; 0 if there was none.
         keen: The chance that the next round would draft if changes were free.
         boon: Seconds that it would then be worth, at most those of a change.
+        repays: Seconds that rows for so many nodes (`LEVELS`) bring until the end, if there is one
+            more than they are carried for; at most those of a change.
         multiple: Every session's rows are padded to a multiple of this.
         most: Rows that a decode may have.
         free: As if changes cost nothing.
@@ -55,6 +76,7 @@ class Tariff:
     before: int = 0
     keen: float = 0.0
     boon: float = 0.0
+    repays: tuple[float, ...] = ()
     multiple: int = 1
     most: int = 128
     free: bool = False
@@ -138,8 +160,12 @@ class Tariff:
         if rows == self.home:
             return going
         keen = max(self.keen, _KEEN_LEAST)
-        carried = max(0.0, self.costs.target(rows) - self.costs.target(self.home))
-        return _CAUTION * (going + min(change, carried * (1 - keen) / keen - self.boon))
+        carried = _carried(self.costs, self.home, rows)
+        staying = min(change, carried * (1 - keen) / keen - self.boon)
+        level = bisect_right(LEVELS, rows - self.home)
+        if self.repays and level and (repays := self.repays[level - 1]) > 0:
+            staying = min(staying, -repays)
+        return _CAUTION * (going + staying)
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
         """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
@@ -188,6 +214,11 @@ class Tariff:
         return rate * self.rise(rows, nodes, cells)
 
 
+def _carried(costs: Costs, home: int, rows: int) -> float:
+    """Seconds that so many rows take more than those at home."""
+    return max(0.0, costs.target(rows) - costs.target(home))
+
+
 def change_of_rows(costs: Costs) -> float:
     """Seconds of a change of rows; none where that is next to nothing."""
     change = costs.change_seconds
@@ -195,22 +226,25 @@ def change_of_rows(costs: Costs) -> float:
 
 
 def with_hopes(
-    costs: Costs, home: int, before: int, hopes: Sequence[tuple[float, float]], multiple: int
+    costs: Costs, home: int, before: int, hopes: Sequence[Hope], multiple: int
 ) -> Tariff:
-    """Prices where changes of rows matter; hopes in grains.
-
-    `hopes` are what each session would draft for if changes were free: how likely, and the seconds
-    that it would be worth.
-    """
+    """Prices where changes of rows matter; the hopes of all sessions, in grains."""
     change = costs.change_seconds
-    keen = sum(keen for keen, _ in hopes) / max(len(hopes), 1)
-    boon = min(change, sum(boon for _, boon in hopes))
+    keen = sum(hope.keen for hope in hopes) / max(len(hopes), 1)
+    boon = min(change, sum(hope.boon for hope in hopes))
     grain = change / _KEEN_GRAINS
+    rounds = min(_MOST_ROUNDS, max((hope.rounds for hope in hopes), default=0.0))
+    brings = map(sum, zip(*(hope.brings for hope in hopes), strict=True))
+    repays = (
+        min(change, rounds * (brought - _carried(costs, home, home + nodes)))
+        for nodes, brought in zip(LEVELS, brings, strict=False)
+    )
     return Tariff(
         costs,
         home,
         before,
         keen=round(_KEEN_GRAINS * keen) / _KEEN_GRAINS,
         boon=grain * round(boon / grain),
+        repays=tuple(grain * max(0, math.floor(seconds / grain)) for seconds in repays),
         multiple=multiple,
     )

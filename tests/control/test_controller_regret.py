@@ -46,11 +46,9 @@ SLACK = {
     f"{_BEST}[Q4_0-prose, then code]": 0.095,
     f"{_BEST}[GPU-code]": 0.02,
     f"{_BEST}[GPU-noise]": 0.07,
-    f"{_BEST}[H100 1.5B-code]": 0.02,
-    f"{_BEST}[H100 1.5B-edit]": 0.01,
-    f"{_BEST}[H100 1.5B, graphs-code]": 0.015,
-    f"{_BEST}[H100 1.5B, graphs-edit]": 0.05,
+    f"{_BEST}[H100 1.5B, graphs-code]": 0.005,
     f"{_BEST}[H100 7B-edit]": 0.05,
+    f"{_BEST}[H100 7B-noise]": 0.005,
     f"{_BEST}[H100 32B-edit]": 0.07,
     f"{_BEST}[H100 32B-noise]": 0.06,
 }
@@ -87,6 +85,25 @@ def test_it_is_never_two_percent_under_the_best_fixed_policy(
     record_property("regret", f"{regret:.3f} against {names}")
     print(f"{machine}, {text}: regret {regret:+.3f} against {names}")  # noqa: T201 — the report
     assert regret < 0.02 + slack
+
+
+@pytest.mark.parametrize(("right", "gain"), [(0.3, 1.05), (0.45, 1.15)])
+@pytest.mark.parametrize("machine", ["H100 1.5B", "H100 1.5B, graphs"])
+def test_small_drafts_together_repay_a_change_that_none_repays(
+    machine: str, right: float, gain: float
+) -> None:
+    """A source with one guess in every round, as a draft head is: rows are kept for the next one.
+
+    A change takes as long as a row and more, a second row a sixth of one.
+    """
+    world = MACHINES[machine]
+    alone = mine = 0.0
+    for seed in (11, 12):
+        regime = Regime(2000, copy_begins=0.0, accident=right, seen_before=1.0)
+        text = Text([regime], seed)
+        alone += play(world, text, plain).time
+        mine += Controlled(world, text, seed, sources=("lookup",)).play().time
+    assert alone / mine > gain
 
 
 @pytest.mark.parametrize("regime", [PROSE, NOISE], ids=["prose", "noise"])

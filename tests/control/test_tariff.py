@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.costs import POINTS, STEADY, Costs
+from localspec.control.round import LEVELS
 from localspec.control.tariff import Tariff
 
 CURVES = {
@@ -36,7 +37,7 @@ def costs(curve: str, change: float) -> Costs:
     return _KNOWN[curve, change]
 
 
-def tariff(known: Costs, home: int = 1, before: int = 0, **more: float) -> Tariff:
+def tariff(known: Costs, home: int = 1, before: int = 0, **more: object) -> Tariff:
     """Prices of a round; `more` as Tariff has it."""
     return Tariff(known, home, before, **more)  # type: ignore[arg-type]
 
@@ -133,6 +134,23 @@ def test_rows_are_padded_to_those_of_the_forward_before_where_changes_are_dear()
     """Five rows are decoded as the eight before; where changes are free, as five."""
     assert tariff(costs("H100 1.5B", 1.9), 1, 8, keen=1.0).padded(5) == 8
     assert tariff(costs("H100 1.5B", 0.0), 1, 8, keen=1.0).padded(5) == 5
+
+
+@given(machines, few, keenness, few, st.lists(st.floats(0, 0.02), min_size=2, max_size=2))
+def test_the_more_rows_repay_the_cheaper_they_are_and_never_by_more_than_a_change(
+    known: Costs, before: int, keen: float, rows: int, repaid: list[float]
+) -> None:
+    """What they bring later is counted now; whoever wants to can still go home."""
+    change = known.change_seconds
+    less, more = (
+        tariff(known, 1, before, keen=keen, repays=(min(change, seconds),) * len(LEVELS)).changing(
+            rows
+        )
+        for seconds in sorted(repaid)
+    )
+    assert more <= less
+    home = tariff(known, 1, rows, keen=keen).changing(1)
+    assert rows == 1 or more >= (before != rows) * change - 1.6 * home - 1e-12
 
 
 @given(machines, few, keenness, st.floats(1, 1000))
