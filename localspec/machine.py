@@ -76,6 +76,12 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.round_ms + (rows - 1) * self.row_ms
 
 
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A draft head of the target: what one token of it takes, which the host computes."""
+
+    token_ms: float
+
+
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A place for weights, by llama.cpp's name of it, and its memory: in bytes or in GiB.
 
@@ -96,7 +102,8 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine with one pair of models on it. `source` says where the figures are from.
 
-    `device` are its places for weights, for who plans with them.
+    Without `head` there is none on it. `device` are its places for weights, for who plans with
+    them.
     """
 
     name: str
@@ -104,6 +111,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: Forwards
     draft: Forwards
     host: Host = Host()
+    head: Head | None = None
     device: tuple[Card, ...] = ()
 
 
@@ -181,6 +189,8 @@ def _holes(machine: Machine) -> Iterator[str]:
             yield f"{role}.steady_ms says that a forward takes no time"
     for field in ("round_ms", "row_ms"):
         yield from _wrong(f"host.{field}", getattr(machine.host, field))
+    if machine.head is not None:
+        yield from _wrong("head.token_ms", machine.head.token_ms)
     yield from _card_holes(machine.device)
 
 

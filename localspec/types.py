@@ -312,7 +312,7 @@ class Drafter(Protocol):
 
     name: str
     free: bool
-    """True when proposing costs host time only, so that it may be asked every round."""
+    """True when proposing costs host time only; if that is a while, `takes_time = True` as well."""
 
     def open(
         self,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from localspec import machine, toml
 from localspec.bench import tables
 from localspec.errors import ConfigError, RequestError
-from localspec.machine import Forwards, History, Host, Machine
+from localspec.machine import Forwards, Head, History, Host, Machine
 
 GOOD: dict[str, Any] = {
     "name": "some GPU",
@@ -22,6 +22,7 @@ GOOD: dict[str, Any] = {
     "target": {"steady_ms": {"1": 2.0, "4": 3.0, "8": 4.0}, "change_ms": 1.0, "settle_ms": 0.5},
     "draft": {"steady_ms": {"1": 1.0}, "change_ms": {"1": 2.0, "9": 4.0}, "look_ms": 0.001},
     "host": {"round_ms": 0.3, "row_ms": 0.1},
+    "head": {"token_ms": 0.2},
 }
 MS = st.floats(0.001, 1000)
 ROWS = st.dictionaries(st.integers(1, 64), MS, max_size=5)
@@ -41,12 +42,12 @@ def parsed(values: dict[str, Any]) -> Machine:
     return machine.parse(toml.write(values), "table.toml")
 
 
-@given(FORWARDS, FORWARDS, st.floats(0, 10), st.floats(0, 1))
+@given(FORWARDS, FORWARDS, st.floats(0, 10), st.floats(0, 1), st.none() | st.builds(Head, MS))
 def test_a_written_table_is_read_as_it_was(
-    target: Forwards, draft: Forwards, round_ms: float, row_ms: float
+    target: Forwards, draft: Forwards, round_ms: float, row_ms: float, head: Head | None
 ) -> None:
     """What `make bench-gpu` writes, `bench --machine` takes."""
-    made = Machine("m", "s", target, draft, Host(round_ms, row_ms))
+    made = Machine("m", "s", target, draft, Host(round_ms, row_ms), head)
     assert parsed(msgspec.to_builtins(made, str_keys=True)) == made
 
 
@@ -99,6 +100,8 @@ HOLES: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "a row that is none": (("target", "steady_ms"), {"one": 1.0}, "steady_ms"),
     "an unknown key": (("target", "stedy_ms"), {"1": 1.0}, "stedy_ms"),
     "negative host": (("host", "round_ms"), -0.1, "host.round_ms"),
+    "negative head": (("head", "token_ms"), -0.1, "head.token_ms"),
+    "a head of no price": (("head",), {}, "token_ms"),
 }
 
 

@@ -32,7 +32,7 @@ from localspec.catalog.devices import Device, Present
 from localspec.catalog.registry import Registry, Resolved
 from localspec.config import Config, Engine, Models, Placement
 from localspec.errors import EngineError, LocalSpecError
-from localspec.machine import Card, Machine
+from localspec.machine import Card, Head, Machine
 
 TARGET, DRAFT = "target", "draft"
 
@@ -183,7 +183,8 @@ def _config(pair: Resolved, asked: argparse.Namespace) -> Config:
 def machines(run: Run) -> dict[str, Machine]:
     """The tables for `localspec bench --machine` by file: of the pair, and of each shape.
 
-    A shape has the pair's draft, and all have the host's time in the pair's rounds. Their devices,
+    A shape has the pair's draft, and all have the host's time in the pair's rounds. Each has a head
+    as large as its states, though none may have been made for it. Their devices,
     for `localspec models plan --machine`, are those of this machine.
     """
     if DRAFT not in run.pair:
@@ -204,7 +205,13 @@ def machines(run: Run) -> dict[str, Machine]:
         targets[f"machine-{name.partition(' ')[0]}.toml"] = (f"{name}, random weights", measured)
     return {
         file: Machine(
-            f"{run.device}, {name}", source, staircase.forwards(measured), draft, host, cards
+            f"{run.device}, {name}",
+            source,
+            staircase.forwards(measured),
+            draft,
+            host,
+            None if measured.head_ms is None else Head(measured.head_ms),
+            cards,
         )
         for file, (name, measured) in targets.items()
     }

@@ -47,13 +47,17 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One file on one device; `memory` is bytes by llama.cpp's name of a buffer."""
+    """One file on one device; `memory` is bytes by llama.cpp's name of a buffer.
+
+    `head_ms` is what a token of a draft head takes on the host, if it can have one.
+    """
 
     build: str
     parameters: int
     size_bytes: int
     memory: dict[str, int]
     curves: list[Curve]
+    head_ms: float | None = None
 
     @property
     def on_gpu(self) -> bool:

@@ -247,8 +247,8 @@ def head(context: click.Context, model: str, tokens: int) -> None:
     """Teach MODEL a draft head, by texts of so many tokens that it writes itself, on the CPU.
 
     A head foretells a word from what the model has just computed, and has no prompt to read. It is
-    kept in heads/ beside MODEL and used from the next load on, where MODEL runs on the CPU. The
-    default model has one already; for a small one on two cores it takes an hour.
+    kept in heads/ beside MODEL and used from the next load on, on a GPU too. The default model has
+    one already; for a small one on two cores it takes an hour.
 
     Example: localspec models head qwen2.5-coder-1.5b-instruct
     """

@@ -11,7 +11,7 @@ decisions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from operator import attrgetter
@@ -19,6 +19,7 @@ from typing import Any
 
 from localspec.control import reading
 from localspec.control.acceptance import Acceptance
+from localspec.control.asking import lead
 from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, cut
 from localspec.control.forwards import Layout
@@ -50,6 +51,8 @@ _REPAID = 1.6
 _GUESS_LEAST = 0.25
 """A less likely guess is not read along: a few rows more may cost a forward much more than reading
 a prompt tells."""
+_GUESS_COST = 0.15
+"""Nor is a source asked for one that takes longer, as a share of the forward that reads it."""
 _GRAIN = 0.1
 """Prospects are solved for rates this far apart (as logarithms), and kept for some rounds."""
 _KEPT_ROUNDS = 64
@@ -93,6 +96,18 @@ class Controller:
         return Memory.after(self.ledger.copies, self.ledger.brings)
 
     # --- before drafting --------------------------------------------------------------------------
+
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        """Whether that is worth its while; always where nothing is remembered.
+
+        A guess spares the source beside it a forward at most, and not often.
+        """
+        takes = self.ledger.takes(name)
+        if beside is not None:
+            return takes < _GUESS_COST * self.costs.draft(beside, 1, 1)
+        if memory is None or not takes:
+            return True
+        return not self.ledger.plain_due and self.ledger.asking(name, memory).due(takes)
 
     def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain may be worth another node: while all of it may well survive."""
@@ -178,16 +193,18 @@ class Controller:
         ]
         left, risk = self._left(view, memory), self._risk(view, memory, rate)
         doubted = memory.copies_cost
-        if not self._tariff.free:
+        if not self._tariff.free and memory.asking.keys() <= view.asked.keys():
             self.ledger.hope(memory, [survival for _, survival in chains], rate)
-        copies = (
+        copies = [
             self._copy(chain, survival, rows, doubted * rate, view.cells, risk, memory.copies.kept)
             for chain, survival in chains
-        )
+        ]
         free = max(copies, key=attrgetter("worth"), default=Option())
         if free.worth <= 0 and doubted > 1 and not view.always:
             free = Option(wish=free.wish)  # `cut` believes what is promised
-        promises = self._neural(view, chains, rows, rate)
+        promises = [*self._neural(view, chains, rows, rate)]
+        if view.asked:
+            self._weigh(view, memory, copies, promises, rate)
         neural = self._affordable(promises, view, rows, rate, risk)
         if neural is None or neural.extend is None:
             return free
@@ -212,6 +229,27 @@ class Controller:
         if read >= source.pending:
             return neural
         return replace(free, extend=source, budget=view.budget, read=read) if read else free
+
+    def _weigh(
+        self,
+        view: View,
+        memory: Memory,
+        copies: Sequence[Option],
+        promises: Sequence[Option],
+        rate: float,
+    ) -> None:
+        """What sources brought for which somebody waited: by this they are asked again."""
+        options: list[tuple[str | None, float]] = [
+            (chain.signals[0].source, max(copy.wish, copy.worth))
+            for chain, copy in zip(view.free, copies, strict=True)
+        ]
+        options += [
+            (each.base.signals[0].source if each.base else None, each.worth)
+            for each in promises
+            if each.extend and each.extend.pending <= RECURRING_READS
+        ]
+        for name, seconds in view.asked.items():
+            self.ledger.asked(name, memory, seconds, lead(name, options) / rate)
 
     def _copy(  # noqa: PLR0913, PLR0917 — a chain, and what it is weighed by
         self,
@@ -266,7 +304,7 @@ class Controller:
                 yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
 
     def _affordable(
-        self, options: Iterator[Option], view: View, rows: int, rate: float, risk: float
+        self, options: Iterable[Option], view: View, rows: int, rate: float, risk: float
     ) -> Option | None:
         """The most promising one that may be risked, with the nodes that may be drafted for it."""
         for option in sorted(options, key=attrgetter("worth"), reverse=True):

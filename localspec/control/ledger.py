@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
 from localspec.control.acceptance import Acceptance
+from localspec.control.asking import BENEFIT, Asking
 from localspec.control.costs import STEADY, Costs
 from localspec.control.guard import Account, Pace
 from localspec.control.option import NONE
@@ -26,6 +27,8 @@ from localspec.types import Draft, Token
 
 _BRINGS_SHARE = 0.02
 """Of what a round shows, in what a new answer begins with."""
+_ASKED_SHARE = 0.02
+"""Of what asking took and brought, in what that is taken to be."""
 
 
 class Ledger:
@@ -42,6 +45,8 @@ class Ledger:
         self.account = Account()
         self.copies = Promises()
         self.brings = NOTHING
+        self._takes: dict[str, float] = {}
+        self._brings: dict[str, float] = {}
         self._costs = costs
         self._acceptance = acceptance
         self._multiple = multiple
@@ -55,6 +60,24 @@ class Ledger:
     def plain_due(self) -> bool:
         """Whether nobody may bet: plain decoding is to be measured, or too much was lost."""
         return self.pace.due or self.left <= 0.0
+
+    def takes(self, name: str) -> float:
+        """Seconds that asking a source takes; 0 while that is not known."""
+        return self._takes.get(name, 0.0)
+
+    def asking(self, name: str, memory: Memory) -> Asking:
+        """What that brings in this session."""
+        if name not in memory.asking:
+            memory.asking[name] = Asking(self._brings.get(name, BENEFIT * self.takes(name)))
+        return memory.asking[name]
+
+    def asked(self, name: str, memory: Memory, took: float, brought: float) -> None:
+        """A source was asked, and that is what came of it, in seconds."""
+        self.asking(name, memory).brought(brought)
+        self._takes.setdefault(name, took)
+        self._brings.setdefault(name, BENEFIT * took)
+        for known, seconds in ((self._takes, took), (self._brings, brought)):
+            known[name] += _ASKED_SHARE * (seconds - known[name])
 
     def hope(self, memory: Memory, chains: Sequence[Sequence[float]], rate: float) -> None:
         """What this round's free chains would bring if rows were there, by how likely they survive.
@@ -76,7 +99,7 @@ class Ledger:
             for view, judged in zip(round_.views, round_.judged, strict=True)
         )
         seconds = round_.target_seconds + round_.host_seconds + round_.copy_seconds
-        seconds += sum(drafted.seconds for drafted in round_.drafted)
+        seconds += sum(drafted.seconds for drafted in round_.drafted) + round_.asked_seconds
         self._book(round_, seconds, tariff)
         if round_.regular:
             self._costs.measured(round_.rows, round_.target_seconds, looks, round_.alike)
@@ -112,11 +135,11 @@ class Ledger:
         plain = plain and round_.rows == len(kept) * self._multiple
         steady = plain and round_.alike >= STEADY  # whatever is believed of changes
         if steady:
-            self.pace.measured(seconds, plain_rows)
+            self.pace.measured(seconds - round_.asked_seconds, plain_rows)
         elif not plain:
             self.pace.passed()
         share = plain_rows / len(kept)
-        if not plain:
+        if not plain or round_.asked_seconds:
             expected = len(kept) + sum(
                 sum(self._acceptance.survival(judged.draft.signals, view.local))
                 for view, judged in zip(round_.views, round_.judged, strict=True)
@@ -124,7 +147,9 @@ class Ledger:
             spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
             self.account.book(expected, spent / (share * self._row_seconds()))
         self.account.earn(sum(kept))
-        plain_seconds = seconds if steady else plain_rows * self._row_seconds()
+        plain_seconds = plain_rows * self._row_seconds()
+        if steady:
+            plain_seconds = seconds - round_.asked_seconds
         for view, tokens in zip(round_.views, kept, strict=True):
             if view.memory is not None:
                 view.memory.stake.advance(seconds, tokens * plain_seconds)

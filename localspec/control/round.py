@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from localspec.control.acceptance import Local
+from localspec.control.asking import Asking
 from localspec.control.costs import STEADY
 from localspec.control.guard import Stake
 from localspec.control.outlook import MIDDLE_EASE
@@ -63,7 +64,8 @@ class Memory:
 
     `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
     the seconds it would be worth then. `brings` are the seconds that free drafts of at most so many
-    nodes (`LEVELS`) spare plain decoding in a round, before what they cost. `stake` is how far the
+    nodes (`LEVELS`) spare plain decoding in a round, before what they cost. `asking` is what
+    that brings by source, where it takes a while. `stake` is how far the
     answer is behind plain decoding.
     """
 
@@ -78,6 +80,7 @@ class Memory:
     keen: float = 0.0
     boon: float = 0.0
     brings: tuple[float, ...] = NOTHING
+    asking: dict[str, Asking] = field(default_factory=dict)
     stake: Stake = field(default_factory=Stake)
 
     @property
@@ -158,7 +161,7 @@ class View:
     is a draft. `ease` is the mean probability that the target lately gave its own tokens, if that
     is known: it tells, before a draft model has read anything, whether it would agree. `cells` are
     the tokens before the draft, which every row of it looks back on. `elapsed_seconds` is its time
-    since it was admitted.
+    since it was admitted. `asked` are the seconds that free sources took which take a while.
     """
 
     free: tuple[Draft, ...] = ()
@@ -170,6 +173,7 @@ class View:
     ease: float | None = None
     cells: int = 0
     elapsed_seconds: float = 0.0
+    asked: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def expected_ease(self) -> float:
@@ -232,7 +236,8 @@ class Round:
     """What happened. `views`, `judged` and `committed` are aligned, one entry per session.
 
     `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
-    chains are scored against the `committed` tokens. `copies` of states took `copy_seconds`. The
+    chains are scored against the `committed` tokens, and some took `asked_seconds` in which nothing
+    else ran. `copies` of states took `copy_seconds`. The
     decode is `regular` where it was one forward of what plain decoding and drafts need.
     """
 
@@ -246,6 +251,7 @@ class Round:
     alike: int = STEADY
     copies: int = 0
     copy_seconds: float = 0.0
+    asked_seconds: float = 0.0
     regular: bool = True
 
 
@@ -254,6 +260,12 @@ class Policy(Protocol):
 
     def open_session(self) -> Memory | None:
         """A memory for one request, put into each of its views."""
+
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        """Whether a free source that takes a while is asked in this round.
+
+        Or, where the source `beside` it drafts, before one of the forwards of that.
+        """
 
     def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain with these signals may be worth another node.

@@ -219,6 +219,15 @@ def _carried(costs: Costs, home: int, rows: int) -> float:
     return max(0.0, costs.target(rows) - costs.target(home))
 
 
+def _brought(hopes: Sequence[Hope], nodes: int) -> float:
+    """Seconds that drafts of so many nodes bring, if all sessions have as many of them."""
+    if not hopes:
+        return 0.0
+    each = nodes / len(hopes)
+    level = max(0, bisect_right(LEVELS, each) - 1)
+    return min(1.0, each) * sum(hope.brings[level] for hope in hopes)
+
+
 def change_of_rows(costs: Costs) -> float:
     """Seconds of a change of rows; none where that is next to nothing."""
     change = costs.change_seconds
@@ -234,10 +243,9 @@ def with_hopes(
     boon = min(change, sum(hope.boon for hope in hopes))
     grain = change / _KEEN_GRAINS
     rounds = min(_MOST_ROUNDS, max((hope.rounds for hope in hopes), default=0.0))
-    brings = map(sum, zip(*(hope.brings for hope in hopes), strict=True))
     repays = (
-        min(change, rounds * (brought - _carried(costs, home, home + nodes)))
-        for nodes, brought in zip(LEVELS, brings, strict=False)
+        min(change, rounds * (_brought(hopes, nodes) - _carried(costs, home, home + nodes)))
+        for nodes in LEVELS
     )
     return Tariff(
         costs,

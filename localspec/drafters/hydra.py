@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from localspec.types import Ask, Draft, Floats, Proposing, Signal, Token
 
 if TYPE_CHECKING:
-    from localspec.engine.head import Foreseen, Head
+    from localspec.engine.showing import Foreseeing, Foreseen
 
 NAME = "hydra"
 
@@ -26,16 +26,13 @@ _GOES_ON = 0.45
 """With a chain less likely than this the next step would take longer than it gives."""
 _FAR = 3
 """Behind a longer prefix the head's own state is too far from the target's."""
-_RIGHT, _MOST_TRUST = 9, 45
-"""A token that was foretold is worth asking the head ten times: else it is asked seldom."""
-_SELDOM = 8
 
 
-def build(*, head: Head, ends: frozenset[Token]) -> Hydra:
-    """A drafter on a head of the target. Owned from now on.
+def build(*, head: Foreseeing, ends: frozenset[Token]) -> Hydra:
+    """A drafter on a head of the target.
 
     Args:
-        head: What the target's states are shown to.
+        head: What the target's states are shown to; only lent.
         ends: End-of-generation tokens, after which drafting stops.
     """
     return Hydra(head, ends)
@@ -52,29 +49,22 @@ class _Step(NamedTuple):
 class HydraSession:
     """A request as its head sees it: the latest state and token, and what was foretold of them."""
 
-    head: Head
+    head: Foreseeing
     ends: frozenset[Token]
     greedy: bool
     token: Token
     state: Floats | None = None
     steps: list[_Step] = field(default_factory=list)
-    trust: int = _MOST_TRUST
-    seen: int = 0
     pending: int = 0
 
     def commit(self, tokens: Sequence[Token]) -> None:
         """The text goes on; its state is not known yet."""
-        if self.steps:
-            right = self.steps[0].foretold.token == tokens[0]
-            self.trust = max(0, min(_MOST_TRUST, self.trust + (_RIGHT if right else -1)))
         self.token, self.state = tokens[-1], None
         self.steps.clear()
 
     def watch(self, state: Floats) -> None:
         """The state that the last committed token came of."""
-        self.seen += 1
-        if self.trust or self.seen % _SELDOM == 0:
-            self.state = state.copy()
+        self.state = state.copy()
 
     def propose(self, ask: Ask) -> Draft:
         """What follows the prefix, as far as the head foresees anything."""
@@ -119,8 +109,9 @@ class Hydra:
 
     name = NAME
     free = True
+    takes_time = True
 
-    def __init__(self, head: Head, ends: frozenset[Token]) -> None:
+    def __init__(self, head: Foreseeing, ends: frozenset[Token]) -> None:
         self._head = head
         self._ends = ends
 
@@ -140,5 +131,4 @@ class Hydra:
         return [cast("HydraSession", ask.session).propose(ask) for ask in asks]
 
     def close(self) -> None:
-        """Free the head."""
-        self._head.close()
+        """The head is somebody else's."""

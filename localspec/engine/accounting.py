@@ -79,5 +79,6 @@ def lesson(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Took
         alike=took.alike,
         copies=took.copies,
         copy_seconds=took.copy_seconds,
+        asked_seconds=proposals.asked_seconds,
         regular=took.regular,
     )

@@ -41,11 +41,12 @@ class Proposals:
     views: list[View]
     drafts: list[Draft]
     drafted: list[Drafted]
+    asked_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """Time spent in drafters that are not free."""
-        return sum(drafted.seconds for drafted in self.drafted)
+        """Time spent in drafters that are not free, or take a while nevertheless."""
+        return sum(drafted.seconds for drafted in self.drafted) + self.asked_seconds
 
 
 class Drafting:
@@ -77,6 +78,7 @@ class Drafting:
             for name, drafter in drafters.items()
             if drafter.free and isinstance(drafter, Reading)
         }
+        self._slow = {name for name, each in drafters.items() if getattr(each, "takes_time", False)}
         self.policy = policy
         self._n_vocab = n_vocab
         self._max_draft = max_draft
@@ -152,18 +154,20 @@ class Drafting:
         plans = self.policy.plan(views, other_rows, before)
         drafts = [plan.base for plan in plans]
         drafted = []
+        asked_seconds = sum(sum(view.asked.values()) for view in views)
         for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
             asking = [index for index, plan in enumerate(plans) if plan.extend == name]
-            tails, cost = self._extend(
+            tails, cost, seconds = self._extend(
                 name, [sessions[index] for index in asking], [plans[index] for index in asking]
             )
             drafted.append(cost)
+            asked_seconds += seconds
             for index, tail in zip(asking, tails, strict=True):
                 drafts[index] = drafts[index].then(tail)
         drafts = [draft.trunk() for draft in drafts]
         cuts = self.policy.cut(views, drafts, other_rows)
         heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
-        return Proposals(sessions, views, heads, drafted)
+        return Proposals(sessions, views, heads, drafted, asked_seconds)
 
     def look(
         self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
@@ -174,10 +178,13 @@ class Drafting:
 
     def _extend(
         self, name: str, sessions: list[Session], plans: list[Plan]
-    ) -> tuple[list[Draft], Drafted]:
-        """What one source adds to the plans' bases, all sessions together, and what that cost."""
+    ) -> tuple[list[Draft], Drafted, float]:
+        """What one source adds to the plans' bases, all sessions together, and what that cost.
+
+        And the seconds in which others were asked for guesses.
+        """
         guesses = [
-            _Guesses(partial(self._free, session), plan)
+            _Guesses(partial(self._free, session, beside=name), plan)
             for session, plan in zip(sessions, plans, strict=True)
         ]
         asks = [
@@ -197,7 +204,8 @@ class Drafting:
         ran = self._ran(name)
         began = self._clock()
         tails = self._ask(name, asks, sessions)
-        seconds = self._clock() - began
+        asked_seconds = sum(guess.asked_seconds for guess in guesses)
+        seconds = self._clock() - began - asked_seconds
         left = self._unread(name, asks, sessions)
         read = unread - left
         cells = sum(len(session.tokens) for session in sessions) - left
@@ -206,22 +214,39 @@ class Drafting:
             forwards, read = forwards + read - 1, 1
         guessed = sum(guess.tokens for guess in guesses)
         changes = self._ran(name).changes - ran.changes
-        return tails, Drafted(name, read, forwards, seconds, cells, guessed, changes)
+        cost = Drafted(name, read, forwards, seconds, cells, guessed, changes)
+        return tails, cost, asked_seconds
 
     def _ran(self, name: str) -> Forwards:
         """What a drafter's forwards were so far."""
         drafter = self._computing.get(name)
         return replace(drafter.forwards) if drafter else Forwards()
 
-    def _free(self, session: Session, prefix: Draft, budget: int) -> list[Draft]:
-        """What the session's free drafters expect after `prefix`, where they expect something."""
-        asks = {
-            name: Ask(opened, prefix, budget, self.policy.likely(session.memory))
-            for name, opened in session.drafters.items()
-            if self.drafters[name].free and budget > 0
-        }
-        drafts = [self._ask(name, [ask], [session])[0] for name, ask in asks.items()]
-        return [draft for draft in drafts if draft.tokens]
+    def _free(
+        self, session: Session, prefix: Draft, budget: int, beside: str | None = None
+    ) -> tuple[list[Draft], dict[str, float]]:
+        """What the session's free drafters expect after `prefix`, where they expect something.
+
+        And the seconds that those took which take a while; `beside` reads it along.
+        """
+        drafts: list[Draft] = []
+        asked: dict[str, float] = {}
+        always = session.request.speculation.mode == "always"
+        for name, opened in list(session.drafters.items()) if budget > 0 else ():
+            slow = name in self._slow
+            if not self.drafters[name].free or (
+                slow and not always and not self.policy.asks(name, session.memory, beside)
+            ):
+                continue
+            ask = Ask(opened, prefix, budget, self.policy.likely(session.memory))
+            began = self._clock()
+            (draft,) = self._ask(name, [ask], [session])
+            if not draft.tokens:
+                continue
+            drafts.append(draft)
+            if slow:
+                asked[name] = self._clock() - began
+        return drafts, asked
 
     def _view(self, session: Session, context: int, spare: int) -> View:
         wish = session.request.speculation
@@ -233,7 +258,7 @@ class Drafting:
         if isinstance(masks, Masks):
             most = min(most, masks.nodes)
         budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
-        free = self._free(session, Draft(), budget)
+        free, asked = self._free(session, Draft(), budget)
         neural = []
         for name, opened in list(session.drafters.items()):
             if self.drafters[name].free:
@@ -252,6 +277,7 @@ class Drafting:
             ease=session.ease,
             cells=session.cached,
             elapsed_seconds=self._clock() - session.meter.admitted_at,
+            asked=asked,
         )
 
     def _ask(self, name: str, asks: list[Ask], sessions: list[Session]) -> list[Draft]:
@@ -319,20 +345,25 @@ class _Guesses:
     """What free drafters expect while another one drafts, as far as that reads it along.
 
     Args:
-        expected: Their drafts after a prefix, of so many nodes at most.
+        expected: Their drafts after a prefix, of so many nodes at most, and what asking took.
         plan: What the other one was told.
     """
 
-    def __init__(self, expected: Callable[[Draft, int], list[Draft]], plan: Plan) -> None:
+    def __init__(
+        self, expected: Callable[[Draft, int], tuple[list[Draft], dict[str, float]]], plan: Plan
+    ) -> None:
         self._expected = expected
         self._plan = plan
         self.asked = self.tokens = 0
+        self.asked_seconds = 0.0
 
     def __call__(self, nodes: Draft) -> Sequence[Token]:
         self.asked += 1
         plan = self._plan
         room = min(plan.budget - len(nodes) - 1, _GUESSED)
-        chains = [draft.trunk() for draft in self._expected(plan.base.then(nodes), room)]
+        drafts, asked = self._expected(plan.base.then(nodes), room)
+        self.asked_seconds += sum(asked.values())
+        chains = [draft.trunk() for draft in drafts]
         best = max((chain.head(plan.along(chain)) for chain in chains), key=len, default=Draft())
         self.tokens += len(best)
         return best.tokens

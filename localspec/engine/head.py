@@ -18,8 +18,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.engine.cores import performance_cores
 from localspec.engine.products import FLOAT, FORMATS, INTEGER, Products, Stored, call
+from localspec.engine.showing import Foreseen
 from localspec.types import Floats, Token
+
+_MOST_THREADS = 4
+"""More wait for each other as long as they compute: a head is a few megabytes."""
+
+
+def threads(*, beside_target: bool) -> int:
+    """How many threads a head is worth: one beside a target whose own threads are everywhere."""
+    return 1 if beside_target else min(_MOST_THREADS, performance_cores())
 
 
 class Maps(NamedTuple):
@@ -36,19 +46,8 @@ class Maps(NamedTuple):
     words: NDArray[np.int32]
 
 
-class Foreseen(NamedTuple):
-    """The likeliest token with its probability among the words, and the state that it comes of.
-
-    `state` float32 (width,) is a copy.
-    """
-
-    token: Token
-    probability: float
-    state: Floats
-
-
 class Head:
-    """Computes on the CPU, by ggml itself. Of one thread; lives as long as its target.
+    """Computes on the CPU, by ggml itself. Used by one thread; lives as long as its target.
 
     Args:
         products: ggml's CPU library.
@@ -76,34 +75,32 @@ class Head:
         by_state, by_token, by_word = (each.tensor for each in self._weights)
         self._context = context = products.context()
         one = c_int64(self.width)
-        self._state = call(base, "new_tensor_1d", context, c_int(FLOAT), one)
+        state = call(base, "new_tensor_1d", context, c_int(FLOAT), one)
         added = call(base, "new_tensor_1d", context, c_int(FLOAT), one)
-        self._token = call(base, "new_tensor_1d", context, c_int(INTEGER), c_int64(1))
+        token = call(base, "new_tensor_1d", context, c_int(INTEGER), c_int64(1))
         self._embedding = products.lent(embedding)
-        came = call(base, "get_rows", context, self._embedding.tensor, self._token)
-        next_state = call(base, "mul_mat", context, by_state, self._state)
+        came = call(base, "get_rows", context, self._embedding.tensor, token)
+        next_state = call(base, "mul_mat", context, by_state, state)
         of_token = call(base, "mul_mat", context, by_token, came)
         next_state = call(base, "add", context, next_state, of_token)
-        self._next = call(base, "add", context, next_state, added)
-        self._said = call(base, "mul_mat", context, by_word, self._next)
+        next_state = call(base, "add", context, next_state, added)
+        said = call(base, "mul_mat", context, by_word, next_state)
         self._graph = call(base, "new_graph", context)
-        call(base, "build_forward_expand", self._graph, self._said)
+        call(base, "build_forward_expand", self._graph, said)
         self._buffer = products.allocate(context)
         products.write(added, np.ascontiguousarray(bias, np.float32))
-        self._logits = np.empty(len(self.words), np.float32)
+        self._given = products.view(state, self.width), products.view(token, 1, np.int32)
+        self._found = products.view(said, len(self.words)), products.view(next_state, self.width)
 
     def foresee(self, state: Floats, token: Token) -> Foreseen:
         """What comes behind `token`, which came of `state` float32 (width,)."""
-        products = self._products
-        products.write(self._state, np.ascontiguousarray(state, np.float32))
-        products.write(self._token, np.array([token], np.int32))
-        products.compute(self._graph)
-        products.read(self._said, self._logits)
-        next_state = np.empty(self.width, np.float32)
-        products.read(self._next, next_state)
-        best = int(self._logits.argmax())
-        total = float(np.exp(self._logits - self._logits[best]).sum())
-        return Foreseen(int(self.words[best]), 1 / total, next_state)
+        before, came = self._given
+        before[:], came[0] = state, token
+        self._products.compute(self._graph)
+        logits, next_state = self._found
+        best = int(logits.argmax())
+        total = float(np.exp(logits - logits[best]).sum())
+        return Foreseen(int(self.words[best]), 1 / total, next_state.copy())
 
     def close(self) -> None:
         """Free all of it."""

@@ -13,8 +13,9 @@ from typing import Literal, Protocol
 
 from localspec.control.forwards import forwards
 from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.engine.showing import Foreseeing, Foreseen
 from localspec.machine import History, Host, Machine
-from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal
+from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal, Token
 
 
 class Clock:
@@ -71,6 +72,12 @@ class Priced:
         """As the backend has them."""
         return self._sharing.kv_cells if self._sharing else 0
 
+    @property
+    def states(self) -> Floats | None:
+        """As the backend shows them, for nothing."""
+        states: Floats | None = getattr(self._backend, "states", None)
+        return states
+
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the backend does. Raises what it raises; that takes no time."""
         logits = self._backend.decode(rows)
@@ -102,6 +109,10 @@ class Hosted:
     def open_session(self) -> Memory | None:
         """As the policy does."""
         return self._policy.open_session()
+
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        """As the policy does."""
+        return self._policy.asks(name, memory, beside)
 
     def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
         """As the policy does."""
@@ -135,6 +146,22 @@ class Hosted:
         self._policy.observe(round_)
 
 
+class PricedHead:
+    """A head whose tokens are charged."""
+
+    def __init__(self, head: Foreseeing, token_ms: float, clock: Clock) -> None:
+        self._head, self._token_ms, self._clock = head, token_ms, clock
+
+    def foresee(self, state: Floats, token: Token) -> Foreseen:
+        """As the head does."""
+        self._clock.charge(self._token_ms)
+        return self._head.foresee(state, token)
+
+    def close(self) -> None:
+        """As the head does."""
+        self._head.close()
+
+
 class Place(Protocol):
     """Where forwards take their time: on this machine, or on paper."""
 
@@ -144,6 +171,9 @@ class Place(Protocol):
 
     def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
         """The backend as it is there."""
+
+    def head(self, head: Foreseeing) -> Foreseeing | None:
+        """The draft head as it is there, if there is one."""
 
     def policy(self, policy: Policy) -> Policy:
         """The policy as it is there."""
@@ -158,6 +188,10 @@ class Here:
         """The backend itself."""
         del role
         return backend
+
+    def head(self, head: Foreseeing) -> Foreseeing:
+        """The head itself."""
+        return head
 
     def policy(self, policy: Policy) -> Policy:
         """The policy itself."""
@@ -175,6 +209,11 @@ class OnPaper:
         """The backend with the prices of its role."""
         forwards = self._machine.target if role == "target" else self._machine.draft
         return Priced(backend, History(forwards), self.clock)
+
+    def head(self, head: Foreseeing) -> Foreseeing | None:
+        """The head with its price; None where the table has none."""
+        priced = self._machine.head
+        return PricedHead(head, priced.token_ms, self.clock) if priced else None
 
     def policy(self, policy: Policy) -> Policy:
         """The policy with the host's time in its rounds."""

@@ -263,6 +263,12 @@ class Products(Ours):
         at = np.ascontiguousarray(data).ctypes.data_as(c_void_p)
         call(self.base, "backend_tensor_set", tensor, at, c_size_t(0), c_size_t(data.nbytes))
 
+    def view(self, tensor: Any, count: int, kind: type[np.generic] = np.float32) -> NDArray[Any]:
+        """A vector where it lies, as long as its memory is there."""
+        at = call(self.base, "get_data", tensor).value
+        memory = (ctypes.c_byte * (count * np.dtype(kind).itemsize)).from_address(at)
+        return np.ndarray((count,), kind, memoryview(memory).cast("B"))
+
     def read(self, tensor: Any, into: NDArray[Any]) -> None:
         """All of a tensor."""
         at, size = into.ctypes.data_as(c_void_p), c_size_t(into.nbytes)

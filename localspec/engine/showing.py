@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from localspec.types import Backend, DraftSession, Floats, Token
 
@@ -18,6 +18,27 @@ class Showing(Backend, Protocol):
 
         None where they were not looked at, as of forwards in which some row wants no logits.
         """
+
+
+class Foreseen(NamedTuple):
+    """The likeliest token with its probability among the words, and the state that it comes of.
+
+    `state` float32 (width,) is a copy.
+    """
+
+    token: Token
+    probability: float
+    state: Floats
+
+
+class Foreseeing(Protocol):
+    """A draft head: the next state of this one and of a token."""
+
+    def foresee(self, state: Floats, token: Token) -> Foreseen:
+        """What comes behind `token`, which came of `state` float32 (width,)."""
+
+    def close(self) -> None:
+        """Free all of it."""
 
 
 class Watching(DraftSession, Protocol):

@@ -159,6 +159,9 @@ class _TimedPolicy:
     def open_session(self) -> Memory | None:
         return self.policy.open_session()
 
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        return self.policy.asks(name, memory, beside)
+
     def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
         return self.policy.likely(memory)
 

@@ -81,8 +81,10 @@ def _measure(
 ) -> dict[str, Any]:
     # Imported late: --help and bad arguments need no native library.
     from localspec.engine.context import Context  # noqa: PLC0415 - see above
+    from localspec.engine.head import threads  # noqa: PLC0415
     from localspec.engine.llama import build_info  # noqa: PLC0415
     from localspec.engine.model import Model  # noqa: PLC0415
+    from localspec.gauges.head import token_ms  # noqa: PLC0415
 
     length = max(cells) + max(rows)
     model = Model.load(path, placement)
@@ -94,6 +96,7 @@ def _measure(
         )
         try:
             curves = [_curve(context, length, rows, repeats) for length in cells]
+            head_ms = token_ms(model.width, threads(beside_target=model.on_cpu))
         finally:
             context.close()
     finally:
@@ -104,6 +107,7 @@ def _measure(
         "size_bytes": model.size_bytes,
         "memory": _memory(model, context),
         "curves": curves,
+        "head_ms": head_ms,
     }
 
 

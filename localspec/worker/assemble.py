@@ -199,7 +199,8 @@ def _load(
         priced = place.context(target, "target")
         strict = command.config.engine.exactness == "strict"
         probed = plan.context if strict else 0  # a class is claimed as far as it was probed
-        where = (plan.target, plan.draft, plan.slots, probed, cores.counts())
+        shows = loader.head is not None  # a forward that shows states may be another one
+        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows)
         profile = Profile.open(
             loader.files,
             command.config.engine,

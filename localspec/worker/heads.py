@@ -65,8 +65,11 @@ def output(target: File) -> Stored:
     return target.tensor("output.weight", "token_embd.weight")
 
 
-def find(path: Path, *directories: Path) -> Head | None:
-    """The first head in these directories that fits the target in a file; None where none does."""
+def find(path: Path, *directories: Path, threads: int = 1) -> Head | None:
+    """The first head in these directories that fits the target in a file; None where none does.
+
+    It computes with so many threads.
+    """
     try:
         target = File.open(path)
         wanted = key(target)
@@ -77,13 +80,13 @@ def find(path: Path, *directories: Path) -> Head | None:
         try:
             head = File.open(file)
             if head.parsed.metadata.get(KEY) == wanted:
-                return _made(head, target)
+                return _made(head, target, threads)
         except (BadGGUF, KeyError, ValueError, OSError, MemoryError) as error:
             _log.warning("the draft head in %s is left out: %s", file, error)
     return None
 
 
-def _made(head: File, target: File) -> Head:
+def _made(head: File, target: File, threads: int) -> Head:
     """Raises KeyError or ValueError if the two do not fit, MemoryError."""
     words = head.parsed.metadata[WORDS]
     if not isinstance(words, Array) or words.element_type != INT32:
@@ -97,7 +100,7 @@ def _made(head: File, target: File) -> Head:
     embedding = target.tensor("token_embd.weight")
     rows = output(target)
     _check(maps, embedding, rows)
-    return Head(Products(installed(), threads=1), maps, embedding, rows)
+    return Head(Products(installed(), threads=threads), maps, embedding, rows)
 
 
 def _check(maps: Maps, embedding: Stored, rows: Stored) -> None:

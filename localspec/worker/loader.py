@@ -31,10 +31,10 @@ from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
-    from localspec.engine.head import Head
     from localspec.engine.llama import Buffer
     from localspec.engine.model import Model
     from localspec.engine.rpc import Device
+    from localspec.engine.showing import Foreseeing
 
 
 class OnProgress(Protocol):
@@ -81,6 +81,7 @@ class Loader:
         self._devices: list[DeviceMemory] = []
         self._lent = lent
         self.pair_fits = True
+        self.head: Foreseeing | None = None
         self._team: Team | None = None
         self.words: Shortlist | None = None
         self._began = time.monotonic()
@@ -99,13 +100,18 @@ class Loader:
         return build_info()
 
     def target(self) -> Context:
-        """The target, with a context for every slot."""
+        """The target, with a context for every slot. Where a head is for it, it shows its states.
+
+        From its first forward on: what is probed and measured is what decodes.
+        """
         placement = placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
         model = self._model("target", self.files[0], placement, lent)
         rows = max(self.plan.rows, *POINTS)
         streams = self._config.engine.exactness == "strict"
-        return self._context("target", model, placement, rows=rows, streams=streams)
+        context = self._context("target", model, placement, rows=rows, streams=streams)
+        self.head = self._find_head(context)
+        return context
 
     def threads(self, target: Context, profile: Profile) -> Team:
         """Those of its forwards and the draft's, unless they are configured; kept in the profile.
@@ -184,8 +190,8 @@ class Loader:
                 if offered["context"] is None:
                     continue
             if "head" in drafters.takes(kind):
-                offered["head"] = self._head(target)
-                if offered["head"] is None:
+                offered["head"] = self.head
+                if self.head is None:
                     continue
             sources[kind] = drafters.load(kind, **offered)
             self._parts.callback(sources[kind].close)
@@ -217,15 +223,22 @@ class Loader:
             context.join(self._team)
         return self.place.context(context, "draft"), None
 
-    def _head(self, target: Context) -> Head | None:
-        """Of the target, where one was made for it; on the CPU, where its states are."""
-        if not target.model.on_cpu or self._command.machine or self._command.safe_kernels:
+    def _find_head(self, target: Context) -> Foreseeing | None:
+        """Of the target, where one was made for it. The host computes it, wherever that is."""
+        wanted = any("head" in drafters.takes(kind) for kind in self._config.speculation.drafters)
+        if not wanted or self._command.safe_kernels:
             return None
-        file = self.files[0]
-        head = heads.find(file, file.parent / "heads", paths.shipped("models/heads"))
-        if head is not None and not target.show():
-            head.close()
+        from localspec.engine.head import threads  # noqa: PLC0415 - see `assemble.load`
+
+        file, count = self.files[0], threads(beside_target=target.model.on_cpu)
+        places = file.parent / "heads", paths.shipped("models/heads")
+        found = heads.find(file, *places, threads=count)
+        head = found and self.place.head(found)
+        if found is not None and (head is None or not target.show()):
+            found.close()
             return None
+        if head is not None:
+            self._parts.callback(head.close)
         return head
 
     def _model(

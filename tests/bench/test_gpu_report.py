@@ -64,6 +64,8 @@ def test_one_run_measures_pair_and_shapes_and_writes_the_report(tmp_path: Path) 
         assert found.target.forward_ms(1, 2) > 0
         assert "make bench-gpu" in found.source
         assert found.host.round_ms > 0
+        assert found.head is not None
+        assert 0 < found.head.token_ms < 50
         (there,) = devices.described(output / name)
         assert (there.name, there.total_bytes) == ("CPU", devices.host().total_bytes)
 

@@ -9,7 +9,7 @@ import pytest
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
 from localspec.control.ledger import Ledger
-from localspec.control.round import Judged, Round, View
+from localspec.control.round import Judged, Memory, Round, View
 from localspec.control.tariff import Tariff
 from localspec.types import Draft, Signal
 
@@ -80,3 +80,21 @@ def test_the_host_is_dearer_with_each_drafted_row() -> None:
     assert tariff.rise(1, NODES, 0) == pytest.approx(forward + NODES * row_seconds)
     judged = tariff.judged(1 + NODES, 0) - tariff.judged(1, 0)
     assert judged == pytest.approx(tariff.rise(1, NODES, 0))
+
+
+def test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding() -> None:
+    """As much as it took: plain decoding is as fast as before, the answer is behind."""
+    behind, paces, left = [], [], []
+    for asked in (0.0, 0.05):
+        costs, memory = Costs(), Memory()
+        ledger = Ledger(costs, Acceptance(), 1)
+        view = View(budget=NODES, cells=CELLS, memory=memory)
+        plain = replace(ROUND, rows=1, views=(view,), judged=(Judged(Draft(), 0),))
+        plain = replace(plain, committed=((1,),), asked_seconds=asked)
+        ledger.observe(plain, Tariff(costs, 1, multiple=1, free=True))
+        behind.append(memory.stake.behind_seconds)
+        paces.append(ledger.pace.seconds(0.0))
+        left.append(ledger.left)
+    assert behind == pytest.approx([0.0, 0.05])
+    assert paces[0] == pytest.approx(paces[1])
+    assert left[1] < left[0]

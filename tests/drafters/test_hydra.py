@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from localspec.drafters import load
 from localspec.engine.sampling import Sampler
@@ -98,28 +96,3 @@ def test_what_is_hardly_sure_is_not_followed_further() -> None:
 
     assert draft.tokens == (2,)
     assert draft.signals[0].prior < 0.3
-
-
-@given(st.lists(st.sampled_from(["right", "wrong"]), min_size=150, max_size=150))
-def test_a_head_that_is_never_right_is_hardly_asked(before: list[str]) -> None:
-    """Whatever was before: in the long run every eighth time; and as before once it is right."""
-    head = Counting(sure=0.2)
-    drafter, ask = _begun(head)
-    last = 10
-
-    def lead(events: Sequence[str]) -> int:
-        nonlocal last
-        head.asked.clear()
-        for event in events:
-            drafter.propose([ask])
-            last += 1 if event == "right" else 2
-            _go_on(ask, last)
-        return len(head.asked)
-
-    _go_on(ask, last)
-    lead(before)
-    lead(["wrong"] * 60)
-
-    assert lead(["wrong"] * 80) == 10
-    lead(["right"] * 10)
-    assert lead(["right"] * 20) == 20

@@ -42,6 +42,11 @@ class FixedDepth:
     def open_session(self) -> None:
         """No memory."""
 
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        """Every time."""
+        del name, memory, beside
+        return True
+
     def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
         """Whole chains."""
         del memory

@@ -14,9 +14,10 @@ from localspec.control.costs import Costs
 from localspec.drafters import load
 from localspec.engine.paper import OnPaper
 from localspec.engine.session import Session
+from localspec.engine.showing import Foreseeing, Foreseen, Showing
 from localspec.engine.step import Engine, Limits
-from localspec.machine import Forwards, History, Host, Machine
-from localspec.types import Backend, Floats, Row, SamplingParams, SpeculationParams
+from localspec.machine import Forwards, Head, History, Host, Machine
+from localspec.types import Backend, Floats, Row, SamplingParams, SpeculationParams, Token
 
 GREEDY = SamplingParams(temperature=0.0)
 MACHINE = Machine(
@@ -25,6 +26,7 @@ MACHINE = Machine(
     Forwards({1: 5.0, 16: 9.0}, change_ms=2.0, settle_ms=0.5, look_ms=0.01),
     Forwards({1: 0.5, 16: 1.0}, change_ms=0.25),
     Host(0.3, 0.02),
+    Head(0.125),
 )
 
 
@@ -38,6 +40,11 @@ class Watched:
     def __post_init__(self) -> None:
         self.n_vocab, self.n_slots = self.inner.n_vocab, self.inner.n_slots
         self.context, self.max_rows = self.inner.context, self.inner.max_rows
+
+    @property
+    def states(self) -> Floats | None:
+        """As the backend shows them."""
+        return self.inner.states if isinstance(self.inner, Showing) else None
 
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the backend does."""
@@ -59,6 +66,23 @@ class Watched:
 
 
 @dataclass
+class Counted:
+    """The real head; counts what it is asked."""
+
+    inner: Foreseeing
+    asked: int = 0
+
+    def foresee(self, state: Floats, token: Token) -> Foreseen:
+        """As the head does."""
+        self.asked += 1
+        return self.inner.foresee(state, token)
+
+    def close(self) -> None:
+        """As the head does."""
+        self.inner.close()
+
+
+@dataclass
 class Run:
     """One engine on paper, from the moment at which nothing has happened."""
 
@@ -67,13 +91,23 @@ class Run:
     sessions: list[Session] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.head = Counted(self.house.head())
         self.target, self.draft = Watched(self.house.memory), Watched(self.house.draft_memory)
         model = self.house.target
         offered = {"context": self.place.context(self.draft, "draft"), "piece": model.piece}
-        names = ("lookup", "model")
+        names = ("lookup", "model", "hydra")
         self.engine = Engine(
             self.place.context(self.target, "target"),
-            {name: load(name, n_vocab=model.n_vocab, ends=model.eog, **offered) for name in names},
+            {
+                name: load(
+                    name,
+                    n_vocab=model.n_vocab,
+                    ends=model.eog,
+                    head=self.place.head(self.head),
+                    **offered,
+                )
+                for name in names
+            },
             self.place.policy(
                 Controller(Costs(), Acceptance(), multiple=self.house.shape.multiple)
             ),
@@ -95,7 +129,7 @@ class Run:
 
 
 def test_the_clock_is_the_sum_of_what_the_table_charges(house: House) -> None:
-    """Of every forward of both models by its history, and of the host in every round."""
+    """Of every forward of both models by its history, of the head, of the host in every round."""
     run = Run(house)
     run.answer(SpeculationParams(mode="always"))
     forwards_ms = run.target.charged_ms(MACHINE.target) + run.draft.charged_ms(MACHINE.draft)
@@ -104,7 +138,9 @@ def test_the_clock_is_the_sum_of_what_the_table_charges(house: House) -> None:
     host_ms = rounds * MACHINE.host.round_ms + drafted * MACHINE.host.row_ms
     assert drafted > 0
     assert run.draft.seen
-    assert 1000 * run.place.clock() == pytest.approx(forwards_ms + host_ms)
+    assert run.head.asked > 0
+    head_ms = run.head.asked * 0.125
+    assert 1000 * run.place.clock() == pytest.approx(forwards_ms + host_ms + head_ms)
 
 
 def test_meters_share_that_time_out_and_nothing_is_left_over(house: House) -> None:

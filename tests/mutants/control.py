@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
 CUTTING, THREADS = "localspec/control/cutting.py", "localspec/control/threads.py"
+REGRET = "control/test_controller_regret.py::"
 ORDER = "control/test_sharing.py::test_whose_rows_are_whose_does_not_depend_on_their_order"
 
 CONTROL = [
@@ -27,9 +28,37 @@ CONTROL = [
     Mutant(
         "promises: a new answer knows nothing of those before it",
         CONTROLLER,
-        "        return Memory.after(self.ledger.copies)",
+        "        return Memory.after(self.ledger.copies, self.ledger.brings)",
         "        return Memory()",
         ("control/test_promises.py::test_the_next_answer_begins_with_what_the_last_one_showed",),
+    ),
+    Mutant(
+        "changes: rows repay nothing in later rounds",
+        "localspec/control/tariff.py",
+        "            staying = min(staying, -repays)",
+        "            pass",
+        (REGRET + "test_small_drafts_together_repay_a_change_that_none_repays",),
+    ),
+    Mutant(
+        "asking: what brings nothing is asked every time",
+        "localspec/control/asking.py",
+        "self.brings_seconds < takes_seconds and",
+        "False and",
+        ("control/test_asking.py::test_what_brings_nothing_is_asked_every_eighth_time",),
+    ),
+    Mutant(
+        "asking: what took time counts as plain decoding",
+        "localspec/control/ledger.py",
+        "self.pace.measured(seconds - round_.asked_seconds, plain_rows)",
+        "self.pace.measured(seconds, plain_rows)",
+        ("control/test_ledger.py::test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding",),
+    ),
+    Mutant(
+        "asking: on paper a head takes no time",
+        "localspec/engine/paper.py",
+        "        self._clock.charge(self._token_ms)",
+        "        pass",
+        ("laws/test_paper_law.py::test_the_clock_is_the_sum_of_what_the_table_charges",),
     ),
     Mutant(
         "costs: attention is counted once instead of for each row",

@@ -12,7 +12,7 @@ import recurrent
 import tiny
 
 from localspec.config import Config, Engine, Placement
-from localspec.machine import Forwards, Machine
+from localspec.machine import Forwards, Head, Machine
 from localspec.protocol import Load
 from localspec.worker import assemble
 
@@ -33,7 +33,7 @@ def _drafters(load: Load) -> list[str]:
 
 
 def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> None:
-    """Beside the model; not on paper, not with safe kernels, and not where it was damaged."""
+    """Beside the model; on paper by its price, not with safe kernels nor where it was damaged."""
     target, head = tiny.build(tmp_path / "some.gguf"), tmp_path / "heads" / "some.gguf"
     settings = Engine(context=256, slots=1, exactness="strict", target=Placement(threads=1))
     load = Load("some", str(target), None, Config(engine=settings))
@@ -44,6 +44,8 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
     assert _drafters(load) == ["lookup", "grammar", "hydra"]
     machine = Machine("x", "y", Forwards({1: 1.0}), Forwards({1: 0.1}))
     assert "hydra" not in _drafters(msgspec.structs.replace(load, machine=machine))
+    machine = msgspec.structs.replace(machine, head=Head(0.01))
+    assert "hydra" in _drafters(msgspec.structs.replace(load, machine=machine))
     assert "hydra" not in _drafters(msgspec.structs.replace(load, safe_kernels=True))
     head.write_bytes(head.read_bytes()[:5000])
     assert _drafters(load) == ["lookup", "grammar"]
