@@ -163,8 +163,8 @@ class Tariff:
         carried = _carried(self.costs, self.home, rows)
         staying = min(change, carried * (1 - keen) / keen - self.boon)
         level = bisect_right(LEVELS, rows - self.home)
-        if self.repays and level and (repays := self.repays[level - 1]) > 0:
-            staying = min(staying, -repays)
+        if self.repays and level:
+            staying = -self.repays[level - 1]
         return _CAUTION * (going + staying)
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
@@ -243,16 +243,16 @@ def with_hopes(
     boon = min(change, sum(hope.boon for hope in hopes))
     grain = change / _KEEN_GRAINS
     rounds = min(_MOST_ROUNDS, max((hope.rounds for hope in hopes), default=0.0))
-    repays = (
-        min(change, rounds * (_brought(hopes, nodes) - _carried(costs, home, home + nodes)))
-        for nodes in LEVELS
-    )
+    each_round = [_brought(hopes, nodes) - _carried(costs, home, home + nodes) for nodes in LEVELS]
+    repays = [each * (rounds if each > 0 else _MOST_ROUNDS) for each in each_round]
     return Tariff(
         costs,
         home,
         before,
         keen=round(_KEEN_GRAINS * keen) / _KEEN_GRAINS,
         boon=grain * round(boon / grain),
-        repays=tuple(grain * max(0, math.floor(seconds / grain)) for seconds in repays),
+        repays=tuple(
+            grain * math.floor(max(-change, min(change, seconds)) / grain) for seconds in repays
+        ),
         multiple=multiple,
     )

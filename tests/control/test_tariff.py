@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from localspec.control.costs import POINTS, STEADY, Costs
 from localspec.control.round import LEVELS
-from localspec.control.tariff import Tariff
+from localspec.control.tariff import Hope, Tariff, with_hopes
 
 CURVES = {
     "Q4_K": Q4_K,
@@ -151,6 +151,18 @@ def test_the_more_rows_repay_the_cheaper_they_are_and_never_by_more_than_a_chang
     assert more <= less
     home = tariff(known, 1, rows, keen=keen).changing(1)
     assert rows == 1 or more >= (before != rows) * change - 1.6 * home - 1e-12
+
+
+@pytest.mark.parametrize(("nodes", "stays"), [(1, False), (17, True)])
+def test_many_rows_are_kept_for_large_drafts_and_not_for_small_ones(
+    nodes: int, stays: bool
+) -> None:
+    """However often a small one comes: a head's guess of one token needs one row more."""
+    known = costs("H100 1.5B", 1.9)
+    brings = [0.005 * min(level, nodes) for level in LEVELS]
+    hopes = [Hope(keen=0.9, boon=0.004, brings=brings, rounds=16)]
+    assert (with_hopes(known, 1, 18, hopes, 1).padded(1) == 18) == stays
+    assert with_hopes(known, 1, 18, [], 1).padded(1) == 1
 
 
 @given(machines, few, keenness, st.floats(1, 1000))

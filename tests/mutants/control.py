@@ -35,7 +35,7 @@ CONTROL = [
     Mutant(
         "changes: rows repay nothing in later rounds",
         "localspec/control/tariff.py",
-        "            staying = min(staying, -repays)",
+        "            staying = -self.repays[level - 1]",
         "            pass",
         (REGRET + "test_small_drafts_together_repay_a_change_that_none_repays",),
     ),
