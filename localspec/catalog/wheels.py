@@ -85,7 +85,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            _wait(process)  # not for ever: who was interrupted in poll() may still have its lock
 
 
 def _bytes_in(directory: Path) -> int:
