@@ -130,7 +130,7 @@ class Controller:
         """
         needs = [self._multiple] * len(views) + [other_rows] * (other_rows > 0)
         hopes = [
-            Hope(view.memory.keen, view.memory.boon, view.memory.brings, view.remaining / 2)
+            Hope(view.memory.brings, view.remaining / 2)
             for view in views
             if view.memory is not None
         ]
@@ -149,8 +149,6 @@ class Controller:
             self._steady = self._tariff.steady
             rows = sum(needs)
             option = self._choose(view, view.memory or Memory(), rows, rate)
-            if view.memory is not None:
-                view.memory.wished(option.wish / rate, self.costs.change_seconds)
             plans.append(self._as_plan(view, option, rows, rate, others=len(views) - 1))
             needs[place] += tariff.extra_rows(option.nodes)
         self._tariff, self._steady = tariff, tariff.steady
@@ -201,11 +199,11 @@ class Controller:
         ]
         free = max(copies, key=attrgetter("worth"), default=Option())
         if free.worth <= 0 and doubted > 1 and not view.always:
-            free = Option(wish=free.wish)  # `cut` believes what is promised
+            free = Option()  # `cut` believes what is promised
         promises = [*self._neural(view, chains, rows, rate)]
         if view.asked:
             self._weigh(view, memory, copies, promises, rate)
-        neural = self._affordable(promises, view, rows, rate, risk)
+        neural = self._affordable(promises, view, rows, risk)
         if neural is None or neural.extend is None:
             return free
         cost = neural.gain - neural.worth
@@ -263,8 +261,8 @@ class Controller:
     ) -> Option:
         """A free chain cut where it is worth most; `base` is all of it that may be risked.
 
-        What it would be worth at home decides what rows are carried for, by what is `kept` of such
-        promises: a failed draft is over, but hopes cost in every round.
+        What it would be worth at home decides whether its source is asked again, by what is `kept`
+        of such promises: a failed draft is over, but asking costs in every round.
         """
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         rises, steady = self._rises(rows, len(survival), cells)
@@ -304,14 +302,12 @@ class Controller:
                 yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
 
     def _affordable(
-        self, options: Iterable[Option], view: View, rows: int, rate: float, risk: float
+        self, options: Iterable[Option], view: View, rows: int, risk: float
     ) -> Option | None:
         """The most promising one that may be risked, with the nodes that may be drafted for it."""
         for option in sorted(options, key=attrgetter("worth"), reverse=True):
             if budget := self._budget(option, view, rows, risk):
-                change = self._tariff.price(rows, option.nodes, rate, view.cells)
-                change -= self._steady.price(rows, option.nodes, rate, view.cells)
-                return replace(option, budget=budget, wish=option.worth + change)
+                return replace(option, budget=budget)
         return None
 
     def _budget(self, option: Option, view: View, rows: int, risk: float) -> int:
@@ -349,7 +345,7 @@ class Controller:
         """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
         tariff = self._tariff
-        seen = tariff.home, tariff.before, tariff.keen, tariff.boon, tariff.repays, tariff.beside
+        seen = tariff.home, tariff.before, tariff.repays, tariff.beside
         key = name, rows, grain, span, *seen
         found = self._prospects.get(key)
         if found is None:

@@ -27,7 +27,6 @@ _MOST_PASSED_ON = 0.5
 _PACE_MEMORIES = (0.95, 0.7)
 """The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in
 the text after it."""
-_KEEN_MEMORY = 0.9
 LEVELS = (1, 2, 3, 5, 7, 11, 15, 23)
 """Nodes, as far as a session remembers apart what drafts of so many would have brought."""
 NOTHING = (0.0,) * len(LEVELS)
@@ -62,11 +61,9 @@ class Memory:
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
 
-    `keen` is the chance that a round would draft if changes of the row count were free, and `boon`
-    the seconds it would be worth then. `brings` are the seconds that free drafts of at most so many
-    nodes (`LEVELS`) spare plain decoding in a round, before what they cost. `asking` is what
-    that brings by source, where it takes a while. `stake` is how far the
-    answer is behind plain decoding.
+    `brings` are the seconds that free drafts of at most so many nodes (`LEVELS`) spare plain
+    decoding in a round, before what they cost. `asking` is what that brings by source, where it
+    takes a while. `stake` is how far the answer is behind plain decoding.
     """
 
     local: Local = field(default_factory=Local)
@@ -77,8 +74,6 @@ class Memory:
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
     proposed: Draft = field(default_factory=Draft)
-    keen: float = 0.0
-    boon: float = 0.0
     brings: tuple[float, ...] = NOTHING
     asking: dict[str, Asking] = field(default_factory=dict)
     stake: Stake = field(default_factory=Stake)
@@ -116,13 +111,6 @@ class Memory:
         self.saved = _SAVING_MEMORY * self.saved + saving
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.neural.forgive(_NEURAL_FORGIVENESS)
-
-    def wished(self, seconds: float, change_seconds: float) -> None:
-        """What drafting would be worth in this round if changes of the row count were free."""
-        share = 1 - _KEEN_MEMORY
-        self.keen += share * ((seconds > 0) - self.keen)
-        if seconds > 0:
-            self.boon += share * (min(seconds, change_seconds) - self.boon)
 
     def hoped(self, seconds: Iterable[float]) -> None:
         """What free drafts of at most so many nodes would spare in this round, one by level."""

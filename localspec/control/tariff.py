@@ -2,10 +2,10 @@
 
 A forward of another row count than the last one may cost more, and so will the way back. Without
 drafts a round has its `home` rows. Whoever is not there next time has then either to go back or to
-carry rows that nobody needs, unless there is a draft again, for which nobody has to leave home. How
-likely that is, and what it brings, is what the latest rounds tell. Where it is more than rows are
-carried for, going is an investment, which is repaid in all rounds for which that may go on. Where
-changes are free none of this matters.
+carry rows that nobody needs, unless there is a draft again, for which nobody has to leave home.
+What drafts bring the latest rounds tell. Where it is more than rows are carried for, going is an
+investment, which is repaid in all rounds for which that may go on. Where changes are free none of
+this matters.
 """
 
 from __future__ import annotations
@@ -22,24 +22,19 @@ from localspec.control.round import LEVELS
 _CAUTION = 1.6
 """By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
 promise."""
-_CHANGES_MATTER, _KEEN_GRAINS = 0.06, 4
-"""Changes of rows that cost less than this share of a row are free; hopes are kept in grains, so
-that rounds that differ by little have the same prices."""
-_KEEN_LEAST = 1 / 64
-"""The next draft is taken to be at most so many rounds away."""
+_CHANGES_MATTER, _GRAINS = 0.06, 4
+"""Changes of rows that cost less than this share of a row are free; what repays one is kept in
+grains of it, so that rounds that differ by little have the same prices."""
 _MOST_ROUNDS = 16
 """No further is a text taken to go on as it does."""
 
 
 class Hope(NamedTuple):
-    """What a session would lately have drafted if changes were free.
+    """What drafts of at most `LEVELS` nodes bring a session in a round, in seconds.
 
-    How likely, and worth so many seconds; what drafts of at most `LEVELS` nodes bring in a round,
-    in seconds; and for how many rounds that may go on.
+    And for how many rounds that may go on.
     """
 
-    keen: float
-    boon: float
     brings: Sequence[float]
     rounds: float
 
@@ -62,10 +57,9 @@ class Tariff:
         costs: The machine's curves.
         home: Rows of the decode without any drafts.
         before: Rows of the forward before; 0 if there was none.
-        keen: The chance that the next round would draft if changes were free.
-        boon: Seconds that it would then be worth, at most those of a change.
-        repays: Seconds that rows for so many nodes (`LEVELS`) bring until the end, if there is one
-            more than they are carried for; at most those of a change.
+        repays: Seconds that rows for so many nodes (`LEVELS`) bring until the end beyond what they
+            are carried for, or less than nothing; either way at most those of a change. Empty where
+            nothing is known of drafts.
         multiple: Every session's rows are padded to a multiple of this.
         most: Rows that a decode may have.
         free: As if changes cost nothing.
@@ -74,8 +68,6 @@ class Tariff:
     costs: Costs
     home: int
     before: int = 0
-    keen: float = 0.0
-    boon: float = 0.0
     repays: tuple[float, ...] = ()
     multiple: int = 1
     most: int = 128
@@ -159,13 +151,11 @@ class Tariff:
         going = change if self.before and rows != self.before else 0.0
         if rows == self.home:
             return going
-        keen = max(self.keen, _KEEN_LEAST)
-        carried = _carried(self.costs, self.home, rows)
-        staying = min(change, carried * (1 - keen) / keen - self.boon)
         level = bisect_right(LEVELS, rows - self.home)
         if self.repays and level:
-            staying = -self.repays[level - 1]
-        return _CAUTION * (going + staying)
+            return _CAUTION * (going - self.repays[level - 1])
+        carried = _MOST_ROUNDS * _carried(self.costs, self.home, rows)
+        return _CAUTION * (going + min(change, carried))
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
         """Seconds that verifying `nodes` more takes, in a decode with `rows`."""
@@ -239,9 +229,7 @@ def with_hopes(
 ) -> Tariff:
     """Prices where changes of rows matter; the hopes of all sessions, in grains."""
     change = costs.change_seconds
-    keen = sum(hope.keen for hope in hopes) / max(len(hopes), 1)
-    boon = min(change, sum(hope.boon for hope in hopes))
-    grain = change / _KEEN_GRAINS
+    grain = change / _GRAINS
     rounds = min(_MOST_ROUNDS, max((hope.rounds for hope in hopes), default=0.0))
     each_round = [_brought(hopes, nodes) - _carried(costs, home, home + nodes) for nodes in LEVELS]
     repays = [each * (rounds if each > 0 else _MOST_ROUNDS) for each in each_round]
@@ -249,8 +237,6 @@ def with_hopes(
         costs,
         home,
         before,
-        keen=round(_KEEN_GRAINS * keen) / _KEEN_GRAINS,
-        boon=grain * round(boon / grain),
         repays=tuple(
             grain * math.floor(max(-change, min(change, seconds)) / grain) for seconds in repays
         ),

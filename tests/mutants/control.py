@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
+LEDGER = "localspec/control/ledger.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
 CUTTING, THREADS = "localspec/control/cutting.py", "localspec/control/threads.py"
 REGRET = "control/test_controller_regret.py::"
@@ -20,9 +21,9 @@ CONTROL = [
     ),
     Mutant(
         "promises: rows are carried for promises that are not kept",
-        CONTROLLER,
-        "kept * gain - rate * (steady",
-        "gain - rate * (steady",
+        LEDGER,
+        "memory.copies.kept / rate",
+        "1 / rate",
         ("control/test_promises.py::test_no_row_is_carried_for_what_only_promises",),
     ),
     Mutant(
@@ -35,7 +36,7 @@ CONTROL = [
     Mutant(
         "changes: rows repay nothing in later rounds",
         "localspec/control/tariff.py",
-        "            staying = -self.repays[level - 1]",
+        "            return _CAUTION * (going - self.repays[level - 1])",
         "            pass",
         (REGRET + "test_small_drafts_together_repay_a_change_that_none_repays",),
     ),
@@ -48,7 +49,7 @@ CONTROL = [
     ),
     Mutant(
         "asking: what took time counts as plain decoding",
-        "localspec/control/ledger.py",
+        LEDGER,
         "self.pace.measured(seconds - round_.asked_seconds, plain_rows)",
         "self.pace.measured(seconds, plain_rows)",
         ("control/test_ledger.py::test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding",),
@@ -69,7 +70,7 @@ CONTROL = [
     ),
     Mutant(
         "costs: a round is learned as if one row of each draft looked back",
-        "localspec/control/ledger.py",
+        LEDGER,
         "(self._multiple + tariff.extra_rows(len(judged.draft))) * view.cells",
         "self._multiple * view.cells",
         ("control/test_ledger.py::test_each_row_of_a_round_looks_back",),
