@@ -172,8 +172,12 @@ class Place(Protocol):
     def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
         """The backend as it is there."""
 
-    def head(self, head: Foreseeing) -> Foreseeing | None:
-        """The draft head as it is there, if there is one."""
+    @property
+    def has_head(self) -> bool:
+        """Whether a draft head can be there."""
+
+    def head(self, head: Foreseeing) -> Foreseeing:
+        """The draft head as it is there, where one can be."""
 
     def policy(self, policy: Policy) -> Policy:
         """The policy as it is there."""
@@ -188,6 +192,8 @@ class Here:
         """The backend itself."""
         del role
         return backend
+
+    has_head = True
 
     def head(self, head: Foreseeing) -> Foreseeing:
         """The head itself."""
@@ -210,10 +216,15 @@ class OnPaper:
         forwards = self._machine.target if role == "target" else self._machine.draft
         return Priced(backend, History(forwards), self.clock)
 
-    def head(self, head: Foreseeing) -> Foreseeing | None:
-        """The head with its price; None where the table has none."""
-        priced = self._machine.head
-        return PricedHead(head, priced.token_ms, self.clock) if priced else None
+    @property
+    def has_head(self) -> bool:
+        """Whether the table has a price for one."""
+        return self._machine.head is not None
+
+    def head(self, head: Foreseeing) -> Foreseeing:
+        """The head with its price."""
+        assert self._machine.head is not None  # noqa: S101 - as `has_head` says
+        return PricedHead(head, self._machine.head.token_ms, self.clock)
 
     def policy(self, policy: Policy) -> Policy:
         """The policy with the host's time in its rounds."""

@@ -226,20 +226,17 @@ class Loader:
     def _find_head(self, target: Context) -> Foreseeing | None:
         """Of the target, where one was made for it. The host computes it, wherever that is."""
         wanted = any("head" in drafters.takes(kind) for kind in self._config.speculation.drafters)
-        if not wanted or self._command.safe_kernels:
+        if not wanted or self._command.safe_kernels or not self.place.has_head:
             return None
         from localspec.engine.head import threads  # noqa: PLC0415 - see `assemble.load`
 
         file, count = self.files[0], threads(beside_target=target.model.on_cpu)
         places = file.parent / "heads", paths.shipped("models/heads")
         found = heads.find(file, *places, threads=count)
-        head = found and self.place.head(found)
-        if found is not None and (head is None or not target.show()):
-            found.close()
+        if found is None:
             return None
-        if head is not None:
-            self._parts.callback(head.close)
-        return head
+        self._parts.callback(found.close)
+        return self.place.head(found) if target.show() else None
 
     def _model(
         self,
