@@ -64,8 +64,8 @@ inline void quantize(const float * x, Block256 & block) {
     block.scale = far != 0.0f ? 1.0f / inverse : 0.0f;
 }
 
-// Where weights fill the registers, sums are in memory, and rows come one after the other. Where there is
-// less to do with a weight, sums are in registers, of eight rows.
+// Where weights fill the registers, sums of many rows are in memory, and rows come one after the other. Where
+// there is less to do with a weight, or rows are few, sums are in registers.
 #define EVERY_ROW _Pragma("GCC unroll 1") for (int row = 0; row < now; ++row)
 #define EVERY_ROW_UNROLLED _Pragma("GCC unroll 8") for (int row = 0; row < now; ++row)
 

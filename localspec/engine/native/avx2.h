@@ -16,9 +16,9 @@ struct Vectors {
     using Bits = __m256i;
     using Floats = __m256;
     static constexpr int SIDES = 1, LANES = 8;
-    static constexpr int HALVES_AT_ONCE = 1;  // of packed outputs, where there are many registers
     static constexpr int PLAIN_VECTORS = 1;  // of outputs of 256 weights, at once
-    static constexpr int ROWS_IN_REGISTERS = 4;  // whose sums fit beside a quarter of 256 plain weights
+    static constexpr int ROWS_IN_REGISTERS = 6;  // whose sums fit beside a quarter of 256 plain weights
+    static constexpr int QUARTERS_AT_ONCE = 2;   // of these, where rows come in turn
 
     static Bits zero() { return _mm256_setzero_si256(); }
     static Bits bytes(int value) { return _mm256_set1_epi8(char(value)); }
@@ -131,12 +131,14 @@ struct Vectors {
     static constexpr const char * NAME = "AVX_VNNI";
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm256_dpbusd_avx_epi32(sums, u, s); }
     static Bits whole(Bits sums) { return sums; }
+    static Bits whole(Bits one, Bits two) { return add(one, two); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return _mm256_dpwssd_avx_epi32(sums, a, b); }
 #else
     static constexpr const char * NAME = "AVX2";
-    // In 16 bits: room for four times two products by weights up to 31.
+    // In 16 bits: room for four times two products by weights up to 31, for eight times by weights up to 15.
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm256_add_epi16(sums, products(u, s)); }
     static Bits whole(Bits sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
+    static Bits whole(Bits one, Bits two) { return whole(_mm256_add_epi16(one, two)); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm256_madd_epi16(a, b)); }
 #endif
 
@@ -166,6 +168,7 @@ struct Vectors {
 
     // Sums of two groups of weights (`dot`), by the groups' scales.
 #if defined(__AVXVNNI__)
+    static constexpr int HALVES_AT_ONCE = 1, GROUPS_AT_ONCE = 2;  // of packed outputs
     struct Scales { Bits all; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const __m128i bytes = _mm_set_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF), int64_t(groups[0][first] >> 32 * HALF));
@@ -173,22 +176,23 @@ struct Vectors {
                                             2, -1, 2, -1, 3, -1, 3, -1, 10, -1, 10, -1, 11, -1, 11, -1);
         return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order)};
     }
-    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
-        return weigh(sums, _mm256_packs_epi32(low, high), scales.all);
+    static Bits weigh(Bits sums, const Bits (&groups)[2], const Scales & scales, int) {
+        return weigh(sums, _mm256_packs_epi32(groups[0], groups[1]), scales.all);
     }
     static Bits fold_weighed(Bits a, Bits b) {
         return in_order(add(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
     }
 #else
-    struct Scales { Bits low, high; };
+    static constexpr int HALVES_AT_ONCE = 2, GROUPS_AT_ONCE = 1;  // so loads are fewer than products
+    struct Scales { Bits of[2]; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,
                                             2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
         return {_mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(groups[0][first] >> 32 * HALF)), order),
                 _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF)), order)};
     }
-    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
-        return weigh(weigh(sums, low, scales.low), high, scales.high);
+    static Bits weigh(Bits sums, const Bits (&one)[1], const Scales & scales, int group) {
+        return weigh(sums, one[0], scales.of[group]);
     }
     static Bits fold_weighed(Bits a, Bits b) { return in_order(_mm256_hadd_epi32(a, b)); }
 #endif

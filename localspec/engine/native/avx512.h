@@ -16,9 +16,9 @@ struct Vectors {
     using Bits = __m512i;
     using Floats = __m512;
     static constexpr int SIDES = 2, LANES = 16;
-    static constexpr int HALVES_AT_ONCE = 2;  // of packed outputs, where there are many registers
+    static constexpr int HALVES_AT_ONCE = 2, GROUPS_AT_ONCE = 2;  // of packed outputs: there are many registers
     static constexpr int PLAIN_VECTORS = 2;  // of outputs of 256 weights, at once
-    static constexpr int ROWS_IN_REGISTERS = 0;  // here all 256 plain weights fit, and rows come in turn
+    static constexpr int ROWS_IN_REGISTERS = 0, QUARTERS_AT_ONCE = 4;  // all 256 plain weights fit, and rows come in turn
 
     static Bits zero() { return _mm512_setzero_si512(); }
     static Bits bytes(int value) { return _mm512_set1_epi8(char(value)); }
@@ -132,6 +132,7 @@ struct Vectors {
     static constexpr const char * NAME = "AVX512_VNNI";
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_dpbusd_epi32(sums, u, s); }
     static Bits whole(Bits sums) { return sums; }
+    static Bits whole(Bits one, Bits two) { return add(one, two); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return _mm512_dpwssd_epi32(sums, a, b); }
 
     // Of eight vectors, each with two groups of sixteen weights of two outputs, every four change fours of bytes
@@ -164,9 +165,10 @@ struct Vectors {
     }
 #else
     static constexpr const char * NAME = "AVX512";
-    // In 16 bits: room for four times two products by weights up to 31.
+    // In 16 bits: room for four times two products by weights up to 31, for eight times by weights up to 15.
     static Bits dot(Bits sums, Bits u, Bits s) { return _mm512_add_epi16(sums, products(u, s)); }
     static Bits whole(Bits sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
+    static Bits whole(Bits one, Bits two) { return whole(_mm512_add_epi16(one, two)); }
     static Bits weigh(Bits sums, Bits a, Bits b) { return add(sums, _mm512_madd_epi16(a, b)); }
 #endif
 
@@ -202,8 +204,8 @@ struct Vectors {
         const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1));
         return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), order)};
     }
-    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
-        return weigh(sums, _mm512_packs_epi32(low, high), scales.all);
+    static Bits weigh(Bits sums, const Bits (&groups)[2], const Scales & scales, int) {
+        return weigh(sums, _mm512_packs_epi32(groups[0], groups[1]), scales.all);
     }
     static Bits fold_weighed(Bits a, Bits b) {
         const Bits low = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29);
@@ -216,8 +218,8 @@ struct Vectors {
         return {_mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups[HALF][first])), order),
                 _mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups[HALF][first + 1])), order)};
     }
-    static Bits weigh(Bits sums, Bits low, Bits high, const Scales & scales) {
-        return weigh(weigh(sums, low, scales.low), high, scales.high);
+    static Bits weigh(Bits sums, const Bits (&groups)[2], const Scales & scales, int) {
+        return weigh(weigh(sums, groups[0], scales.low), groups[1], scales.high);
     }
     static Bits fold_weighed(Bits a, Bits b) { return add(even_lanes(a, b), odd_lanes(a, b)); }
 #endif

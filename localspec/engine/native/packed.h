@@ -49,7 +49,7 @@ struct PackedQ4_0 : Packed {
                 one = dot(one, weights[i], every_4(block.q + 4 * i));
                 two = dot(two, weights[4 + i], every_4(block.q + 16 + 4 * i));
             }
-            const Bits exact = less(in_order(add(whole(one), whole(two))), integers(block.excess));
+            const Bits exact = less(in_order(whole(one, two)), integers(block.excess));
             sums.up[row][0] = fma(floats(exact), mul(step, all(block.scale)), sums.up[row][0]);
         }
     }
@@ -58,7 +58,7 @@ struct PackedQ4_0 : Packed {
 struct PackedQ4_K : Packed {
     static constexpr ggml_type TYPE = GGML_TYPE_Q4_K;
     using Block = Block256;
-    static constexpr int ROWS_AT_ONCE = 32, ROWS_UNROLLED = 1, WEIGHTS = 256;
+    static constexpr int ROWS_AT_ONCE = 32, ROWS_UNROLLED = 4, WEIGHTS = 256;
     static constexpr size_t BYTES = (2 + 2 + 12 + 128) * UNIT;
 
     template <int ROWS>
@@ -66,15 +66,17 @@ struct PackedQ4_K : Packed {
         Groups scale, minimum;
         for (int side = 0; side < SIDES; ++side) unpack(sides[side] + 32, scale[side], minimum[side]);
         Bits exact[ROWS][2];
-        EVERY_ROW exact[row][0] = exact[row][1] = zero();
+        every<ROWS>(now, [&](int row) { exact[row][0] = exact[row][1] = zero(); });
         EVERY(4) {
             const Scales both[2] = {scales<0>(scale, 2 * i), scales<1>(scale, 2 * i)};
-            for (int half = 0; half < 2; half += HALVES_AT_ONCE) part(now, blocks, sides, i, half, both, exact);
+            for (int group = 0; group < 2; group += GROUPS_AT_ONCE) {
+                for (int half = 0; half < 2; half += HALVES_AT_ONCE) part(now, blocks, sides, i, group, half, both, exact);
+            }
         }
         Bits minima[4];
         EVERY(4) minima[i] = pairs(minimum, 2 * i);
         const Floats step = steps_of_tiles(sides, 0), low_step = steps_of_tiles(sides, 16);
-        EVERY_ROW {
+        every<ROWS>(now, [&](int row) {
             const Block & block = blocks[row];
             Bits low = zero();
             EVERY(4) {
@@ -83,7 +85,13 @@ struct PackedQ4_K : Packed {
             const Floats scale = all(block.scale), high = floats(fold_weighed(exact[row][0], exact[row][1]));
             sums.up[row][0] = fma(high, mul(step, scale), sums.up[row][0]);
             sums.down[row][0] = fma(floats(low), mul(low_step, scale), sums.down[row][0]);
-        }
+        });
+    }
+
+    // Of few rows each has its own code.
+    template <int ROWS, typename Each>
+    [[gnu::always_inline]] static void every(int now, const Each & each) {
+        if constexpr (ROWS <= ROWS_UNROLLED) { EVERY_ROW_UNROLLED each(row); } else { EVERY_ROW each(row); }
     }
 
     // Eight times Q4_K's twelve bytes at once.
@@ -101,36 +109,35 @@ struct PackedQ4_K : Packed {
         return odd_of(bits_and(low, bytes(0x3f)), upper);
     }
 
-    // Two groups of 32 weights, for some halves of the columns: an activation is read once for these.
+    // Of two groups of 32 weights one or both, for half of the columns or all: as much as there are registers for.
     template <int ROWS>
-    static void part(int now, const Block * blocks, const Sides & sides, int at, int half, const Scales (&scales)[2],
-                     Bits (&sums)[ROWS][2]) {
-        Bits low[HALVES_AT_ONCE][4], high[HALVES_AT_ONCE][4];
-        EVERY(HALVES_AT_ONCE) unpack(sides, half + i, 128 + 256 * at, low[i], high[i]);
-        EVERY_ROW {
-            const int8_t * q = blocks[row].q + 64 * at;
-            Bits lows[HALVES_AT_ONCE], highs[HALVES_AT_ONCE];
-            dot32(low, q, lows);
-            dot32(high, q + 32, highs);
+    static void part(int now, const Block * blocks, const Sides & sides, int at, int group, int half,
+                     const Scales (&scales)[2], Bits (&sums)[ROWS][2]) {
+        Bits weights[HALVES_AT_ONCE][GROUPS_AT_ONCE][4];
+        EVERY(HALVES_AT_ONCE) EACH(of, GROUPS_AT_ONCE) unpack(sides, half + i, 128 + 256 * at, group + of, weights[i][of]);
+        every<ROWS>(now, [&](int row) {
+            Bits whole[HALVES_AT_ONCE][GROUPS_AT_ONCE];
+            EACH(of, GROUPS_AT_ONCE) dot32(weights, of, blocks[row].q + 64 * at + 32 * (group + of), whole);
             EVERY(HALVES_AT_ONCE) {
-                sums[row][half + i] = weigh(sums[row][half + i], lows[i], highs[i], scales[half + i]);
+                sums[row][half + i] = weigh(sums[row][half + i], whole[i], scales[half + i], group);
             }
-        }
+        });
     }
 
-    static void unpack(const Sides & sides, int half, int at, Bits (&low)[4], Bits (&high)[4]) {
+    static void unpack(const Sides & sides, int half, int at, int group, Bits (&weights)[4]) {
         EVERY(4) {
             const Bits pairs = of_tile(sides, half, at + 64 * i);
-            low[i] = bits_and(pairs, bytes(0xf));
-            high[i] = bits_and(right<4>(pairs), bytes(0xf));
+            weights[i] = bits_and(group ? right<4>(pairs) : pairs, bytes(0xf));
         }
     }
 
-    static void dot32(const Bits (&weights)[HALVES_AT_ONCE][4], const int8_t * q, Bits (&sums)[HALVES_AT_ONCE]) {
-        EVERY(HALVES_AT_ONCE) sums[i] = zero();
+    // An activation is read once for all columns.
+    static void dot32(const Bits (&weights)[HALVES_AT_ONCE][GROUPS_AT_ONCE][4], int of, const int8_t * q,
+                      Bits (&whole)[HALVES_AT_ONCE][GROUPS_AT_ONCE]) {
+        EVERY(HALVES_AT_ONCE) whole[i][of] = zero();
         for (int eight = 0; eight < 4; ++eight) {
             const Bits all = every_8(q + 8 * eight);
-            EVERY(HALVES_AT_ONCE) sums[i] = dot(sums[i], weights[i][eight], all);
+            EVERY(HALVES_AT_ONCE) whole[i][of] = dot(whole[i][of], weights[i][of][eight], all);
         }
     }
 };

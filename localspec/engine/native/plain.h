@@ -82,20 +82,22 @@ struct PlainOfK : Plain {
     };
 
     // Sums of all 256 for each row, from what `begin` sets them to until `end` takes them. Those of few
-    // rows stay in registers, and with them a quarter of the weights.
+    // rows stay in registers, and with them a quarter of the weights; else so many quarters of these do.
     template <int ROWS, typename Begin, typename End>
     static void dot256(int now, const Block * blocks, const Weights (&weights)[VECTORS], Begin begin, End end) {
+        Bits sums[ROWS][VECTORS];
         if constexpr (ROWS <= ROWS_IN_REGISTERS) {
-            Bits sums[ROWS][VECTORS];
             EVERY_ROW_UNROLLED begin(row, sums[row]);
             EVERY(4) EVERY_ROW_UNROLLED dot64(i, weights, blocks[row].q, sums[row]);
             EVERY_ROW_UNROLLED end(row, sums[row]);
         } else {
-            EVERY_ROW {
-                Bits sums[VECTORS];
-                begin(row, sums);
-                EVERY(4) dot64(i, weights, blocks[row].q, sums);
-                end(row, sums);
+            EACH(part, 4 / QUARTERS_AT_ONCE) EVERY_ROW {
+                Bits here[VECTORS];
+                if (part == 0) begin(row, here);
+                else EVERY(VECTORS) here[i] = sums[row][i];
+                EVERY(QUARTERS_AT_ONCE) dot64(QUARTERS_AT_ONCE * part + i, weights, blocks[row].q, here);
+                if (part == 4 / QUARTERS_AT_ONCE - 1) end(row, here);
+                else EVERY(VECTORS) sums[row][i] = here[i];
             }
         }
     }
