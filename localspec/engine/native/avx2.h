@@ -166,9 +166,10 @@ struct Vectors {
     // Of a tile's eight groups of weights a byte for each column.
     using Groups = uint64_t[SIDES][8];
 
-    // Sums of two groups of weights (`dot`), by the groups' scales.
+    // Sums of two groups of weights (`dot`), by the groups' scales. How much of packed outputs is done at once, and
+    // how many rows of Q4_K have code of their own.
 #if defined(__AVXVNNI__)
-    static constexpr int HALVES_AT_ONCE = 1, GROUPS_AT_ONCE = 2;  // of packed outputs
+    static constexpr int HALVES_AT_ONCE = 1, GROUPS_AT_ONCE = 2, FEW_ROWS = 1;
     struct Scales { Bits all; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const __m128i bytes = _mm_set_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF), int64_t(groups[0][first] >> 32 * HALF));
@@ -183,7 +184,7 @@ struct Vectors {
         return in_order(add(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)));
     }
 #else
-    static constexpr int HALVES_AT_ONCE = 2, GROUPS_AT_ONCE = 1;  // so loads are fewer than products
+    static constexpr int HALVES_AT_ONCE = 2, GROUPS_AT_ONCE = 1, FEW_ROWS = 4;  // loads are fewer than products
     struct Scales { Bits of[2]; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,

@@ -198,6 +198,7 @@ struct Vectors {
 
     // Sums of two groups of weights (`dot`), by the groups' scales.
 #if defined(__AVX512VNNI__)
+    static constexpr int FEW_ROWS = 4;  // of packed Q4_K: so many have code of their own
     struct Scales { Bits all; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const __m128i bytes = quarter(&groups[HALF][first]);
@@ -212,6 +213,7 @@ struct Vectors {
         return add(_mm512_permutex2var_epi32(a, low, b), _mm512_permutex2var_epi32(a, add(low, integers(2)), b));
     }
 #else
+    static constexpr int FEW_ROWS = 1;
     struct Scales { Bits low, high; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1));

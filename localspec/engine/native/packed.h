@@ -58,7 +58,7 @@ struct PackedQ4_0 : Packed {
 struct PackedQ4_K : Packed {
     static constexpr ggml_type TYPE = GGML_TYPE_Q4_K;
     using Block = Block256;
-    static constexpr int ROWS_AT_ONCE = 32, ROWS_UNROLLED = 4, WEIGHTS = 256;
+    static constexpr int ROWS_AT_ONCE = 32, ROWS_UNROLLED = FEW_ROWS, WEIGHTS = 256;
     static constexpr size_t BYTES = (2 + 2 + 12 + 128) * UNIT;
 
     template <int ROWS>
