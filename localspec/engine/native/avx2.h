@@ -88,16 +88,6 @@ struct Vectors {
     }
     static float halved(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
-    static void store(uint64_t * at, Bits a) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), a); }
-    // Every third of twelve words, twice; and even words of one vector, odd ones of another.
-    static Bits every_third(const uint8_t * at, int first) {
-        const Bits order = add(_mm256_setr_epi32(0, 0, 3, 3, 6, 6, 9, 9), integers(first));
-        const Bits low = _mm256_permutevar8x32_epi32(whole_vector(at), order);
-        const Bits high = _mm256_permutevar8x32_epi32(whole_vector(at + 16), add(order, integers(-4)));
-        return _mm256_blendv_epi8(low, high, _mm256_cmpgt_epi32(order, integers(7)));
-    }
-    static Bits odd_of(Bits even, Bits odd) { return _mm256_blend_epi32(even, odd, 0xaa); }
-
     // 32 of 64 bytes of a tile: of its first four columns, or of its last.
     static Bits of_tile(const uint8_t * const * sides, int half, int at) {
         return whole_vector(sides[0] + at + 32 * half);
@@ -163,8 +153,19 @@ struct Vectors {
     static Bits odd_lanes(Bits a, Bits b) { return lanes<0xdd>(a, b); }
     static Bits in_order(Bits a) { return _mm256_permute4x64_epi64(a, _MM_SHUFFLE(3, 1, 2, 0)); }
 
-    // Of a tile's eight groups of weights a byte for each column.
-    using Groups = uint64_t[SIDES][8];
+    // Of a tile's eight groups of weights eight scales and eight minima of six bits, two groups in each vector.
+    struct Groups { Bits of[4]; };
+    static Groups groups_of(const uint8_t * const * sides, int at) {
+        Groups groups;
+        for (int i = 0; i < 4; ++i) {  // twelve bytes for each, as unpack() has them
+            const uint8_t * from = sides[0] + at + 24 * i;
+            const Bits bits = _mm256_set_m128i(half_vector(from + 12), half_vector(from));
+            const Bits last = _mm256_srlv_epi32(_mm256_shuffle_epi32(bits, 0xaa), _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
+            const Bits high = bits_or(bits_and(last, bytes(0x0f)), bits_and(right<2>(bits), bytes(0x30)));
+            groups.of[i] = _mm256_unpacklo_epi32(bits_and(bits, bytes(0x3f)), high);
+        }
+        return groups;
+    }
 
     // Sums of two groups of weights (`dot`), by the groups' scales. How much of packed outputs is done at once, and
     // how many rows of Q4_K have code of their own.
@@ -172,10 +173,10 @@ struct Vectors {
     static constexpr int HALVES_AT_ONCE = 1, GROUPS_AT_ONCE = 2, FEW_ROWS = 1;
     struct Scales { Bits all; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
-        const __m128i bytes = _mm_set_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF), int64_t(groups[0][first] >> 32 * HALF));
         const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1,
                                             2, -1, 2, -1, 3, -1, 3, -1, 10, -1, 10, -1, 11, -1, 11, -1);
-        return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), order)};
+        const Bits both = _mm256_permute4x64_epi64(groups.of[first / 2], _MM_SHUFFLE(2, 0, 2, 0));
+        return {_mm256_shuffle_epi8(HALF ? _mm256_srli_epi64(both, 32) : both, order)};
     }
     static Bits weigh(Bits sums, const Bits (&groups)[2], const Scales & scales, int) {
         return weigh(sums, _mm256_packs_epi32(groups[0], groups[1]), scales.all);
@@ -189,8 +190,9 @@ struct Vectors {
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = _mm256_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1,
                                             2, -1, 2, -1, 2, -1, 2, -1, 3, -1, 3, -1, 3, -1, 3, -1);
-        return {_mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(groups[0][first] >> 32 * HALF)), order),
-                _mm256_shuffle_epi8(_mm256_set1_epi64x(int64_t(groups[0][first + 1] >> 32 * HALF)), order)};
+        const Bits two = HALF ? _mm256_srli_epi64(groups.of[first / 2], 32) : groups.of[first / 2];
+        return {_mm256_shuffle_epi8(_mm256_permute2x128_si256(two, two, 0x00), order),
+                _mm256_shuffle_epi8(_mm256_permute2x128_si256(two, two, 0x11), order)};
     }
     static Bits weigh(Bits sums, const Bits (&one)[1], const Scales & scales, int group) {
         return weigh(sums, one[0], scales.of[group]);
@@ -198,10 +200,11 @@ struct Vectors {
     static Bits fold_weighed(Bits a, Bits b) { return in_order(_mm256_hadd_epi32(a, b)); }
 #endif
 
-    // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
-    static Bits pairs(const Groups & groups, int first) {
+    // Minima of two groups for each column, in the order of the outputs: pairs of 16 bits.
+    static Bits minima_of(const Groups & groups, int first) {
         const __m128i zip = _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-        return _mm256_cvtepu8_epi16(_mm_shuffle_epi8(half_vector(&groups[0][first]), zip));
+        const Bits two = _mm256_permute4x64_epi64(groups.of[first / 2], _MM_SHUFFLE(3, 1, 3, 1));
+        return _mm256_cvtepu8_epi16(_mm_shuffle_epi8(_mm256_castsi256_si128(two), zip));
     }
     static Floats steps_of_tiles(const uint8_t * const * sides, int at) {
         return _mm256_cvtph_ps(half_vector(sides[0] + at));

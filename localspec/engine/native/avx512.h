@@ -83,15 +83,6 @@ struct Vectors {
     static int32_t total(Bits a) { return _mm512_reduce_add_epi32(a); }
     static float halved(float value) { return _cvtsh_ss(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)); }
 
-    static void store(uint64_t * at, Bits a) { _mm512_storeu_si512(at, a); }
-    // Every third of 24 words, twice; and even words of one vector, odd ones of another.
-    static Bits every_third(const uint8_t * at, int first) {
-        const Bits order = _mm512_setr_epi32(0, 0, 3, 3, 6, 6, 9, 9, 12, 12, 15, 15, 18, 18, 21, 21);
-        const Bits low = _mm512_loadu_si512(at), high = _mm512_castsi256_si512(half(at + 64));
-        return _mm512_permutex2var_epi32(low, add(order, integers(first)), high);
-    }
-    static Bits odd_of(Bits even, Bits odd) { return _mm512_mask_blend_epi32(0xaaaa, even, odd); }
-
     // 64 bytes of one tile: of all columns for the first half, and for the second.
     static Bits of_tile(const uint8_t * const * sides, int half, int at) {
         return _mm512_loadu_si512(sides[half] + at);
@@ -193,15 +184,25 @@ struct Vectors {
     static Bits odd_lanes(Bits a, Bits b) { return _mm512_permutex2var_epi32(a, add(even(), integers(1)), b); }
     static Bits in_order(Bits a) { return a; }
 
-    // Of a tile's eight groups of weights a byte for each column.
-    using Groups = uint64_t[SIDES][8];
+    // Of each tile's eight groups of weights eight scales and eight minima of six bits.
+    struct Groups { uint64_t scales[SIDES][8], minima[SIDES][8]; };
+    static Groups groups_of(const uint8_t * const * sides, int at) {
+        Groups groups;
+        for (int side = 0; side < SIDES; ++side) {  // twelve bytes for each, as unpack() has them
+            const uint8_t * from = sides[side] + at;
+            const Bits one = every_third(from, 0), two = every_third(from, 1), three = every_third(from, 2);
+            _mm512_storeu_si512(groups.scales[side], six_bits(one, three));
+            _mm512_storeu_si512(groups.minima[side], six_bits(two, right<4>(three)));
+        }
+        return groups;
+    }
 
     // Sums of two groups of weights (`dot`), by the groups' scales.
 #if defined(__AVX512VNNI__)
     static constexpr int FEW_ROWS = 4;  // of packed Q4_K: so many have code of their own
     struct Scales { Bits all; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
-        const __m128i bytes = quarter(&groups[HALF][first]);
+        const __m128i bytes = quarter(&groups.scales[HALF][first]);
         const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 8, -1, 8, -1, 9, -1, 9, -1));
         return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), order)};
     }
@@ -217,8 +218,8 @@ struct Vectors {
     struct Scales { Bits low, high; };
     template <int HALF> static Scales scales(const Groups & groups, int first) {
         const Bits order = columns(_mm_setr_epi8(0, -1, 0, -1, 0, -1, 0, -1, 1, -1, 1, -1, 1, -1, 1, -1));
-        return {_mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups[HALF][first])), order),
-                _mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups[HALF][first + 1])), order)};
+        return {_mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups.scales[HALF][first])), order),
+                _mm512_shuffle_epi8(_mm512_set1_epi64(int64_t(groups.scales[HALF][first + 1])), order)};
     }
     static Bits weigh(Bits sums, const Bits (&groups)[2], const Scales & scales, int) {
         return weigh(weigh(sums, groups[0], scales.low), groups[1], scales.high);
@@ -226,9 +227,9 @@ struct Vectors {
     static Bits fold_weighed(Bits a, Bits b) { return add(even_lanes(a, b), odd_lanes(a, b)); }
 #endif
 
-    // Bytes of two groups for each column, in the order of the outputs: pairs of 16 bits.
-    static Bits pairs(const Groups & groups, int first) {
-        return _mm512_cvtepu8_epi16(_mm256_set_m128i(zipped(&groups[1][first]), zipped(&groups[0][first])));
+    // Minima of two groups for each column, in the order of the outputs: pairs of 16 bits.
+    static Bits minima_of(const Groups & groups, int first) {
+        return _mm512_cvtepu8_epi16(_mm256_set_m128i(zipped(&groups.minima[1][first]), zipped(&groups.minima[0][first])));
     }
     static Floats steps_of_tiles(const uint8_t * const * sides, int at) {
         return _mm512_cvtph_ps(_mm256_set_m128i(quarter(sides[1] + at), quarter(sides[0] + at)));
@@ -278,6 +279,16 @@ struct Vectors {
         uint16_t bits;
         std::memcpy(&bits, at, sizeof bits);
         return _cvtsh_ss(bits);
+    }
+    // Every third of 24 words, twice; and what is made of two of these: lower bits, and upper ones after four others.
+    static Bits every_third(const uint8_t * at, int first) {
+        const Bits order = _mm512_setr_epi32(0, 0, 3, 3, 6, 6, 9, 9, 12, 12, 15, 15, 18, 18, 21, 21);
+        const Bits low = _mm512_loadu_si512(at), high = _mm512_castsi256_si512(half(at + 64));
+        return _mm512_permutex2var_epi32(low, add(order, integers(first)), high);
+    }
+    static Bits six_bits(Bits low, Bits high) {
+        const Bits upper = bits_or(bits_and(high, bytes(0x0f)), bits_and(right<2>(low), bytes(0x30)));
+        return _mm512_mask_blend_epi32(0xaaaa, bits_and(low, bytes(0x3f)), upper);
     }
     static Bits even() { return _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30); }
     // A choice of two columns' bytes, made for the columns of every quarter; -1 stays zero.

@@ -63,18 +63,17 @@ struct PackedQ4_K : Packed {
 
     template <int ROWS>
     static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Groups scale, minimum;
-        for (int side = 0; side < SIDES; ++side) unpack(sides[side] + 32, scale[side], minimum[side]);
+        const Groups groups = groups_of(sides, 32);
         Bits exact[ROWS][2];
         every<ROWS>(now, [&](int row) { exact[row][0] = exact[row][1] = zero(); });
         EVERY(4) {
-            const Scales both[2] = {scales<0>(scale, 2 * i), scales<1>(scale, 2 * i)};
+            const Scales both[2] = {scales<0>(groups, 2 * i), scales<1>(groups, 2 * i)};
             for (int group = 0; group < 2; group += GROUPS_AT_ONCE) {
                 for (int half = 0; half < 2; half += HALVES_AT_ONCE) part(now, blocks, sides, i, group, half, both, exact);
             }
         }
         Bits minima[4];
-        EVERY(4) minima[i] = pairs(minimum, 2 * i);
+        EVERY(4) minima[i] = minima_of(groups, 2 * i);
         const Floats step = steps_of_tiles(sides, 0), low_step = steps_of_tiles(sides, 16);
         every<ROWS>(now, [&](int row) {
             const Block & block = blocks[row];
@@ -92,21 +91,6 @@ struct PackedQ4_K : Packed {
     template <int ROWS, typename Each>
     [[gnu::always_inline]] static void every(int now, const Each & each) {
         if constexpr (ROWS <= ROWS_UNROLLED) { EVERY_ROW_UNROLLED each(row); } else { EVERY_ROW each(row); }
-    }
-
-    // Eight times Q4_K's twelve bytes at once.
-    static void unpack(const uint8_t * at, uint64_t (&scales)[8], uint64_t (&minima)[8]) {
-        constexpr int AT_ONCE = sizeof(Bits) / sizeof(uint64_t);
-        for (int i = 0; i < 8; i += AT_ONCE) {
-            const Bits one = every_third(at + 12 * i, 0), two = every_third(at + 12 * i, 1);
-            const Bits three = every_third(at + 12 * i, 2);
-            Vectors::store(scales + i, six_bits(one, three));
-            Vectors::store(minima + i, six_bits(two, right<4>(three)));
-        }
-    }
-    static Bits six_bits(Bits low, Bits high) {
-        const Bits upper = bits_or(bits_and(high, bytes(0x0f)), bits_and(right<2>(low), bytes(0x30)));
-        return odd_of(bits_and(low, bytes(0x3f)), upper);
     }
 
     // Of two groups of 32 weights one or both, for half of the columns or all: as much as there are registers for.
