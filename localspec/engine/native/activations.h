@@ -69,6 +69,12 @@ inline void quantize(const float * x, Block256 & block) {
 #define EVERY_ROW _Pragma("GCC unroll 1") for (int row = 0; row < now; ++row)
 #define EVERY_ROW_UNROLLED _Pragma("GCC unroll 8") for (int row = 0; row < now; ++row)
 
+// Of few rows each has its own code.
+template <bool FEW, typename Each>
+[[gnu::always_inline]] inline void every(int now, const Each & each) {
+    if constexpr (FEW) { EVERY_ROW_UNROLLED each(row); } else { EVERY_ROW each(row); }
+}
+
 // Floats of each row for so many vectors of outputs.
 template <int ROWS, int VECTORS> struct SumsOf {
     Floats up[ROWS][VECTORS], down[ROWS][VECTORS];

@@ -27,6 +27,7 @@ struct Vectors {
     static Bits bits_or(Bits a, Bits b) { return _mm512_or_si512(a, b); }
     static Bits bits_xor(Bits a, Bits b) { return _mm512_xor_si512(a, b); }
     template <int BY> static Bits right(Bits a) { return _mm512_srli_epi16(a, BY); }
+    static Bits right(Bits a, int by) { return _mm512_srli_epi16(a, by); }
     template <int BY> static Bits left(Bits a) { return _mm512_slli_epi16(a, BY); }
     static Bits add(Bits a, Bits b) { return _mm512_add_epi32(a, b); }
     static Bits less(Bits a, Bits b) { return _mm512_sub_epi32(a, b); }

@@ -42,7 +42,8 @@ struct ChainedQ6_K : Plain {
         Floats scales[VECTORS][2];
         EVERY(VECTORS) {
             const uint8_t * const * outputs = sides + i * Vectors::SIDES;
-            const Bits sixteen = OfQ6_K::unpack(outputs, weights[i]);
+            const Bits sixteen = OfQ6_K::scales(outputs);
+            EACH(quarter, 4) OfQ6_K::unpack(outputs, quarter, weights[i][2 * quarter], weights[i][2 * quarter + 1]);
             chained(weights[i]);
             EACH(half, 2) scales[i][half] = mul(steps(outputs, 208), chained(sixteen, half));
         }

@@ -65,7 +65,7 @@ struct PackedQ4_K : Packed {
     static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
         const Groups groups = groups_of(sides, 32);
         Bits exact[ROWS][2];
-        every<ROWS>(now, [&](int row) { exact[row][0] = exact[row][1] = zero(); });
+        every<ROWS <= FEW_ROWS>(now, [&](int row) { exact[row][0] = exact[row][1] = zero(); });
         EVERY(4) {
             const Scales both[2] = {scales<0>(groups, 2 * i), scales<1>(groups, 2 * i)};
             for (int group = 0; group < 2; group += GROUPS_AT_ONCE) {
@@ -75,7 +75,7 @@ struct PackedQ4_K : Packed {
         Bits minima[4];
         EVERY(4) minima[i] = minima_of(groups, 2 * i);
         const Floats step = steps_of_tiles(sides, 0), low_step = steps_of_tiles(sides, 16);
-        every<ROWS>(now, [&](int row) {
+        every<ROWS <= FEW_ROWS>(now, [&](int row) {
             const Block & block = blocks[row];
             Bits low = zero();
             EVERY(4) {
@@ -87,19 +87,13 @@ struct PackedQ4_K : Packed {
         });
     }
 
-    // Of few rows each has its own code.
-    template <int ROWS, typename Each>
-    [[gnu::always_inline]] static void every(int now, const Each & each) {
-        if constexpr (ROWS <= ROWS_UNROLLED) { EVERY_ROW_UNROLLED each(row); } else { EVERY_ROW each(row); }
-    }
-
     // Of two groups of 32 weights one or both, for half of the columns or all: as much as there are registers for.
     template <int ROWS>
     static void part(int now, const Block * blocks, const Sides & sides, int at, int group, int half,
                      const Scales (&scales)[2], Bits (&sums)[ROWS][2]) {
         Bits weights[HALVES_AT_ONCE][GROUPS_AT_ONCE][4];
         EVERY(HALVES_AT_ONCE) EACH(of, GROUPS_AT_ONCE) unpack(sides, half + i, 128 + 256 * at, group + of, weights[i][of]);
-        every<ROWS>(now, [&](int row) {
+        every<ROWS <= FEW_ROWS>(now, [&](int row) {
             Bits whole[HALVES_AT_ONCE][GROUPS_AT_ONCE];
             EACH(of, GROUPS_AT_ONCE) dot32(weights, of, blocks[row].q + 64 * at + 32 * (group + of), whole);
             EVERY(HALVES_AT_ONCE) {

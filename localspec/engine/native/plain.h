@@ -43,19 +43,16 @@ struct Plain : Vectors {
 struct OfQ6_K : Vectors {
     static constexpr size_t BYTES = 128 + 64 + 16 + 2;
 
-    // Weights, 32 too large. Returns the sixteen scales.
-    static Bits unpack(const uint8_t * const * outputs, Bits (&weights)[8]) {
-        const Bits low = bytes(0xf), top = bytes(0x30);
-        EVERY(2) {
-            const Bits one = of_outputs(outputs, 64 * i), two = of_outputs(outputs, 64 * i + 32);
-            const Bits tops = of_outputs(outputs, 128 + 32 * i);
-            weights[4 * i] = bits_or(bits_and(one, low), bits_and(left<4>(tops), top));
-            weights[4 * i + 1] = bits_or(bits_and(two, low), bits_and(left<2>(tops), top));
-            weights[4 * i + 2] = bits_or(bits_and(right<4>(one), low), bits_and(tops, top));
-            weights[4 * i + 3] = bits_or(bits_and(right<4>(two), low), bits_and(right<2>(tops), top));
-        }
-        return sixteen(outputs, 192);
+    // Of four quarters one, 32 too large; and the sixteen scales.
+    static void unpack(const uint8_t * const * outputs, int quarter, Bits & one, Bits & two) {
+        const int first = 64 * (quarter / 2);
+        one = of_outputs(outputs, first), two = of_outputs(outputs, first + 32);
+        const Bits tops = of_outputs(outputs, 128 + first / 2), low = bytes(0xf), top = bytes(0x30);
+        const bool upper = quarter % 2;
+        one = bits_or(bits_and(upper ? right<4>(one) : one, low), bits_and(upper ? tops : left<4>(tops), top));
+        two = bits_or(bits_and(upper ? right<4>(two) : two, low), bits_and(upper ? right<2>(tops) : left<2>(tops), top));
     }
+    static Bits scales(const uint8_t * const * outputs) { return sixteen(outputs, 192); }
 };
 
 // Of 256 weights: as many outputs at once as there are registers for, so that activations are read once.
@@ -67,47 +64,44 @@ struct PlainOfK : Plain {
 
     template <int ROWS> using Sums = SumsOf<ROWS, VECTORS>;
 
-    // 256 unsigned weights of each output, every two vectors woven, and the scales of each 64.
-    struct Weights {
-        Bits of[8];
-        Bits scales[4];
+    static const uint8_t * const * outputs(const Sides & sides, int vector) { return sides + vector * Vectors::SIDES; }
 
-        void weave() {
-            EVERY(4) {
-                const Bits one = of[2 * i], two = of[2 * i + 1];
-                of[2 * i] = straight(one, two);
-                of[2 * i + 1] = crossed(one, two);
-            }
-        }
+    // 64 of 256 unsigned weights of each output, woven, and their scales.
+    struct Quarter {
+        Bits straight, crossed, scales;
+
+        Quarter() = default;
+        Quarter(Bits one, Bits two, Bits scales)
+            : straight(Vectors::straight(one, two)), crossed(Vectors::crossed(one, two)), scales(scales) {}
     };
 
-    // Sums of all 256 for each row, from what `begin` sets them to until `end` takes them. Those of few
-    // rows stay in registers, and with them a quarter of the weights; else so many quarters of these do.
-    template <int ROWS, typename Begin, typename End>
-    static void dot256(int now, const Block * blocks, const Weights (&weights)[VECTORS], Begin begin, End end) {
+    // Sums of all 256 for each row, from what `begin` sets them to until `end` takes them. Those of few rows
+    // stay in registers, and weights are unpacked by the quarter; else as many quarters as there is room for.
+    template <int ROWS, typename Unpack, typename Begin, typename End>
+    static void dot256(int now, const Block * blocks, const Unpack & unpack, const Begin & begin, const End & end) {
+        constexpr bool FEW = ROWS <= ROWS_IN_REGISTERS;
+        constexpr int AT_ONCE = FEW ? 1 : QUARTERS_AT_ONCE;
         Bits sums[ROWS][VECTORS];
-        if constexpr (ROWS <= ROWS_IN_REGISTERS) {
-            EVERY_ROW_UNROLLED begin(row, sums[row]);
-            EVERY(4) EVERY_ROW_UNROLLED dot64(i, weights, blocks[row].q, sums[row]);
-            EVERY_ROW_UNROLLED end(row, sums[row]);
-        } else {
-            EACH(part, 4 / QUARTERS_AT_ONCE) EVERY_ROW {
+        EACH(part, 4 / AT_ONCE) {
+            const int first = AT_ONCE * part;
+            Quarter weights[AT_ONCE][VECTORS];
+            EACH(at, AT_ONCE) EVERY(VECTORS) weights[at][i] = unpack(first + at, i);
+            every<FEW>(now, [&](int row) {
                 Bits here[VECTORS];
-                if (part == 0) begin(row, here);
+                if (first == 0) begin(row, here);
                 else EVERY(VECTORS) here[i] = sums[row][i];
-                EVERY(QUARTERS_AT_ONCE) dot64(QUARTERS_AT_ONCE * part + i, weights, blocks[row].q, here);
-                if (part == 4 / QUARTERS_AT_ONCE - 1) end(row, here);
+                EACH(at, AT_ONCE) dot64(weights[at], blocks[row].q + 64 * (first + at), here);
+                if (first + AT_ONCE == 4) end(row, here);
                 else EVERY(VECTORS) sums[row][i] = here[i];
-            }
+            });
         }
     }
 
   private:
-    static void dot64(int at, const Weights (&weights)[VECTORS], const int8_t * q, Bits (&sums)[VECTORS]) {
-        const Bits one = every_32(q + 64 * at), two = every_32(q + 64 * at + 32);
+    static void dot64(const Quarter (&weights)[VECTORS], const int8_t * q, Bits (&sums)[VECTORS]) {
+        const Bits one = every_32(q), two = every_32(q + 32);
         EVERY(VECTORS) {
-            const Weights & with = weights[i];
-            sums[i] = weigh(sums[i], with.of[2 * at], with.of[2 * at + 1], one, two, with.scales[at]);
+            sums[i] = weigh(sums[i], weights[i].straight, weights[i].crossed, one, two, weights[i].scales);
         }
     }
 };
@@ -119,18 +113,19 @@ struct PlainQ6_K : PlainOfK {
 
     template <int ROWS>
     static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Weights weights[VECTORS];
-        Bits excess[VECTORS];
+        Bits scales[VECTORS], excess[VECTORS];
         Floats step[VECTORS];
         EVERY(VECTORS) {
-            const uint8_t * const * outputs = sides + i * Vectors::SIDES;
-            const Bits bytes = OfQ6_K::unpack(outputs, weights[i].of);
-            weights[i].weave();
-            EACH(at, 4) weights[i].scales[at] = chosen<2>(bytes, 4 * at);
+            scales[i] = OfQ6_K::scales(outputs(sides, i));
             // Weights are 32 too large, and what that adds is taken away in the lanes where llama.cpp does.
-            excess[i] = negative16(left<5>(bytes));
-            step[i] = steps(outputs, 208);
+            excess[i] = negative16(left<5>(scales[i]));
+            step[i] = steps(outputs(sides, i), 208);
         }
+        const auto unpack = [&](int quarter, int i) {
+            Bits one, two;
+            OfQ6_K::unpack(outputs(sides, i), quarter, one, two);
+            return Quarter(one, two, chosen<2>(scales[i], 4 * quarter));
+        };
         const auto begin = [&](int row, Bits (&exact)[VECTORS]) {
             EVERY(VECTORS) exact[i] = weigh(zero(), every_32(blocks[row].sums), excess[i]);
         };
@@ -138,7 +133,7 @@ struct PlainQ6_K : PlainOfK {
             const Floats scale = all(blocks[row].scale);
             EVERY(VECTORS) sums.up[row][i] = fma(floats(exact[i]), mul(step[i], scale), sums.up[row][i]);
         };
-        dot256<ROWS>(now, blocks, weights, begin, end);
+        dot256<ROWS>(now, blocks, unpack, begin, end);
     }
 };
 
@@ -148,44 +143,38 @@ struct PlainQ5_K : PlainOfK {
 
     template <int ROWS>
     static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Weights weights[VECTORS];
-        Bits minima[VECTORS];
+        Bits both[VECTORS];
         Floats step[VECTORS], low_step[VECTORS];
         EVERY(VECTORS) {
-            const uint8_t * const * outputs = sides + i * Vectors::SIDES;
-            minima[i] = unpack(outputs, weights[i]);
-            step[i] = steps(outputs, 0);
-            low_step[i] = steps(outputs, 2);
+            both[i] = minima_and_scales(outputs(sides, i));
+            step[i] = steps(outputs(sides, i), 0);
+            low_step[i] = steps(outputs(sides, i), 2);
         }
+        const auto unpack = [&](int quarter, int i) {
+            const Bits pairs = of_outputs(outputs(sides, i), 48 + 32 * quarter), low = bytes(0xf), top = bytes(0x10);
+            const Bits tops = right(of_outputs(outputs(sides, i), 16), 2 * quarter);
+            return Quarter(bits_or(bits_and(pairs, low), bits_and(left<4>(tops), top)),
+                           bits_or(bits_and(right<4>(pairs), low), bits_and(left<3>(tops), top)),
+                           chosen<1>(both[i], 8 + 2 * quarter));
+        };
         const auto begin = [&](int, Bits (&exact)[VECTORS]) { EVERY(VECTORS) exact[i] = zero(); };
         const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
             const Bits of_32 = every_32(blocks[row].pairs);
             const Floats scale = all(blocks[row].scale), less = all(-blocks[row].scale);
             EVERY(VECTORS) {
-                const Bits low = fours(weigh(zero(), minima[i], of_32));
+                const Bits low = fours(weigh(zero(), both[i], of_32));
                 sums.up[row][i] = fma(floats(exact[i]), mul(step[i], scale), sums.up[row][i]);
                 sums.down[row][i] = fma(floats(low), mul(low_step[i], less), sums.down[row][i]);
             }
         };
-        dot256<ROWS>(now, blocks, weights, begin, end);
+        dot256<ROWS>(now, blocks, unpack, begin, end);
     }
 
   private:
-    // Returns eight minima and then the eight scales.
-    static Bits unpack(const uint8_t * const * outputs, Weights & weights) {
-        Bits tops = of_outputs(outputs, 16);
-        EVERY(4) {
-            const Bits pairs = of_outputs(outputs, 48 + 32 * i);
-            weights.of[2 * i] = bits_or(bits_and(pairs, bytes(0xf)), bits_and(left<4>(tops), bytes(0x10)));
-            weights.of[2 * i + 1] = bits_or(bits_and(right<4>(pairs), bytes(0xf)), bits_and(left<3>(tops), bytes(0x10)));
-            tops = right<2>(tops);
-        }
-        weights.weave();
+    static Bits minima_and_scales(const uint8_t * const * outputs) {
         uint64_t scale[Vectors::SIDES], minimum[Vectors::SIDES];
         for (int side = 0; side < Vectors::SIDES; ++side) ::unpack(outputs[side] + 4, scale[side], minimum[side]);
-        const Bits both = sixteen(minimum, scale);
-        EVERY(4) weights.scales[i] = chosen<1>(both, 8 + 2 * i);
-        return both;
+        return sixteen(minimum, scale);
     }
 };
 
