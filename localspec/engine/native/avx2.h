@@ -16,7 +16,7 @@ struct Vectors {
     using Bits = __m256i;
     using Floats = __m256;
     static constexpr int SIDES = 1, LANES = 8;
-    static constexpr int PLAIN_VECTORS = 1;  // of outputs of 256 weights, at once
+    static constexpr int PLAIN_VECTORS = 1, PLAIN_TURNS = 2;  // of outputs of 256 weights, at once and in turn
     static constexpr int ROWS_IN_REGISTERS = 6;  // whose sums fit beside a quarter of 256 plain weights
     static constexpr int QUARTERS_AT_ONCE = 2;   // of these, where rows come in turn
 

@@ -17,7 +17,7 @@ struct Vectors {
     using Floats = __m512;
     static constexpr int SIDES = 2, LANES = 16;
     static constexpr int HALVES_AT_ONCE = 2, GROUPS_AT_ONCE = 2;  // of packed outputs: there are many registers
-    static constexpr int PLAIN_VECTORS = 2;  // of outputs of 256 weights, at once
+    static constexpr int PLAIN_VECTORS = 2, PLAIN_TURNS = 1;  // of outputs of 256 weights, at once and in turn
     static constexpr int ROWS_IN_REGISTERS = 0, QUARTERS_AT_ONCE = 4;  // all 256 plain weights fit, and rows come in turn
 
     static Bits zero() { return _mm512_setzero_si512(); }

@@ -55,16 +55,28 @@ struct OfQ6_K : Vectors {
     static Bits scales(const uint8_t * const * outputs) { return sixteen(outputs, 192); }
 };
 
-// Of 256 weights: as many outputs at once as there are registers for, so that activations are read once.
+// Of 256 weights: as many outputs at once as there are registers for, and so many in turn before the next
+// activations that these come from the first-level cache.
 struct PlainOfK : Plain {
     using Block = Woven256;
     static constexpr int WEIGHTS = 256, ROWS_AT_ONCE = 32, ROWS_UNROLLED = std::max(1, ROWS_IN_REGISTERS);
-    static constexpr int VECTORS = Vectors::PLAIN_VECTORS, SIDES = VECTORS * Vectors::SIDES;
+    static constexpr int VECTORS = Vectors::PLAIN_VECTORS, TURNS = Vectors::PLAIN_TURNS;
+    static constexpr int SIDES = TURNS * VECTORS * Vectors::SIDES;
     using Sides = const uint8_t *[SIDES];
 
-    template <int ROWS> using Sums = SumsOf<ROWS, VECTORS>;
+    template <int ROWS> using Sums = SumsOf<ROWS, TURNS * VECTORS>;
 
-    static const uint8_t * const * outputs(const Sides & sides, int vector) { return sides + vector * Vectors::SIDES; }
+    // Calls `use` with the outputs of each turn, and with the first of their vectors of sums.
+    template <typename Use>
+    static void in_turn(const Sides & sides, const Use & use) {
+        _Pragma("GCC unroll 1") for (int first = 0; first < TURNS * VECTORS; first += VECTORS) {
+            use(sides + first * Vectors::SIDES, first);
+        }
+    }
+
+    static const uint8_t * const * outputs(const uint8_t * const * sides, int vector) {
+        return sides + vector * Vectors::SIDES;
+    }
 
     // 64 of 256 unsigned weights of each output, woven, and their scales.
     struct Quarter {
@@ -112,28 +124,33 @@ struct PlainQ6_K : PlainOfK {
     static constexpr size_t BYTES = OfQ6_K::BYTES;
 
     template <int ROWS>
-    static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Bits scales[VECTORS], excess[VECTORS];
-        Floats step[VECTORS];
-        EVERY(VECTORS) {
-            scales[i] = OfQ6_K::scales(outputs(sides, i));
-            // Weights are 32 too large, and what that adds is taken away in the lanes where llama.cpp does.
-            excess[i] = negative16(left<5>(scales[i]));
-            step[i] = steps(outputs(sides, i), 208);
-        }
-        const auto unpack = [&](int quarter, int i) {
-            Bits one, two;
-            OfQ6_K::unpack(outputs(sides, i), quarter, one, two);
-            return Quarter(one, two, chosen<2>(scales[i], 4 * quarter));
-        };
-        const auto begin = [&](int row, Bits (&exact)[VECTORS]) {
-            EVERY(VECTORS) exact[i] = weigh(zero(), every_32(blocks[row].sums), excess[i]);
-        };
-        const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
-            const Floats scale = all(blocks[row].scale);
-            EVERY(VECTORS) sums.up[row][i] = fma(floats(exact[i]), mul(step[i], scale), sums.up[row][i]);
-        };
-        dot256<ROWS>(now, blocks, unpack, begin, end);
+    static void multiply(int now, const Block * blocks, const Sides & of_all, Sums<ROWS> & sums) {
+        in_turn(of_all, [&](const uint8_t * const * sides, int first) {
+            Bits scales[VECTORS], excess[VECTORS];
+            Floats step[VECTORS];
+            EVERY(VECTORS) {
+                scales[i] = OfQ6_K::scales(outputs(sides, i));
+                // Weights are 32 too large, and what that adds is taken away in the lanes where llama.cpp does.
+                excess[i] = negative16(left<5>(scales[i]));
+                step[i] = steps(outputs(sides, i), 208);
+            }
+            const auto unpack = [&](int quarter, int i) {
+                Bits one, two;
+                OfQ6_K::unpack(outputs(sides, i), quarter, one, two);
+                return Quarter(one, two, chosen<2>(scales[i], 4 * quarter));
+            };
+            const auto begin = [&](int row, Bits (&exact)[VECTORS]) {
+                EVERY(VECTORS) exact[i] = weigh(zero(), every_32(blocks[row].sums), excess[i]);
+            };
+            const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
+                const Floats scale = all(blocks[row].scale);
+                EVERY(VECTORS) {
+                    Floats & up = sums.up[row][first + i];
+                    up = fma(floats(exact[i]), mul(step[i], scale), up);
+                }
+            };
+            dot256<ROWS>(now, blocks, unpack, begin, end);
+        });
     }
 };
 
@@ -142,32 +159,36 @@ struct PlainQ5_K : PlainOfK {
     static constexpr size_t BYTES = 2 + 2 + 12 + 32 + 128;
 
     template <int ROWS>
-    static void multiply(int now, const Block * blocks, const Sides & sides, Sums<ROWS> & sums) {
-        Bits both[VECTORS];
-        Floats step[VECTORS], low_step[VECTORS];
-        EVERY(VECTORS) {
-            both[i] = minima_and_scales(outputs(sides, i));
-            step[i] = steps(outputs(sides, i), 0);
-            low_step[i] = steps(outputs(sides, i), 2);
-        }
-        const auto unpack = [&](int quarter, int i) {
-            const Bits pairs = of_outputs(outputs(sides, i), 48 + 32 * quarter), low = bytes(0xf), top = bytes(0x10);
-            const Bits tops = right(of_outputs(outputs(sides, i), 16), 2 * quarter);
-            return Quarter(bits_or(bits_and(pairs, low), bits_and(left<4>(tops), top)),
-                           bits_or(bits_and(right<4>(pairs), low), bits_and(left<3>(tops), top)),
-                           chosen<1>(both[i], 8 + 2 * quarter));
-        };
-        const auto begin = [&](int, Bits (&exact)[VECTORS]) { EVERY(VECTORS) exact[i] = zero(); };
-        const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
-            const Bits of_32 = every_32(blocks[row].pairs);
-            const Floats scale = all(blocks[row].scale), less = all(-blocks[row].scale);
+    static void multiply(int now, const Block * blocks, const Sides & of_all, Sums<ROWS> & sums) {
+        in_turn(of_all, [&](const uint8_t * const * sides, int first) {
+            Bits both[VECTORS];
+            Floats step[VECTORS], low_step[VECTORS];
             EVERY(VECTORS) {
-                const Bits low = fours(weigh(zero(), both[i], of_32));
-                sums.up[row][i] = fma(floats(exact[i]), mul(step[i], scale), sums.up[row][i]);
-                sums.down[row][i] = fma(floats(low), mul(low_step[i], less), sums.down[row][i]);
+                both[i] = minima_and_scales(outputs(sides, i));
+                step[i] = steps(outputs(sides, i), 0);
+                low_step[i] = steps(outputs(sides, i), 2);
             }
-        };
-        dot256<ROWS>(now, blocks, unpack, begin, end);
+            const auto unpack = [&](int quarter, int i) {
+                const Bits low = bytes(0xf), top = bytes(0x10);
+                const Bits pairs = of_outputs(outputs(sides, i), 48 + 32 * quarter);
+                const Bits tops = right(of_outputs(outputs(sides, i), 16), 2 * quarter);
+                return Quarter(bits_or(bits_and(pairs, low), bits_and(left<4>(tops), top)),
+                               bits_or(bits_and(right<4>(pairs), low), bits_and(left<3>(tops), top)),
+                               chosen<1>(both[i], 8 + 2 * quarter));
+            };
+            const auto begin = [&](int, Bits (&exact)[VECTORS]) { EVERY(VECTORS) exact[i] = zero(); };
+            const auto end = [&](int row, const Bits (&exact)[VECTORS]) {
+                const Bits of_32 = every_32(blocks[row].pairs);
+                const Floats scale = all(blocks[row].scale), less = all(-blocks[row].scale);
+                EVERY(VECTORS) {
+                    const Bits low = fours(weigh(zero(), both[i], of_32));
+                    Floats &up = sums.up[row][first + i], &down = sums.down[row][first + i];
+                    up = fma(floats(exact[i]), mul(step[i], scale), up);
+                    down = fma(floats(low), mul(low_step[i], less), down);
+                }
+            };
+            dot256<ROWS>(now, blocks, unpack, begin, end);
+        });
     }
 
   private:
