@@ -29,6 +29,9 @@ _BRINGS_SHARE = 0.02
 """Of what a round shows, in what a new answer begins with."""
 _ASKED_SHARE = 0.02
 """Of what asking took and brought, in what that is taken to be."""
+_HELD_UP = 6.0
+"""No token that is read or drafted is dearer than one of plain decoding. A round that takes so many
+tokens more was held up by something else, a stopped process or a neighbour."""
 
 
 class Ledger:
@@ -138,18 +141,19 @@ class Ledger:
             self.pace.measured(seconds - round_.asked_seconds, plain_rows)
         elif not plain:
             self.pace.passed()
-        share = plain_rows / len(kept)
+        one_seconds = plain_rows / len(kept) * self._row_seconds()
+        seconds = min(seconds, (_HELD_UP + _tokens(round_)) * one_seconds)
         if not plain or round_.asked_seconds:
             expected = len(kept) + sum(
                 sum(self._acceptance.survival(judged.draft.signals, view.local))
                 for view, judged in zip(round_.views, round_.judged, strict=True)
             )
             spent = seconds - sum(map(self._backlog_seconds, round_.drafted))
-            self.account.book(expected, spent / (share * self._row_seconds()))
+            self.account.book(expected, spent / one_seconds)
         self.account.earn(sum(kept))
         plain_seconds = plain_rows * self._row_seconds()
         if steady:
-            plain_seconds = seconds - round_.asked_seconds
+            plain_seconds = seconds - min(round_.asked_seconds, seconds)
         for view, tokens in zip(round_.views, kept, strict=True):
             if view.memory is not None:
                 view.memory.stake.advance(seconds, tokens * plain_seconds)
@@ -227,6 +231,13 @@ class Ledger:
 
     def _row_seconds(self) -> float:
         return self.pace.seconds(self._costs.target(1))
+
+
+def _tokens(round_: Round) -> int:
+    """All that was read and drafted in a round, and how often somebody was asked or copied."""
+    drafted = sum(each.pending + each.guessed + each.depth for each in round_.drafted)
+    asked = sum(len(view.asked) for view in round_.views)
+    return round_.rows + drafted + asked + round_.copies
 
 
 def _common(chain: Draft, draft: Draft) -> int:

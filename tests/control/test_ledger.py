@@ -27,6 +27,9 @@ ROUND = Round(
     committed=((1, 1, 1, 2),),
     alike=2,
 )
+PLAIN = replace(
+    ROUND, rows=1, judged=(Judged(Draft(), 0),), committed=((1,),), views=(View(cells=CELLS),)
+)
 
 
 def test_each_row_of_a_round_looks_back() -> None:
@@ -54,6 +57,26 @@ def test_a_decode_that_was_several_forwards_teaches_no_stair_and_is_booked() -> 
     assert told.target(1 + NODES) == before.target(1 + NODES)
     assert ledgers[1].left < ledgers[0].left
     assert 0.0036 < (told.copy_seconds or 0) < 0.01
+
+
+@pytest.mark.parametrize("held_up", ["target_seconds", "host_seconds", "asked_seconds"])
+def test_a_round_that_was_held_up_forbids_nothing(held_up: str) -> None:
+    """A process that was stopped for an hour, in a round with a draft: the next one may have one.
+
+    Where each round takes so long it is no accident, and what is lost is soon too much.
+    """
+    told = Costs()
+    ledger, tariff = Ledger(told, Acceptance(), 1), Tariff(told, 1, multiple=1, free=True)
+    for round_ in range(200):
+        ledger.observe(replace(PLAIN, target_seconds=0.03), tariff)
+        if round_ == 100:
+            ledger.observe(replace(ROUND, **{held_up: 3600.0}), tariff)  # type: ignore[arg-type]
+            assert ledger.left > 0
+    rounds = 0
+    while ledger.left > 0:
+        ledger.observe(replace(ROUND, target_seconds=0.5), tariff)
+        rounds += 1
+    assert rounds <= 5
 
 
 def test_the_host_is_dearer_with_each_drafted_row() -> None:

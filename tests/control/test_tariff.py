@@ -50,12 +50,12 @@ few = st.integers(1, 40)
 shares = st.none() | st.floats(-1, 1)
 
 
-@given(machines, few, st.integers(0, 40), shares, few)
+@given(machines, few, st.integers(0, 40), shares, st.integers(0, 40))
 def test_padding_is_never_dearer_than_no_padding(
-    known: Costs, home: int, before: int, repaid: float | None, rows: int
+    known: Costs, home: int, before: int, repaid: float | None, more: int
 ) -> None:
     """What is decoded holds what is needed, and costs at most as much."""
-    prices = tariff(known, home, before, repaid=repaid)
+    prices, rows = tariff(known, home, before, repaid=repaid), home + more
     padded = prices.padded(rows)
     assert padded >= rows
     assert prices.seconds(rows) <= known.target(rows) + prices.changing(rows) + 1e-12
