@@ -78,12 +78,14 @@ def test_what_shares_a_forward_of_a_class_is_never_padded(
 def test_where_changes_are_free_the_forward_before_does_not_matter(
     curve: str, home: int, before: int, repaid: float | None, rows: int
 ) -> None:
-    """The price is that of steady forwards, up to the little that no measurement tells from 0."""
+    """The price is that of steady forwards, up to the little that no measurement tells from 0.
+
+    And up to the padding that is nearly free.
+    """
     known = costs(curve, 0.0)
     prices = tariff(known, home, before, repaid=repaid)
-    assert prices.seconds(rows) == pytest.approx(
-        prices.steady.seconds(rows), abs=4 * known.change_seconds
-    )
+    steady = prices.steady.seconds(rows)
+    assert abs(prices.seconds(rows) - steady) <= 4 * known.change_seconds + 0.03 * steady
 
 
 @given(machines, few, few, shares, few)
