@@ -41,6 +41,13 @@ CONTROL = [
         (REGRET + "test_small_drafts_together_repay_a_change_that_none_repays",),
     ),
     Mutant(
+        "guard: a round that was held up is all the drafts' loss",
+        LEDGER,
+        "        seconds = min(seconds, (_HELD_UP + _tokens(round_)) * one_seconds)",
+        "        pass",
+        ("control/test_ledger.py::test_a_round_that_was_held_up_forbids_nothing",),
+    ),
+    Mutant(
         "asking: what brings nothing is asked every time",
         "localspec/control/asking.py",
         "self.brings_seconds < takes_seconds and",
