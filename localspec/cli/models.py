@@ -244,11 +244,12 @@ def quantize(model: str, kind: str, *, as_json: bool) -> None:
 @click.option("--tokens", type=click.IntRange(10_000), default=300_000, show_default=True)
 @click.pass_context
 def head(context: click.Context, model: str, tokens: int) -> None:
-    """Teach MODEL a draft head, by texts of so many tokens that it writes itself, on the CPU.
+    """Teach MODEL a draft head, by texts of so many tokens that it writes itself.
 
     A head foretells a word from what the model has just computed, and has no prompt to read. It is
-    kept in heads/ beside MODEL and used from the next load on, on a GPU too. The default model has
-    one already; for a small one on two cores it takes an hour.
+    kept in heads/ beside MODEL and used from the next load on. MODEL writes where a daemon would
+    load it, on a GPU if there is one; stop yours first where both do not fit. The default model has
+    a head already; for a small one on two cores it takes an hour.
 
     Example: localspec models head qwen2.5-coder-1.5b-instruct
     """

@@ -1,8 +1,9 @@
 """The process that makes a draft head: `python -m localspec.worker.heading TARGET HEAD`.
 
-The target writes texts of its own, many at once; what it computed meanwhile is what the head learns
-of. An hour for a small target on two cores, all of it computed here and now: the head of a model is
-a file that anybody can make again. Native code may die on a strange file, so it does that alone.
+The target writes texts of its own, many at once, on the devices where a daemon would load it; what
+it computed meanwhile is what the head learns of. An hour for a small target on two cores, all of it
+computed here and now: the head of a model is a file that anybody can make again. Native code may
+die on a strange file, so it does that alone.
 """
 
 from __future__ import annotations
@@ -14,23 +15,27 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from localspec import paths
+from localspec import config, paths
 from localspec.catalog import header, writer
 from localspec.catalog.writer import Tensor
-from localspec.config import Placement
 from localspec.engine.learning import Lesson, learned
 from localspec.engine.products import FORMATS, Products, installed
-from localspec.errors import LocalSpecError, ModelError, PullError
+from localspec.errors import LocalSpecError, ModelError, OutOfMemory, PullError
+from localspec.protocol import Load
 from localspec.text.template import Conversation, rendered
 from localspec.types import Floats, Row, Token
-from localspec.worker import heads
+from localspec.worker import heads, planning, remotes
+from localspec.worker.loader import Loader
 
 if TYPE_CHECKING:
     from localspec.engine.context import Context
@@ -84,23 +89,48 @@ def _make(path: Path, place: Path, tokens: int, words: int) -> None:
 
 
 def _texts(target: Path, tokens: int) -> list[Text]:
-    """What the model in a file writes on the CPU, so many tokens; how far it is goes to stderr."""
-    from localspec.engine.context import Context  # noqa: PLC0415 - --help needs no native library
-    from localspec.engine.model import Model  # noqa: PLC0415 - as above
-
-    model = Model.load(target, Placement(gpu_layers=0))
-    context = Context.open(model, slots=_SLOTS, context=_CONTEXT, rows=_CONTEXT // 2, streams=True)
+    """What the model in a file writes, so many tokens; how far it is goes to stderr."""
     told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
     texts: list[Text] = []
-    prompts = (_prompt(model, question) for question in questions(told, texts, model.piece))
-    for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
-        texts.append(text)
-        written = sum(len(each.came) for each in texts)
-        sys.stderr.write(f"\rwriting: {min(written, tokens)} of {tokens} tokens")
+    with _opened(target) as context:
+        model = context.model
+        prompts = (_prompt(model, question) for question in questions(told, texts, model.piece))
+        for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
+            texts.append(text)
+            written = sum(len(each.came) for each in texts)
+            sys.stderr.write(f"\rwriting: {min(written, tokens)} of {tokens} tokens")
     sys.stderr.write("\n")
-    context.close()
-    model.close()
     return texts
+
+
+@contextmanager
+def _opened(target: Path) -> Iterator[Context]:
+    """The model in a file where the daemon would have it, with many slots and no drafters.
+
+    Raises LocalSpecError: the configuration is wrong, a remote is missing, no plan fits memory.
+    """
+    chosen = config.load(paths.config_file())
+    engine = replace(chosen.engine, slots=_SLOTS, context=_CONTEXT, exactness="strict")
+    alone = replace(chosen.speculation, drafters=())
+    load = Load(target.stem, str(target), None, replace(chosen, engine=engine, speculation=alone))
+    lent = remotes.gather(engine.remote)
+    plans = planning.plans(load, [target], planning.present(lent))
+    for plan, smaller in zip_longest(plans, plans[1:]):
+        with ExitStack() as parts:
+            try:
+                context = Loader(load, plan, lent, _loading, parts).target()
+            except OutOfMemory:
+                if smaller is None:
+                    raise
+                continue
+            sys.stderr.write(f"\r{plan.sentence()}\n")
+            yield context
+            return
+
+
+def _loading(stage: str, fraction: float, _why: str = "") -> None:
+    if stage == "target":
+        sys.stderr.write(f"\rloading: {fraction:.0%}")
 
 
 def questions(

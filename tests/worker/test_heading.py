@@ -58,9 +58,12 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
         ("state", "keys and values"),
         ("unwritable", "cannot be written"),
         ("missing", "cannot be read"),
+        ("config", "CUDA7"),
     ],
 )
-def test_what_cannot_be_taught_is_said_in_a_sentence(tmp_path: Path, case: str, says: str) -> None:
+def test_what_cannot_be_taught_is_said_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, says: str
+) -> None:
     """And nothing is written."""
     target, head = tmp_path / "some.gguf", tmp_path / "heads" / "some.gguf"
     if case == "junk":
@@ -70,9 +73,14 @@ def test_what_cannot_be_taught_is_said_in_a_sentence(tmp_path: Path, case: str, 
     elif case == "unwritable":
         tiny.build(target)
         head.parent.touch()
+    elif case == "config":
+        tiny.build(target)
+        chosen = tmp_path / "config.toml"
+        chosen.write_text('[engine.target]\ndevices = ["CUDA7"]\n', encoding="utf-8")
+        monkeypatch.setenv("LOCALSPEC_CONFIG", str(chosen))
 
     code, said = _taught(target, head)
 
-    assert code in (65, 69)
+    assert code in (65, 69, 78)
     assert says in said
     assert not head.exists()
