@@ -107,7 +107,7 @@ def test_only_what_is_open_is_redrawn_and_never_more_than_the_screen() -> None:
     glass = Glass(60, 10)
     console = Console(file=glass, width=60, height=10, force_terminal=True, highlight=False)
     seconds = [0.0]
-    sink = MarkdownSink(Screen(console), clock=lambda: seconds[0])
+    sink = MarkdownSink(Screen(console), clock=lambda: seconds[0], processor=lambda: 0.0)
     sink.write(Piece("Finished block.\n\n- item 0\n- item 1\n\nwords"))
     for number in range(1, 200):
         start, seconds[0] = glass.tell(), number
@@ -155,7 +155,8 @@ def test_a_terminal_that_is_resized_in_mid_answer_stays_clean(
     glass = Glass(60, 50)
     console = Console(file=glass, width=60, height=50, force_terminal=True, highlight=False)
     seconds = [0.0]
-    sink = MarkdownSink(Screen(console), theme("none"), clock=lambda: seconds[0])
+    look, idle = theme("none"), lambda: 0.0
+    sink = MarkdownSink(Screen(console), look, clock=lambda: seconds[0], processor=idle)
     for piece, width in zip(cut(DOCUMENT, places), [*widths, 60], strict=False):
         glass.width = console.width = width
         seconds[0] += 1
