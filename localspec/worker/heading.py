@@ -107,9 +107,9 @@ def _texts(target: Path, tokens: int) -> list[Text]:
 def _opened(target: Path) -> Iterator[Context]:
     """The model in a file where the daemon would have it, with many slots and no drafters.
 
-    Raises LocalSpecError: the configuration is wrong, a remote is missing, no plan fits memory.
+    Raises LocalSpecError: a device or a remote is missing, or no plan fits memory.
     """
-    chosen = config.load(paths.config_file())
+    chosen, _ = config.in_force(paths.config_file())
     engine = replace(chosen.engine, slots=_SLOTS, context=_CONTEXT, exactness="strict")
     alone = replace(chosen.speculation, drafters=())
     load = Load(target.stem, str(target), None, replace(chosen, engine=engine, speculation=alone))
