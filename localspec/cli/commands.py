@@ -45,6 +45,7 @@ def named(line: str) -> tuple[Command | None, str]:
     should cost a sentence and not an answer. Raises RequestError.
     """
     word, _, argument = line.strip().partition(" ")
+    word = _ELSEWHERE.get(word, word) if not argument else word
     name = word.removeprefix("/")
     if word in COMMANDS:
         return COMMANDS[word], argument.strip()
@@ -56,6 +57,9 @@ def named(line: str) -> tuple[Command | None, str]:
             )
     return None, ""
 
+
+_ELSEWHERE = {"/quit": "/bye", "/exit": "/bye"}
+"""What other chats call it, where nothing stands behind."""
 
 _KEYS = (
     'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.',

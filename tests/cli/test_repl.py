@@ -201,9 +201,10 @@ def test_stats_show_sources_and_positions(peer: Peer, talk: Typist) -> None:
     assert "84, verified by the coupled rule" in shown
 
 
-def test_bye_leaves(talk: Typist) -> None:
-    """Without waiting for Ctrl-D."""
-    assert "/clear" not in talk.type(f"/bye{ENTER}/help{ENTER}")
+@pytest.mark.parametrize("line", ["/bye", "/quit", "/exit"])
+def test_bye_leaves(talk: Typist, line: str) -> None:
+    """Without waiting for Ctrl-D; also by the words of other chats."""
+    assert "/clear" not in talk.type(f"{line}{ENTER}/help{ENTER}")
 
 
 def test_the_history_is_private_and_bounded(home: Path, talk: Typist) -> None:
