@@ -44,8 +44,8 @@ def named(line: str) -> tuple[Command | None, str]:
     Only known commands are commands: /etc is a path. What is nearly one is refused, because a slip
     should cost a sentence and not an answer. Raises RequestError.
     """
-    word, _, argument = line.strip().partition(" ")
-    word = _ELSEWHERE.get(word, word) if not argument else word
+    line = line.strip()
+    word, _, argument = _ELSEWHERE.get(line, line).partition(" ")
     name = word.removeprefix("/")
     if word in COMMANDS:
         return COMMANDS[word], argument.strip()
@@ -59,7 +59,7 @@ def named(line: str) -> tuple[Command | None, str]:
 
 
 _ELSEWHERE = {"/quit": "/bye", "/exit": "/bye"}
-"""What other chats call it, where nothing stands behind."""
+"""Lines that leave other chats."""
 
 _KEYS = (
     'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.',

@@ -111,7 +111,7 @@ def _opened(target: Path) -> Iterator[Context]:
     """
     chosen, _ = config.in_force(paths.config_file())
     engine = replace(chosen.engine, slots=_SLOTS, context=_CONTEXT, exactness="strict")
-    alone = replace(chosen.speculation, drafters=())
+    alone = replace(chosen.speculation, drafters=(), max_draft=1)  # no memory for rows of drafts
     load = Load(target.stem, str(target), None, replace(chosen, engine=engine, speculation=alone))
     lent = remotes.gather(engine.remote)
     plans = planning.plans(load, [target], planning.present(lent))
