@@ -43,8 +43,16 @@ import shlex
 from pathlib import PurePath
 from typing import ClassVar
 
-_COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that turn the direction in which text is shown."""
+_COMMANDS = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters, those that turn the direction in which text is shown, and halves of pairs,
+which no encoder takes."""
+
+MAX_MESSAGE_CHARS = 2000
+"""Of one text of an error, before escaping: two screens of a terminal. Longer ones come from files,
+templates, models and other servers, which may say forty megabytes."""
+MAX_PARAM_CHARS = 200
 
 
 def escaped(text: str) -> str:
@@ -54,6 +62,13 @@ def escaped(text: str) -> str:
     characters and those that turn the direction of writing are shown as `\x1b`, newlines as `\n`.
     """
     return _visible(text).replace("\n", "\\n")
+
+
+def bounded(text: str, most: int = MAX_MESSAGE_CHARS) -> str:
+    """`text`, or its beginning and the count of characters that were left out."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}... ({len(text) - most} more characters)"
 
 
 def _visible(text: str) -> str:
@@ -69,7 +84,8 @@ class LocalSpecError(Exception):
         param: The request field or configuration key at fault, if one is.
         details: Extra JSON fields for the API's error object (n_ctx and the like).
 
-    Both texts are for terminals and logs: control characters other than newlines are escaped.
+    All texts are for terminals, logs and frames, whoever wrote the words in them: each is cut to a
+    bound, and control characters other than newlines are escaped.
     """
 
     status: ClassVar[int] = 500
@@ -85,10 +101,13 @@ class LocalSpecError(Exception):
         param: str | None = None,
         details: dict[str, int | str] | None = None,
     ) -> None:
-        self.message, self.fix = _visible(message), _visible(fix)
+        self.message, self.fix = _visible(bounded(message)), _visible(bounded(fix))
         super().__init__(self.message)
-        self.param = param
-        self.details = details or {}
+        self.param = None if param is None else _visible(bounded(param, MAX_PARAM_CHARS))
+        self.details = {
+            key: _visible(bounded(value, MAX_PARAM_CHARS)) if isinstance(value, str) else value
+            for key, value in (details or {}).items()
+        }
 
     def __str__(self) -> str:
         return f"{self.message} {self.fix}".rstrip()

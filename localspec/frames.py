@@ -40,16 +40,21 @@ def pack(message: Command | Event) -> bytes:
     """One whole frame.
 
     Raises TooLarge when the message does not fit a frame, and RequestError for a request that
-    holds what does not fit the protocol.
+    holds what does not fit the protocol, or for a text or number that no frame can hold.
     """
     request = message.request if isinstance(message, Replay | Render) else message
     if isinstance(request, Generate):
         _check(request)
-    body = _encoder.encode(message)
+    try:
+        body = _encoder.encode(message)
+    except (UnicodeEncodeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise RequestError(f"No frame can hold this: {error}.") from error
     if len(body) > MAX_FRAME_BYTES:
+        said = isinstance(message, Event)
         raise TooLarge(
-            f"The request takes {len(body)} bytes; {MAX_FRAME_BYTES} are the most.",
-            fix="Send a shorter prompt.",
+            f"The {'answer' if said else 'request'} takes {len(body)} bytes; {MAX_FRAME_BYTES} are "
+            "the most.",
+            fix="Ask for less at once." if said else "Send a shorter prompt.",
         )
     return _LENGTH.pack(len(body)) + body
 

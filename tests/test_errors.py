@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import errors
-from localspec.errors import ContextOverflow, LocalSpecError, RequestError, by_code, of_system
+from localspec.errors import (
+    MAX_MESSAGE_CHARS,
+    ContextOverflow,
+    LocalSpecError,
+    RequestError,
+    by_code,
+    of_system,
+)
 
 ROW = re.compile(
     r"^ {4}(?P<branch>[│├└─ ]*)(?P<name>\w+) +(?P<status>\d{3})(?: +exit (?P<exit>\d+))?"
@@ -101,3 +108,29 @@ def test_errors_never_share_their_details() -> None:
 def test_a_full_disk_is_looked_at_where_it_is_full(file: str, command: str) -> None:
     """It may be another one than the home directory's."""
     assert of_system(OSError(errno.ENOSPC, "No space left on device", file)).fix == command
+
+
+@given(st.text(max_size=40), st.integers(1, 3000), st.sampled_from(sorted(CLASSES)))
+def test_no_text_of_an_error_is_longer_than_its_bound(text: str, times: int, name: str) -> None:
+    """Files, templates, models and servers say what they like; an error has a bounded part of it.
+
+    All of it can be encoded, so that it crosses frames, logs and JSON.
+    """
+    long = text * times
+    error = CLASSES[name](long, fix=long, param=long, details={"n": 1, "said": long})
+    for said in (error.message, error.fix, error.param or "", str(error.details["said"])):
+        assert len(said.encode()) <= 12 * (MAX_MESSAGE_CHARS + 40)
+    if len(long) <= MAX_MESSAGE_CHARS and long.isprintable():
+        assert error.message == error.fix == long
+
+
+def test_forty_megabytes_are_cut_and_counted() -> None:
+    """What is left says how much is missing."""
+    error = RequestError("a" * 40_000_000)
+    assert error.message.endswith("(39998000 more characters)")
+    assert len(str(error)) < 2100
+
+
+def test_half_a_pair_of_surrogates_is_shown() -> None:
+    """A file's name, and a template's text, can hold what no encoder takes."""
+    assert RequestError("a\ud800b").message == "a\\ud800b"

@@ -15,12 +15,17 @@ from typing import Any
 import msgspec
 
 from localspec import paths
-from localspec.errors import LocalSpecError, escaped, of_system
+from localspec.errors import LocalSpecError, bounded, escaped, of_system
 from localspec_daemon.openapi import document
 from localspec_daemon.routes import TABLE
 from localspec_daemon.server import Options, Server
 
 _JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
+
+
+MAX_LINE_CHARS = 4000
+"""Of one line, before escaping: as much as an error and its fix."""
+MAX_TRACEBACK_LINES = 400
 
 
 class OneLineFormatter(logging.Formatter):
@@ -31,13 +36,13 @@ class OneLineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
         """The line, with what could end it or command a terminal escaped."""
-        record.message = escaped(record.message)
+        record.message = escaped(bounded(record.message, MAX_LINE_CHARS))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  as above
         """The traceback, marked as such."""
-        lines = super().formatException(ei).split("\n")
-        return "\n".join(f"  | {escaped(line)}" for line in lines)
+        lines = super().formatException(ei).split("\n")[-MAX_TRACEBACK_LINES:]
+        return "\n".join(f"  | {escaped(bounded(line, MAX_LINE_CHARS))}" for line in lines)
 
 
 class _JournalFormatter(OneLineFormatter):

@@ -23,6 +23,7 @@ from localspec.errors import (
     OutOfMemory,
     RemoteUnavailable,
     WorkerCrashed,
+    bounded,
     by_code,
 )
 from localspec.protocol import (
@@ -56,6 +57,8 @@ COMMAND = (sys.executable, "-P", "-m", "localspec.worker")
 QUIT_SECONDS = 3.0
 """From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits for us."""
 LAST_WORDS_LINES = 12
+MAX_WORDS_CHARS = 1000
+"""Of one of its last lines: a line may hold a whole key of a file."""
 
 StreamEvent: TypeAlias = Started | Delta | Finished | Replayed | Told
 
@@ -302,7 +305,7 @@ class Worker:
             if not line:
                 return
             text = line.decode(errors="replace").rstrip()
-            self._last_words.append(text)
+            self._last_words.append(bounded(text, MAX_WORDS_CHARS))
             quiet = text.startswith(("DEBUG ", "INFO "))  # our own log says the same in its words
             _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
 

@@ -9,6 +9,10 @@ import msgspec
 
 from localspec.catalog.header import Header
 from localspec.catalog.memory import kv_bytes
+from localspec.errors import bounded
+
+MAX_NAME_CHARS = 200
+"""Of what a file calls itself: a string of a header may have sixteen megabytes."""
 
 # The first group whose word appears in a tensor's name has it.
 _GROUPS = (
@@ -62,7 +66,7 @@ def describe(header: Header, context: int, kv_type: str = "f16") -> Description:
     return Description(
         file=header.file,
         file_bytes=header.file_bytes,
-        name=header.text("general.name"),
+        name=bounded(header.text("general.name"), MAX_NAME_CHARS),
         architecture=header.architecture,
         parameters=header.parameters,
         bits_per_weight=round(8 * header.weight_bytes / header.parameters, 2),

@@ -17,6 +17,10 @@ MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
 MAX_NUMBER = (1 << 31) - 1  # the loader keeps sizes in signed 32-bit numbers in places
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+MAX_TOKEN_BYTES = 4096
+"""Of one token's text: runs of blanks and dashes of real vocabularies have some hundred bytes. What
+a model says, and what a template is given as bos_token, is a multiple of it."""
+MAX_ARCHITECTURE_BYTES = 64
 NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}  # tables and intermediates
 _VECTOR = re.compile(r"norm\.weight$|\.bias$")
 _MATRIX = re.compile(
@@ -40,6 +44,8 @@ def _is_one_whole_model(parsed: Parsed) -> None:
     architecture = parsed.metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         refuse("It has no general.architecture, so it is not a model.")
+    if len(architecture.encode()) > MAX_ARCHITECTURE_BYTES:
+        refuse(f"Its general.architecture has {len(architecture)} characters, which no name has.")
     kind = parsed.metadata.get("general.type")
     if isinstance(kind, str) and kind in NOT_MODELS:
         refuse(f"It is {NOT_MODELS[kind]}, not a model.")
@@ -166,6 +172,8 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
     # C strings end at the first NUL, and the loader asserts that no two tokens share their text.
     texts = [token.partition(b"\0")[0] for token in tokens.strings()]
     named = [text for text in texts if text]
+    if (longest := max(map(len, tokens.strings()))) > MAX_TOKEN_BYTES:
+        refuse(f"A token of its vocabulary has {longest} bytes; {MAX_TOKEN_BYTES} are the most.")
     if len(set(named)) != len(named):
         refuse("Two tokens of its vocabulary have the same text.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import queue
@@ -10,8 +11,23 @@ import sys
 import threading
 
 from localspec import frames
-from localspec.errors import EngineError
-from localspec.protocol import Command, Event
+from localspec.errors import EngineError, LocalSpecError
+from localspec.protocol import (
+    Cancel,
+    Command,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Quit,
+    Ready,
+    Refused,
+    Replayed,
+    Started,
+    Told,
+)
+
+_log = logging.getLogger("localspec.worker")
 
 
 class Channel:
@@ -29,11 +45,33 @@ class Channel:
         threading.Thread(target=self._listen, name="commands", daemon=True).start()
 
     def send(self, event: Event) -> None:
-        """Write one event; waits while the supervisor is slow to read."""
+        """Write one event; waits while the supervisor is slow to read.
+
+        One that no frame holds is the error of its own request, which ends; without a request it is
+        left out.
+        """
         try:
-            self._connection.sendall(frames.pack(event))
+            packed = frames.pack(event)
+        except LocalSpecError as error:
+            self._give_up(event, error)
+            return
+        try:
+            self._connection.sendall(packed)
         except OSError:
             _leave()
+
+    def _give_up(self, event: Event, error: LocalSpecError) -> None:
+        """Tell what can be told in place of an event that cannot be sent."""
+        _log.error("unsendable event=%s reason=%s", type(event).__name__, error.message)
+        match event:
+            case Started(id=id_) | Delta(id=id_):
+                self.send(Failed(id_, error.code, error.message, error.fix))
+                self._commands.put(Cancel(id_))
+            case Finished(id=id_) | Replayed(id=id_) | Told(id=id_) | Failed(id=id_):
+                self.send(Failed(id_, error.code, error.message, error.fix))
+            case Ready():
+                self.send(Refused(error.code, error.message, error.fix))
+                self._commands.put(Quit())
 
     def receive(self, wait_seconds: float) -> Command | None:
         """The next command, waiting for it at most so long.

@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 
 from localspec import config, paths
 from localspec.catalog import header, writer
+from localspec.catalog.describe import MAX_NAME_CHARS
 from localspec.catalog.writer import Tensor
 from localspec.engine.learning import Lesson, learned
 from localspec.engine.products import FORMATS, Products, installed
-from localspec.errors import LocalSpecError, ModelError, OutOfMemory, PullError
+from localspec.errors import LocalSpecError, ModelError, OutOfMemory, PullError, bounded
 from localspec.protocol import Load
 from localspec.text.template import Conversation, rendered
 from localspec.types import Floats, Row, Token
@@ -249,7 +250,9 @@ def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
     matrices = [products.quantized(each, FORMATS["q4_0"]) for each in (made.state, made.token)]
     described = {
         "general.architecture": heads.KIND,
-        "general.name": target.parsed.metadata.get("general.name", ""),
+        "general.name": bounded(
+            str(target.parsed.metadata.get("general.name", "")), MAX_NAME_CHARS
+        ),
         heads.KEY: heads.key(target),
         heads.WORDS: known.tolist(),
     }

@@ -34,15 +34,19 @@ def told(question: Question, model: Model, intake: Reader) -> Told:
             if len(tokens) > MAX_TOKENS:
                 raise _too_much(f"content has {len(tokens)} tokens; {MAX_TOKENS} are", "content")
             pieces = [model.spelled(token) for token in tokens]
+            if (size := sum(map(len, pieces))) > MAX_PROMPT_BYTES:
+                text = f"The pieces of content have {size} bytes; {MAX_PROMPT_BYTES} are"
+                raise _too_much(text, "content")
             return Told(question.id, question.text, tokens, pieces)
         case Detokenize():
             for token in question.tokens:
                 if not 0 <= token < model.n_vocab:
                     raise RequestError(f"The model has no token {token}.", param="tokens")
-            spelled = b"".join(map(model.spelled, question.tokens))
-            if len(spelled) > MAX_PROMPT_BYTES:
-                text = f"These tokens write {len(spelled)} bytes; {MAX_PROMPT_BYTES} are"
+            size = sum(len(model.spelled(token)) for token in question.tokens)
+            if size > MAX_PROMPT_BYTES:
+                text = f"These tokens write {size} bytes; {MAX_PROMPT_BYTES} are"
                 raise _too_much(text, "tokens")
+            spelled = b"".join(map(model.spelled, question.tokens))
             return Told(question.id, spelled.decode("utf-8", "replace"), question.tokens)
         case Embed():
             raise no_embeddings("This model")

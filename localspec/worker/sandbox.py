@@ -37,6 +37,8 @@ WALL_SECONDS = 20.0
 
 _STATM = Path("/proc/self/statm")
 _LENGTH = struct.Struct(">I")
+_MAX_OUTCOME_BYTES = 64 << 20
+"""More than the longest prompt takes that a template may write, four bytes a character."""
 
 
 class Bounds(NamedTuple):
@@ -115,7 +117,7 @@ class Sandbox:
             fresh, connection = self._started()
             try:
                 _send(connection, packed)
-                return _outcomes.decode(_receive(connection))
+                return _outcomes.decode(_receive(connection, _MAX_OUTCOME_BYTES))
             except (OSError, EOFError, msgspec.DecodeError) as error:
                 returncode = self._end()
                 hung = isinstance(error, TimeoutError)
@@ -214,9 +216,11 @@ def _send(connection: socket.socket, body: bytes) -> None:
     connection.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def _receive(connection: socket.socket) -> bytes:
-    """The next message. Raises EOFError where there is none any more."""
+def _receive(connection: socket.socket, most: int = (1 << 32) - 1) -> bytes:
+    """The next message. Raises EOFError where there is none any more, or none of that size."""
     (size,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    if size > most:
+        raise EOFError
     return _exactly(connection, size)
 
 

@@ -291,6 +291,8 @@ def strings(*values: bytes) -> Array:
         ({"tokenizer__ggml__tokens": strings()}, "no vocabulary"),
         ({"tokenizer__ggml__tokens": numbers(1, 2)}, "not an array of the right type"),
         ({"tokenizer__ggml__tokens": strings(b"a", b"b", b"a")}, "same text"),
+        ({"tokenizer__ggml__tokens": strings(b"a", b"b" * 4097)}, "4097 bytes; 4096 are"),
+        ({"general__architecture": "a" * 65}, "65 characters, which no name has"),
         ({"tokenizer__ggml__tokens": strings(b"a", b"a\0b")}, "same text"),
         ({"tokenizer__ggml__token_type": numbers(1, 1)}, "2 entries for 262 tokens"),
         ({"tokenizer__ggml__scores": numbers(1)}, "1 entries for 262 tokens"),

@@ -150,6 +150,71 @@ def test_a_broken_template_spoils_chats_and_nothing_else(
     assert fresh.one("hello").finished.usage.completion_tokens == 12
 
 
+FORTY_MB = "'a'*40000000"
+SPEECHES = {
+    "an exception": f"{{{{ raise_exception({FORTY_MB}) }}}}",
+    "an exception below the limit of a frame": "{{ raise_exception('a'*22000000) }}",
+    "control characters": "{{ raise_exception('\\x1b'*9000000) }}",
+    "half of a pair": "{{ raise_exception('\\ud800'*9) }}",
+    "a list": f"{{{{ raise_exception([{FORTY_MB}]) }}}}",
+    "a name": f"{{{{ messages[{FORTY_MB}].x }}}}",
+    "a file": f"{{% include {FORTY_MB} %}}",
+    "a filter": f"{{{{ 1 | map({FORTY_MB}) | list }}}}",
+    "a call": f"{{{{ ({FORTY_MB})() }}}}",
+    "a form of time": f"{{{{ strftime_now({FORTY_MB})[0].y.z }}}}",
+    "a key": f"{{{{ {{}}[{FORTY_MB}]['x'] }}}}",
+}
+
+
+@pytest.mark.parametrize("template", SPEECHES.values(), ids=list(SPEECHES))
+def test_whatever_a_template_says_is_cut_where_it_arises(
+    fresh: Worker, files: Files, tmp_path: Path, template: str
+) -> None:
+    """The chat ends with a bounded sentence, the worker goes on."""
+    speaker = tiny.build(tmp_path / "speaker.gguf", template=template)
+    fresh.send(changed(load(files), target_path=str(speaker), draft_path=None))
+    fresh.until_ready()
+    failed = fresh.one(endpoint="chat", messages=[Message("user", "hi")]).failed
+    assert failed.code == "template_error"
+    assert len(failed.message.encode()) < 30_000
+    assert fresh.one("hello").finished.usage.completion_tokens == 12
+
+
+CHANNEL = """
+import socket, sys
+from localspec.protocol import *
+from localspec.worker.channel import Channel
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+huge, half = "x" * (33 << 20), chr(0xD800)
+channel.send(Delta("1", huge, []))
+channel.send(Told("2", half))
+channel.send(Told("3", tokens=[1 << 64]))
+channel.send(Failed("4", "code", "why", details={"n": 1 << 70}))
+channel.send(Progress("target", 0.5, huge))
+channel.send(Goodbye())
+assert channel.receive(60) == Cancel("1")
+"""
+
+
+def test_a_channel_survives_any_event_that_no_frame_holds() -> None:
+    """Each is an error of its own request, the engine hears of its end, and others are sent."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-c", CHANNEL, str(theirs.fileno())]
+        with subprocess.Popen(command, pass_fds=(theirs.fileno(),)) as process:
+            theirs.close()
+            with ours.makefile("rb") as stream:
+                heard: list[Event] = []
+                while header := stream.read(frames.HEADER_BYTES):
+                    heard.append(frames.event(stream.read(frames.body_bytes(header))))
+        assert process.returncode == 0
+    *failures, last = heard
+    codes = [(one.id, one.code) for one in failures if isinstance(one, Failed)]
+    refused = "invalid_request"
+    assert codes == [("1", "too_large"), ("2", refused), ("3", refused), ("4", refused)]
+    assert isinstance(last, Goodbye)
+
+
 def test_a_word_as_long_as_a_book_does_not_end_it(
     fresh: Worker, files: Files, tmp_path: Path
 ) -> None:
