@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from localspec.errors import Poisonous
 from localspec_daemon.stream import Asked, Stream, digest
 
+FileIdentity: TypeAlias = tuple[int, int, int, int]
+"""Device, inode, size and modification time of a file: what changes when its bytes do."""
+Files: TypeAlias = tuple[FileIdentity, ...]
+"""A model's: its target's, and its draft's if it has one."""
 TRIAL_TOKENS = 16
 """New tokens that acquit a request: then it is past the place where the worker died."""
 MAX_FAULTS = 2
@@ -87,33 +92,37 @@ class Trials:
 
 @dataclass(slots=True)
 class Poisons:
-    """Requests that are refused for a while because they killed workers; none of their text."""
+    """Requests that are refused for a while because they killed workers; none of their text.
 
-    _known: dict[bytes, tuple[float, str]] = field(default_factory=dict)
+    A verdict is of a request on the files of one model: what a broken file dies of says nothing
+    about the next model, nor about the file that replaces it.
+    """
+
+    _known: dict[tuple[Files, bytes], tuple[float, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, request: Asked, cause: str, now: float) -> Poisonous:
-        """Refuse that request from now on; what to tell whoever sent it."""
+    def add(self, files: Files, request: Asked, cause: str, now: float) -> Poisonous:
+        """Refuse that request of that model from now on; the error for its sender."""
         self._known = {key: entry for key, entry in self._known.items() if entry[0] > now}
         while len(self._known) >= _MAX_POISONS:
             del self._known[next(iter(self._known))]
-        self._known[digest(request)] = (now + POISON_SECONDS, cause)
+        self._known[files, digest(request)] = (now + POISON_SECONDS, cause)
         return _refusal(POISON_SECONDS, cause)
 
-    def check(self, request: Asked, now: float) -> None:
-        """Raises Poisonous for a request that is refused now."""
+    def check(self, files: Files, request: Asked, now: float) -> None:
+        """Raises Poisonous for a request that is refused now on the model of these files."""
         if not self._known:  # nearly always, and then no long prompt has to be hashed
             return
-        until, cause = self._known.get(digest(request), (now, ""))
+        until, cause = self._known.get((files, digest(request)), (now, ""))
         if until > now:
             raise _refusal(until - now, cause)
 
 
 def _refusal(seconds: float, cause: str) -> Poisonous:
     return Poisonous(
-        f"{MAX_FAULTS} workers died of this request, the last one: {cause}. "
-        f"It is refused for {seconds / 60:.0f} minutes.",
-        fix="Change it, or report it: `localspec logs` has the workers' last words.",
+        f"{MAX_FAULTS} workers of this model died of this request, the last one: {cause}. "
+        f"It is refused here for {seconds / 60:.0f} minutes.",
+        fix="Change it, ask another model, or report it: `localspec logs`.",
     )

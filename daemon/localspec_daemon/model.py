@@ -16,16 +16,13 @@ from localspec.protocol import Delta, Event, Generate, Load, Progress, Question,
 from localspec_daemon import demand
 from localspec_daemon.admission import loaded
 from localspec_daemon.bell import Bell
-from localspec_daemon.blame import Poisons, Trials
+from localspec_daemon.blame import Files, Poisons, Trials
 from localspec_daemon.policy import CrashHistory
 from localspec_daemon.pulse import pulse
 from localspec_daemon.stream import MAX_RESUMES, Resumed, Stream
 from localspec_daemon.worker import Exit, StreamEvent, Worker
 
 _log = logging.getLogger("localspec.model")
-
-FileIdentity: TypeAlias = tuple[int, int, int, int]
-"""Device, inode, size and modification time of a file: what changes when its bytes do."""
 
 MAX_SMALLER = 2
 """So often a worker that ran out of memory is answered by a smaller plan."""
@@ -61,7 +58,7 @@ class Model:
     def __init__(
         self,
         load: Load,
-        files: tuple[FileIdentity, ...],
+        files: Files,
         surroundings: Surroundings,
     ) -> None:
         self.load = load
@@ -261,7 +258,8 @@ class Model:
         """A worker died with the stream aboard. Raises what ends it, if something does."""
         if stream.convicted:
             _log.error("poison model=%s id=%s", self.name, stream.request.id)
-            raise self._poisons.add(stream.request, self.last_crash, self._now()) from error
+            now, cause = self._now(), self.last_crash
+            raise self._poisons.add(self.files, stream.request, cause, now) from error
         if stream.crashes > MAX_RESUMES:
             raise error
 
@@ -274,7 +272,7 @@ class Model:
 
     @contextmanager
     def _admitted(self, stream: Stream, max_queue: int) -> Iterator[None]:
-        self._poisons.check(stream.request, self._now())
+        self._poisons.check(self.files, stream.request, self._now())
         if self.queued >= max_queue:
             raise Busy(
                 f"{self.requests} requests are on {self.name} already.",

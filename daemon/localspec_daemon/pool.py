@@ -23,9 +23,9 @@ from localspec_daemon.admission import (
     overdrawn,
 )
 from localspec_daemon.bell import Bell
-from localspec_daemon.blame import Poisons
+from localspec_daemon.blame import Files, Poisons
 from localspec_daemon.demand import Demand
-from localspec_daemon.model import FileIdentity, Model, Surroundings
+from localspec_daemon.model import Model, Surroundings
 from localspec_daemon.staying import configured_seconds
 from localspec_daemon.worker import COMMAND
 
@@ -47,11 +47,12 @@ class Pool:
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
+        self.poisons = Poisons()
         self._surroundings = Surroundings(
-            self._make_room, self._unload_one, self.changed, command, Poisons()
+            self._make_room, self._unload_one, self.changed, command, self.poisons
         )
 
-    def model(self, load: Load, files: tuple[FileIdentity, ...]) -> Model:
+    def model(self, load: Load, files: Files) -> Model:
         """The model that was loaded, or will be, just as `load` says and from these very files."""
         model = self.models.get(load.model)
         if model and not (_same(model.load, load) and model.files == files):

@@ -28,9 +28,10 @@ from localspec.errors import (
 from localspec.protocol import Generate, Load, Progress, Replay
 from localspec_daemon.aliases import Aliases
 from localspec_daemon.bell import Bell
+from localspec_daemon.blame import Files
 from localspec_daemon.dialects.relay import Route, route
 from localspec_daemon.journal import Record, Tally
-from localspec_daemon.model import FileIdentity, Model
+from localspec_daemon.model import Model
 from localspec_daemon.pool import Pool
 from localspec_daemon.status import Status, of_devices, of_models, of_upstreams, stage
 from localspec_daemon.stream import Resumed
@@ -297,9 +298,7 @@ class Supervisor:
                 fix="Check models.directory.",
             ) from error
 
-    async def _resolve(
-        self, name: str, *, aliases: bool = False
-    ) -> tuple[Load, tuple[FileIdentity, ...]]:
+    async def _resolve(self, name: str, *, aliases: bool = False) -> tuple[Load, Files]:
         """What a worker is told for that name, and which files that means."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
         found, files = await self._look(lambda registry: _found(registry, name, table))
@@ -326,9 +325,7 @@ class Supervisor:
                 self.pool.model(load, files)
 
 
-def _found(
-    registry: Registry, name: str, aliases: Aliases | None
-) -> tuple[Resolved, tuple[FileIdentity, ...]]:
+def _found(registry: Registry, name: str, aliases: Aliases | None) -> tuple[Resolved, Files]:
     """Runs in a thread. Raises UnknownModel, OSError."""
     found = registry.resolve(aliases.meant(name, registry) if aliases else name)
     files = map(Path.stat, filter(None, (found.target_path, found.draft_path)))

@@ -11,6 +11,7 @@ How it loads is decided by the model's name, what it answers by the first word o
 | hungry... | aborts for want of memory, unless it was told to plan for less |
 | hunted... | dies of SIGKILL from nowhere, as often as the file .shots beside the model has bytes |
 | gated... | reports 42 %, then waits until somebody opens the FIFO beside the model |
+| brittle... | is ready at once, and dies of SIGSEGV of every request |
 | anything else | is ready at once |
 
 | prompt | answer |
@@ -71,6 +72,7 @@ class Peer:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.running: dict[str, Generate] = {}
+        self.brittle = False
         self.cancelled = 0
         self.steps = 0
 
@@ -79,6 +81,7 @@ class Peer:
         load = self.receive()
         assert isinstance(load, Load)
         self.load(load)
+        self.brittle = load.model.startswith("brittle")
         while True:
             match self.receive():
                 case Generate() as request:
@@ -162,7 +165,7 @@ class Peer:
             self.delta(request, f"{word}ing")
         elif word == "wait":
             self.delta(request, "", TRIAL_TOKENS)
-        if word == "crash":
+        if word == "crash" or self.brittle:
             os.kill(os.getpid(), signal.SIGSEGV)
         if word != "wait":
             self.speak(request, words, said, mortal=word == "die")

@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 from localspec.errors import Poisonous
 from localspec.protocol import Delta, Detokenize, Generate, Render, Replay, SoFar, Spent, Started
 from localspec.types import SamplingParams, SpeculationParams
-from localspec_daemon.blame import MAX_FAULTS, POISON_SECONDS, TRIAL_TOKENS, Poisons, Trials
+from localspec_daemon.blame import (
+    MAX_FAULTS,
+    POISON_SECONDS,
+    TRIAL_TOKENS,
+    Files,
+    Poisons,
+    Trials,
+)
 from localspec_daemon.stream import MAX_RESUMES, Stream, digest
+
+FILES: Files = ((1, 2, 3, 4),)
 
 
 def request(id_: str = "r", prompt: str = "hello", seed: int = 1) -> Generate:
@@ -180,22 +189,45 @@ def test_who_shares_the_worker_with_a_suspect_is_not_blamed() -> None:
 def test_poison_is_refused_for_a_while_and_nothing_else() -> None:
     """Whoever sends it; the sentence says why and how long."""
     poisons = Poisons()
-    poisons.check(request(), 0.0)
-    assert "SIGSEGV" in str(poisons.add(request(), "SIGSEGV", 0.0))
-    poisons.check(request(prompt="other"), 1.0)
+    poisons.check(FILES, request(), 0.0)
+    assert "SIGSEGV" in str(poisons.add(FILES, request(), "SIGSEGV", 0.0))
+    poisons.check(FILES, request(prompt="other"), 1.0)
     with pytest.raises(Poisonous, match="9 minutes"):
-        poisons.check(request(seed=3), 60.0)
-    poisons.check(request(), POISON_SECONDS)
+        poisons.check(FILES, request(seed=3), 60.0)
+    poisons.check(FILES, request(), POISON_SECONDS)
+
+
+IDENTITIES = st.tuples(*[st.integers(0, 3)] * 4)
+
+
+@given(
+    st.sets(st.tuples(st.tuples(IDENTITIES), st.text(max_size=2)), min_size=1, max_size=5),
+    st.tuples(st.tuples(IDENTITIES), st.text(max_size=2)),
+)
+def test_a_verdict_is_of_one_request_on_the_files_of_one_model(
+    convicted: set[tuple[Files, str]], asked: tuple[Files, str]
+) -> None:
+    """A broken file spoils no request for another model, nor for the file that replaces it."""
+    poisons = Poisons()
+    for files, prompt in convicted:
+        poisons.add(files, request(prompt=prompt), "SIGABRT", 0.0)
+    files, prompt = asked
+    refused = False
+    try:
+        poisons.check(files, request(prompt=prompt), 1.0)
+    except Poisonous:
+        refused = True
+    assert refused == (asked in convicted)
 
 
 def test_the_table_of_poisons_has_an_end() -> None:
     """The oldest are let go of; what has run out goes first."""
     poisons = Poisons()
     for number in range(300):
-        poisons.add(request(prompt=str(number)), "SIGSEGV", float(number))
-    poisons.check(request(prompt="0"), 300.0)
+        poisons.add(FILES, request(prompt=str(number)), "SIGSEGV", float(number))
+    poisons.check(FILES, request(prompt="0"), 300.0)
     with pytest.raises(Poisonous):
-        poisons.check(request(prompt="299"), 300.0)
+        poisons.check(FILES, request(prompt="299"), 300.0)
     assert len(poisons) == 256
-    poisons.add(request(), "SIGSEGV", 10_000.0)
+    poisons.add(FILES, request(), "SIGSEGV", 10_000.0)
     assert len(poisons) == 1

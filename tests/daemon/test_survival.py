@@ -57,6 +57,27 @@ def test_a_third_death_is_the_end_of_an_answer(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
+def test_a_broken_file_spoils_no_request_for_others(house: Any, daemon: Any) -> None:
+    """Its words are refused there and answered elsewhere, and by the file that replaces it."""
+    house.add("brittle")
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            status, answer = await it.ask("say hello", model="brittle")
+            assert (status, answer["error"]["code"]) == (422, "poisonous")
+            assert (await it.ask("say hello", model="brittle"))[0] == 422
+            assert it.model("brittle").crashes.streak == 1
+            assert (await it.ask("say hello"))[0] == 200
+            poisons = it.server.supervisor.pool.poisons
+            assert len(poisons) == 1
+            os.utime(house.models / "brittle.gguf", ns=(1, 1))
+            await it.server.supervisor.reload(changed=False)
+            await it.ask("say hello", model="brittle")
+            assert len(poisons) == 2
+
+    asyncio.run(scene())
+
+
 def test_a_poisonous_request_is_found_refused_and_punishes_nobody(house: Any, daemon: Any) -> None:
     """Of three streams one kills: it alone ends, the same request is refused, others go on."""
     house.configure(engine={"slots": 4})
