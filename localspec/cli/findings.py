@@ -184,25 +184,39 @@ def _running(report: Json) -> Iterator[Finding]:
     if report.get("config_error"):
         said = f"It runs with an older configuration: {report['config_error']}"
         yield wrong("daemon", said, "localspec config check")
-    troubles = list(_troubles(report))
+    known = report.get("models", [])
+    troubles = [trouble for model in known for trouble in _troubles(model)]
     yield from troubles
     if not troubles:
-        names = [f"{model['name']} {model['state']}" for model in report.get("models", [])]
+        names = [f"{model['name']} {model['state']}" for model in known]
         loaded = ", ".join(names) or "no model loaded"
         yield fine("daemon", f"pid {report['pid']}, version {report['version']}: {loaded}")
+    yield from filter(None, map(_history, known))
 
 
-def _troubles(report: Json) -> Iterator[Finding]:
-    """What the daemon knows of its workers that nobody would wish for."""
-    for model in report.get("models", []):
-        name = model["name"]
-        if model.get("error"):
-            yield wrong("daemon", f"{name}: {model['error']}", "localspec logs")
-        if model.get("last_crash"):
-            yield wrong("daemon", f"{name} crashed: {model['last_crash']}", "localspec logs")
-        if model.get("safe_kernels"):
-            said = f"{name} runs with slow kernels, because a load with the fast ones crashed."
-            yield wrong("daemon", said, "make install  # proves the build, and mends it if it can")
+def _troubles(model: Json) -> Iterator[Finding]:
+    """What is wrong with a model now: requests for it are refused, stand still, or are slow.
+
+    What ended and has been mended is `_history`. A model that is loading again is not wrong yet.
+    """
+    name = model["name"]
+    if model["state"] == "failed":
+        died = f"its worker keeps dying, the last one of {model.get('last_crash')}"
+        yield wrong("daemon", f"{name}: {model.get('error') or died}", "localspec logs")
+    if model.get("stalled"):
+        yield wrong("daemon", f"{name}: its worker stands still.", "localspec logs")
+    if model.get("safe_kernels"):
+        said = f"{name} runs with slow kernels, because a load with the fast ones crashed."
+        yield wrong("daemon", said, "make install  # proves the build, and mends it if it can")
+
+
+def _history(model: Json) -> Finding | None:
+    """What a model has come through, in one line; None if it has not, or if it is wrong now."""
+    if model["state"] == "failed" or not (crash := model.get("last_crash")):
+        return None
+    now = {"ready": "another one has taken its place", "loading": "it is loading again"}
+    then = now.get(model["state"], "the next request loads it again")
+    return fine("history", f"{model['name']}: a worker died of {crash}; {then}")
 
 
 def models(directory: Path, default: str) -> tuple[list[Finding], list[Header]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -225,6 +226,58 @@ def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> No
     assert all(line.startswith("ok ") for line in lines)
     assert any("CPU: loads and decodes" in line for line in lines)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def report(**model: Any) -> dict[str, Any]:
+    """What a daemon answers that knows one model."""
+    return {"pid": 7, "version": "1", "models": [{"name": "big", "state": "ready", **model}]}
+
+
+@pytest.mark.parametrize("state", ["ready", "loading", "unloaded"])
+@pytest.mark.parametrize("crash", ["SIGKILL", "SIGSEGV", "a remote that went away"])
+def test_what_a_model_has_come_through_is_one_line_and_not_wrong(state: str, crash: str) -> None:
+    """Whatever its worker died of: it answers, or will. An error of an earlier load is history."""
+    known = report(state=state, last_crash=crash, crashes=3, error="It died.")
+    found = list(findings._running(known))  # noqa: SLF001 - no daemon can be made to say all that
+    assert verdicts(found) == [("daemon", "ok"), ("history", "ok")]
+    assert f"died of {crash}" in found[1].said
+    quiet = list(findings._running(report(state=state)))  # noqa: SLF001
+    assert verdicts(quiet) == [("daemon", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "said"),
+    [
+        ("failed", {"error": "There is no file x."}, "There is no file x."),
+        ("failed", {"last_crash": "SIGSEGV", "crashes": 4}, "SIGSEGV"),
+        ("ready", {"stalled": True}, "stands still"),
+        ("ready", {"safe_kernels": True, "last_crash": "SIGILL"}, "slow kernels"),
+    ],
+)
+def test_what_refuses_requests_or_slows_them_down_now_is_wrong(
+    state: str, fields: dict[str, Any], said: str
+) -> None:
+    """Each is told once, with a command that helps."""
+    found = list(findings._running(report(state=state, **fields)))  # noqa: SLF001 - as above
+    assert said in only_wrong(found).said
+
+
+def test_a_worker_that_was_killed_and_came_back_is_history(tmp_path: Path) -> None:
+    """The whole command, with a real worker and a real SIGKILL: one line, exit code 0."""
+    someone = Person(tmp_path)
+    tiny.build(someone.models / "tiny.gguf")
+    someone.run("start")
+    try:
+        someone.run("chat", "Hello", "--max-tokens", "1")
+        (model,) = json.loads(someone.run("status", "--json").stdout)["models"]
+        os.kill(model["pid"], signal.SIGKILL)
+        someone.run("chat", "Hello", "--max-tokens", "1")
+        found = json.loads(someone.run("doctor", "--json").stdout)
+        assert {one["verdict"] for one in found} == {"ok"}
+        (history,) = [one["said"] for one in found if one["what"] == "history"]
+        assert history == "tiny: a worker died of SIGKILL; another one has taken its place"
+    finally:
+        someone.run("stop")
 
 
 def test_everything_that_is_wrong_is_in_one_screen(tmp_path: Path) -> None:
