@@ -4,7 +4,7 @@
 | --- | --- | --- | --- | --- |
 | Unix socket | the kernel's uid, checked by `listen.Door` | any | refused | capped, in time |
 | TCP on loopback | bearer token or API key | this address and port | refused | and no form |
-| the page of `localspec web` | cookie | the same | its own | the same |
+| the page of `localspec web` | cookie and key | the same | its own | the same |
 
 Browsers are the danger of a local port: any web page may send requests to it. What carries an
 Origin is refused before it is routed, without a CORS header, unless `server.origins` names it.
@@ -28,8 +28,8 @@ from multidict import CIMultiDictProxy
 from localspec.errors import Forbidden, RequestError, TooLarge
 from localspec_daemon.dialects.dialect import Caller
 from localspec_daemon.origins import allowed
-from localspec_daemon.page.passes import COOKIE, Passes
-from localspec_daemon.page.routes import ENTRY
+from localspec_daemon.page.passes import Passes, cookie_names
+from localspec_daemon.page.routes import ENTRY, FILES, KEY_PATH, PRIVATE, port
 from localspec_daemon.reading import beside, check_values
 
 RECEIPT_SECONDS = 10.0
@@ -50,8 +50,6 @@ MAX_SESSION_CHARS = 128
 _BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
 """Who speaks, as the kernel or the token says it: the principal of caches and statistics."""
-PRIVATE: web.RequestKey[bool] = web.RequestKey("private", bool)
-"""Whether it is this user: on the socket, or on the page that was opened over it."""
 
 
 class Unauthorized(Forbidden):
@@ -85,8 +83,10 @@ def wall(
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         sock = request.transport.get_extra_info("socket") if request.transport else None
         on_socket = sock is not None and sock.family == socket.AF_UNIX
-        own = not on_socket and passes.admits(request.cookies.get(COOKIE), request.headers)
-        if not own and not allowed(request.headers, origins()):
+        cookies = _cookies(request) if not on_socket and _of_one_page(request) else []
+        own = passes.admits(cookies, request.headers)
+        visits = own or passes.visits(cookies, request.headers)
+        if not visits and not allowed(request.headers, origins()):
             raise Forbidden(
                 "Web pages may not speak to this daemon.",
                 fix="Use a local client, or name the page's origin in server.origins.",
@@ -97,7 +97,7 @@ def wall(
             check_host(request.headers, *(sock.getsockname()[:2] if sock else ("", 0)))
             if _preflight(request):
                 return web.Response(status=204)
-            if not own and request.path not in OPEN_PATHS and not request.path.startswith(ENTRY):
+            if not own and not _opens(request, visits=visits):
                 check_token(request.headers, token_hash)
             check_type(request)
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":
@@ -105,6 +105,24 @@ def wall(
         return await handler(request)
 
     return middleware
+
+
+def _of_one_page(request: web.Request) -> bool:
+    """Whether it names one origin at most: of two the wrong one could be looked at."""
+    return len(request.headers.getall("Origin", [])) <= 1
+
+
+def _cookies(request: web.Request) -> list[str]:
+    """The values of the page's cookie, under each of its names."""
+    found = map(request.cookies.get, cookie_names(port(request)))
+    return [value for value in found if value is not None]
+
+
+def _opens(request: web.Request, *, visits: bool) -> bool:
+    """Whether this is for anybody, or for a browser that has the cookie alone."""
+    if request.path in OPEN_PATHS or request.path.startswith(ENTRY):
+        return True
+    return visits and (request.path in FILES or request.path == KEY_PATH)
 
 
 def _preflight(request: web.Request) -> bool:

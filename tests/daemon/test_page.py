@@ -13,8 +13,9 @@ import browser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
-from localspec_daemon.page.passes import CODE_SECONDS, MAX_CODES, Passes
+from localspec_daemon.page.passes import CODE_SECONDS, KEY_HEADER, MAX_CODES, Passes
 
 HOST = "127.0.0.1:14447"
 
@@ -26,10 +27,57 @@ def test_a_code_is_good_once_and_for_a_minute(later: float, others: int) -> None
     code = passes.issue(0.0)
     for _ in range(others):
         passes.issue(0.0)
-    cookie = passes.redeem(code, later)
-    assert (cookie is not None) == (later <= CODE_SECONDS and others < MAX_CODES)
+    visit = passes.redeem(code, later)
+    assert (visit is not None) == (later <= CODE_SECONDS and others < MAX_CODES)
     assert passes.redeem(code, 0.0) is None
-    assert passes.admits(cookie, {"Host": HOST}) == (cookie is not None)
+    if visit is not None:
+        assert passes.visits([visit.cookie], {"Host": HOST})
+        assert passes.redeem(visit.code, 0.0) is None
+
+
+@given(st.floats(0, 3 * CODE_SECONDS))
+def test_the_second_code_is_good_once_and_for_a_minute(later: float) -> None:
+    """The script changes it at once; who finds it in a history is late. The first is no second."""
+    passes = Passes()
+    first = passes.issue(0.0)
+    assert passes.claim(first, 0.0) is None
+    visit = passes.redeem(first, 0.0)
+    assert visit
+    key = passes.claim(visit.code, later)
+    assert (key is not None) == (later <= CODE_SECONDS)
+    assert passes.claim(visit.code, 0.0) is None
+
+
+@given(
+    st.lists(st.sampled_from(["right", "old", "guessed", ""]), max_size=2),
+    st.sampled_from(["right", "guessed", "cookie", "", None]),
+    st.sampled_from([None, "own", "other port", "https", "null", "localhost"]),
+    st.sampled_from([None, "none", "same-origin", "same-site", "cross-site"]),
+)
+def test_a_request_of_the_page_has_both_secrets_and_its_own_origin(
+    cookies: list[str], key: str | None, origin: str | None, site: str | None
+) -> None:
+    """Whatever else comes together: a cookie alone, a key alone, and other origins do nothing."""
+    passes = Passes()
+    visits = [passes.redeem(passes.issue(0.0), 0.0) for _ in range(2)]
+    assert visits[0]
+    assert visits[1]
+    right = passes.claim(visits[1].code, 0.0)
+    values = {"right": visits[1].cookie, "old": visits[0].cookie, "guessed": "x", "": ""}
+    keys = {"right": right, "guessed": "x", "cookie": visits[1].cookie, "": ""}
+    origins = {
+        "own": f"http://{HOST}", "other port": "http://127.0.0.1:3000", "null": "null",
+        "https": f"https://{HOST}", "localhost": "http://localhost:14447",
+    }  # fmt: skip
+    sent = {"Host": HOST}
+    sent |= {} if key is None else {KEY_HEADER: str(keys[key])}
+    sent |= {} if origin is None else {"Origin": origins[origin]}
+    sent |= {} if site is None else {"Sec-Fetch-Site": site}
+    known = bool({"right", "old"} & set(cookies))
+    here = origin in {None, "own"} and site in {None, "none", "same-origin"}
+    given_cookies = [values[one] for one in cookies]
+    assert passes.visits(given_cookies, sent) == (known and here)
+    assert passes.admits(given_cookies, sent) == (known and here and key == "right")
 
 
 @pytest.mark.parametrize(
@@ -49,10 +97,19 @@ def test_a_cookie_alone_opens_nothing_to_another_page(
 ) -> None:
     """A cookie goes to every port of a host, also with what another local page sends."""
     passes = Passes()
-    cookie = passes.redeem(passes.issue(0.0), 0.0)
-    assert passes.admits(cookie, {"Host": HOST, **headers}) == admitted
-    assert not passes.admits("guessed", {"Host": HOST, **headers})
-    assert not passes.admits(None, {"Host": HOST, **headers})
+    visit = passes.redeem(passes.issue(0.0), 0.0)
+    assert visit
+    sent = {"Host": HOST, KEY_HEADER: passes.claim(visit.code, 0.0) or "", **headers}
+    assert passes.admits([visit.cookie], sent) == admitted
+    assert not passes.admits(["guessed"], sent)
+    assert not passes.admits([], sent)
+
+
+async def the_key(http: aiohttp.ClientSession, root: str, code: str) -> dict[str, str]:
+    """The header with the key, as the page's script gets it."""
+    async with http.post(root + "/web/key", json={"code": code}, headers={"Origin": root}) as asked:
+        assert asked.status == 200
+        return {KEY_HEADER: (await asked.json())["key"]}
 
 
 def test_the_page_has_a_door_of_its_own_and_a_way_in(house: Any, daemon: Any) -> None:
@@ -69,11 +126,33 @@ def test_the_page_has_a_door_of_its_own_and_a_way_in(house: Any, daemon: Any) ->
             async with http.get(told["url"]) as entered:
                 assert (entered.status, entered.url.path) == (200, "/web/")
                 assert "script-src 'self'" in entered.headers["Content-Security-Policy"]
-            async with http.get(root + "/v1/status") as known:
+                code = entered.history[0].headers["Location"].partition("#")[2]
+            for path in ("/v1/status", "/web/chats", "/v1/models", "/metrics"):
+                async with http.get(root + path) as alone:  # the cookie goes to other ports, too
+                    assert alone.status in {401, 403}, path
+            async with http.post(root + "/v1/web", json={}) as alone:
+                assert alone.status == 401
+            stolen = {"Cookie": "; ".join(f"{one.key}={one.value}" for one in jar)}
+            async with aiohttp.ClientSession() as thief:
+                async with thief.get(root + "/v1/status", headers=stolen) as alone:
+                    assert alone.status == 401
+                for wrong in ("", "guessed"):
+                    body = {"code": wrong}
+                    async with thief.post(root + "/web/key", json=body, headers=stolen) as refused:
+                        assert refused.status == 403
+                async with thief.post(root + "/web/key", json={"code": code}) as refused:
+                    assert refused.status == 401
+            key = await the_key(http, root, code)
+            async with http.get(root + "/v1/status", headers=key) as known:
                 assert known.status == 200
+            async with http.post(root + "/web/key", json={"code": code}) as spent:
+                assert spent.status == 403
             for headers in ({"Origin": "http://127.0.0.1:3000"}, {"Host": "evil.example"}):
-                async with http.get(root + "/v1/status", headers=headers) as other:
+                async with http.get(root + "/v1/status", headers=headers | key) as other:
                     assert other.status == 403, headers
+            two = CIMultiDict([("Origin", root), ("Origin", "http://evil.example"), *key.items()])
+            async with http.get(root + "/v1/status", headers=two) as other:
+                assert other.status == 403
             jar.clear()
             async with http.get(told["url"]) as again:
                 assert again.status == 403

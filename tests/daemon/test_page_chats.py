@@ -15,6 +15,7 @@ from localspec import paths
 from localspec.chats import archive
 from localspec.chats.transcript import Conversation
 from localspec.cli.main import cli
+from localspec_daemon.page.passes import KEY_HEADER
 
 ALL = "onesaytwo"
 """What a scripted worker answers that was sent both questions; to the last one alone, "two"."""
@@ -133,17 +134,24 @@ def test_the_token_of_tcp_opens_no_conversation(house: Any, daemon: Any) -> None
             bearer = {"Authorization": f"Bearer {token}"}
             async with http.get(root + "/v1/status", headers=bearer) as known:
                 assert known.status == 200
+            async with http.post(root + "/v1/web", json={}, headers=bearer) as refused:
+                assert refused.status == 403  # the page's address would open them
             for method in ("GET", "DELETE"):
                 path = root + "/web/chats/plans"
                 async with http.request(method, path, headers=bearer) as refused:
                     assert refused.status == 403
-            await (await http.get(told["url"])).read()
+            async with http.get(told["url"]) as entered:
+                code = entered.history[0].headers["Location"].partition("#")[2]
+            async with http.delete(root + "/web/chats/plans") as alone:
+                assert alone.status == 401
+            async with http.post(root + "/web/key", json={"code": code}) as claimed:
+                key = {KEY_HEADER: (await claimed.json())["key"]}
             other = {"Origin": "http://127.0.0.1:3000"}
-            async with http.delete(root + "/web/chats/plans", headers=other) as stranger:
+            async with http.delete(root + "/web/chats/plans", headers=other | key) as stranger:
                 assert stranger.status == 403
-            async with http.delete(root + "/web/chats/plans") as removed:
+            async with http.delete(root + "/web/chats/plans", headers=key) as removed:
                 assert removed.status == 200
-            async with http.get(root + "/web/chats/plans") as gone:
+            async with http.get(root + "/web/chats/plans", headers=key) as gone:
                 assert gone.status == 404
         assert archive.names() == []
 

@@ -32,8 +32,8 @@ DOORS = [
     Mutant(
         "wall: web pages may speak",
         WALL,
-        "if not own and not allowed(request.headers, origins()):",
-        "if not own and not request.headers:",
+        "if not visits and not allowed(request.headers, origins()):",
+        "if not visits and not request.headers:",
         ("daemon/test_wall.py::test_no_web_page_reaches_any_route_by_any_method",),
     ),
     Mutant(
@@ -49,6 +49,13 @@ DOORS = [
         "if not right or not all(right):",
         "if not right:",
         ("daemon/test_wall.py::test_tcp_needs_the_token_and_the_right_host",),
+    ),
+    Mutant(
+        "page: a cookie alone is enough",
+        "daemon/localspec_daemon/page/passes.py",
+        "return self.visits(cookies, headers) and _hash(key) in self._keys",
+        "return self.visits(cookies, headers) and _hash(key) not in self._cookies",
+        ("daemon/test_page.py::test_the_page_has_a_door_of_its_own_and_a_way_in",),
     ),
     Mutant(
         "frames: a length is believed",

@@ -20,10 +20,10 @@ from localspec.chats.transcript import Conversation
 from localspec.errors import Forbidden, of_system
 from localspec_daemon.answers.openai import Error
 from localspec_daemon.answers.shape import Shape
+from localspec_daemon.page.routes import PRIVATE
 from localspec_daemon.questions import decoded
 from localspec_daemon.route import Route
 from localspec_daemon.serve import SUPERVISOR
-from localspec_daemon.wall import PRIVATE
 from localspec_daemon.wire import json_response
 
 PATH = "/web/chats"

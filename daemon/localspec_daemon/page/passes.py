@@ -1,55 +1,93 @@
-"""Who has opened the page: one-time codes for a browser's first visit, cookies for the rest. Pure.
+"""Who has opened the page: codes for a browser's first visit, then a cookie and a key. Pure.
 
-A code is in an address, and addresses are kept in histories: it is good once, and for a minute. The
-cookie is the browser's own until the daemon ends. It goes to any port of this host, so it is not
-enough for what changes anything or tells anything: the request must also come from the page's own
-origin (`admits`).
+A code is in an address, and addresses are kept in histories: each is good once, and for a minute.
+
+A cookie goes to every port of this host, with the requests of every page there, and to every
+program that listens on one. So a cookie opens the page's files, which tell nothing, and nothing
+else. What asks or changes anything also carries the key, which the page's script has in the storage
+of its own origin, port included, and sends in a header. Both last until the daemon ends.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 CODE_SECONDS = 60.0
 MAX_CODES, MAX_BROWSERS = 16, 64
 COOKIE = "localspec"
+KEY_HEADER = "X-LocalSpec-Key"
+
+
+class Visit(NamedTuple):
+    """What a code gives: the cookie, and a second code, which the script changes for a key."""
+
+    cookie: str
+    code: str
 
 
 class Passes:
-    """Codes and cookies of one daemon's life. One thread."""
+    """Codes, cookies and keys of one daemon's life. One thread."""
 
     def __init__(self) -> None:
         self._codes: dict[str, float] = {}
-        self._hashes: dict[bytes, None] = {}
+        self._claims: dict[str, float] = {}
+        self._cookies: dict[bytes, None] = {}
+        self._keys: dict[bytes, None] = {}
 
     def issue(self, now: float) -> str:
         """A code for one visit. `now` is in seconds of any clock."""
-        code = secrets.token_urlsafe(24)
-        self._codes[code] = now + CODE_SECONDS
-        while len(self._codes) > MAX_CODES:
-            del self._codes[next(iter(self._codes))]
-        return code
+        return _issued(self._codes, now)
 
-    def redeem(self, code: str, now: float) -> str | None:
-        """The cookie's value for whoever brings this code; None if it is not good any more."""
+    def redeem(self, code: str, now: float) -> Visit | None:
+        """The cookie and the second code for this code; None if it is not good any more."""
         if now > self._codes.pop(code, now - 1):
             return None
-        value = secrets.token_urlsafe(32)
-        self._hashes[_hash(value)] = None
-        while len(self._hashes) > MAX_BROWSERS:
-            del self._hashes[next(iter(self._hashes))]
-        return value
+        return Visit(_added(self._cookies), _issued(self._claims, now))
 
-    def admits(self, cookie: str | None, headers: Mapping[str, str]) -> bool:
-        """Whether the page itself sent this request, from a browser that has a cookie."""
-        if cookie is None or _hash(cookie) not in self._hashes:
+    def claim(self, code: str, now: float) -> str | None:
+        """The key for a second code; None if that is not good any more."""
+        return None if now > self._claims.pop(code, now - 1) else _added(self._keys)
+
+    def visits(self, cookies: Iterable[str], headers: Mapping[str, str]) -> bool:
+        """Whether a browser with a cookie sent this, and no other page in it."""
+        if not any(_hash(cookie) in self._cookies for cookie in cookies):
             return False
         own = f"http://{headers.get('Host', '')}"
         if headers.get("Origin", own) != own:
             return False
         return headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
+
+    def admits(self, cookies: Iterable[str], headers: Mapping[str, str]) -> bool:
+        """Whether the page's own script sent this request."""
+        key = headers.get(KEY_HEADER, "")
+        return self.visits(cookies, headers) and _hash(key) in self._keys
+
+
+def cookie_names(port: int) -> tuple[str, str]:
+    """The cookie's names for the page on this port: two daemons on a host keep out of each other's.
+
+    Browsers that take the first from loopback addresses let no other page replace it.
+    """
+    return f"__Host-{COOKIE}-{port}", f"{COOKIE}-{port}"
+
+
+def _issued(codes: dict[str, float], now: float) -> str:
+    code = secrets.token_urlsafe(24)
+    codes[code] = now + CODE_SECONDS
+    while len(codes) > MAX_CODES:
+        del codes[next(iter(codes))]
+    return code
+
+
+def _added(hashes: dict[bytes, None]) -> str:
+    value = secrets.token_urlsafe(32)
+    hashes[_hash(value)] = None
+    while len(hashes) > MAX_BROWSERS:
+        del hashes[next(iter(hashes))]
+    return value
 
 
 def _hash(value: str) -> bytes:

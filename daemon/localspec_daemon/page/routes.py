@@ -10,23 +10,29 @@ from typing import TypeAlias
 from aiohttp import web
 
 from localspec.errors import Forbidden
-from localspec_daemon.page.passes import COOKIE, Passes
+from localspec_daemon.page.passes import Passes, cookie_names
 from localspec_daemon.route import Route
 from localspec_daemon.wire import json_response
 
 PREFIX = "/web/"
 ENTRY = "/web/enter/"
+KEY_PATH = "/web/key"
 
 OpenDoor: TypeAlias = Callable[[], Awaitable[str]]
 """Opens the page's port, if it is not open, and tells its address."""
 PASSES: web.AppKey[Passes] = web.AppKey("passes", Passes)
 DOOR: web.AppKey[OpenDoor] = web.AppKey("door")
+PRIVATE: web.RequestKey[bool] = web.RequestKey("private", bool)
+"""Whether it is this user: on the socket, or on the page that was opened over it."""
 
 _FILES = {
     "": ("index.html", "text/html"),
     "page.css": ("page.css", "text/css"),
+    "key.js": ("key.js", "text/javascript"),
     "page.js": ("page.js", "text/javascript"),
 }
+FILES = frozenset(PREFIX + name for name in _FILES)
+"""What a cookie opens alone: the browser fetches these itself, and they tell nothing."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -45,21 +51,40 @@ _STRANGER = """<!doctype html>
 
 
 async def visit(request: web.Request) -> web.Response:
-    """POST /v1/web: an address that opens the page once, on a loopback port."""
+    """POST /v1/web: an address that opens the page once, on a loopback port.
+
+    Raises Forbidden for who has the token alone: the page shows conversations, which it does not.
+    """
+    if not request[PRIVATE]:
+        raise Forbidden("The page is opened over the socket.", fix="Run: localspec web")
     address = await request.app[DOOR]()
     code = request.app[PASSES].issue(asyncio.get_running_loop().time())
     return json_response({"url": f"http://{address}{ENTRY}{code}"})
 
 
 async def enter(request: web.Request) -> web.Response:
-    """GET /web/enter/{code}: a code for a cookie, and on to the page. Raises Forbidden."""
+    """GET /web/enter/{code}: a code for a cookie, and on to the page. Raises Forbidden.
+
+    Behind the page's address stands a second code, which no server is sent: the script's.
+    """
     now = asyncio.get_running_loop().time()
-    cookie = request.app[PASSES].redeem(request.match_info["code"], now)
-    if cookie is None:
+    visit = request.app[PASSES].redeem(request.match_info["code"], now)
+    if visit is None:
         raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
-    response = web.Response(status=303, headers={**_HEADERS, "Location": PREFIX})
-    response.set_cookie(COOKIE, cookie, httponly=True, samesite="Strict", path="/")
+    headers = {**_HEADERS, "Location": f"{PREFIX}#{visit.code}"}
+    response = web.Response(status=303, headers=headers)
+    guarded, plain = cookie_names(port(request))
+    for name, secure in ((guarded, True), (plain, False)):
+        response.set_cookie(
+            name, visit.cookie, httponly=True, samesite="Strict", path="/", secure=secure
+        )
     return response
+
+
+def port(request: web.Request) -> int:
+    """The TCP port that a request came to; 0 on the Unix socket."""
+    name = request.transport.get_extra_info("sockname") if request.transport else None
+    return int(name[1]) if isinstance(name, tuple) else 0
 
 
 def stranger(request: web.Request, status: int) -> web.Response | None:

@@ -137,7 +137,7 @@ let answering = null;
 
 async function call(method, path, body) {
   const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  const answer = await request(path, { method, headers, body: body && JSON.stringify(body) });
   const found = await answer.json();
   if (!answer.ok) throw Object.assign(new Error(sentence(found)), { status: answer.status });
   return found;
@@ -365,7 +365,7 @@ function makeRoom(chat) {
 async function receive(chat, turn, signal) {
   const system = chat.system ? [{ role: "system", content: chat.system }] : [];
   const said = chat.turns.slice(chat.trimmed, -1).filter((one) => one.content).map((one) => ({ role: one.role, content: parts(one).text }));
-  const answer = await fetch("/v1/chat/completions", {
+  const answer = await request("/v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({
@@ -436,7 +436,7 @@ function showDashboard(visible) {
 
 async function watch() {
   try {
-    const answer = await fetch("/v1/status");
+    const answer = await request("/v1/status");
     if (!answer.ok) throw new Error(sentence(await answer.json()));
     draw(await answer.json());
   } catch (error) {
@@ -541,7 +541,7 @@ function duration(seconds) {
 // --- The beginning ----------------------------------------------------------------------------------------
 
 async function showModels() {
-  const answer = await fetch("/v1/status");
+  const answer = await request("/v1/status");
   if (!answer.ok) {
     $("talk").replaceChildren(make("p", { class: "error" }, sentence(await answer.json()), "\nOpen the page anew: localspec web"));
     return;

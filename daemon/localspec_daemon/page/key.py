@@ -1,0 +1,41 @@
+"""POST /web/key: the page's script changes the code behind its address for its origin's key."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from localspec.errors import Forbidden
+from localspec_daemon.answers.shape import Shape
+from localspec_daemon.page.routes import KEY_PATH, PASSES
+from localspec_daemon.questions import decoded
+from localspec_daemon.route import Route
+from localspec_daemon.wire import json_response
+
+
+class Claim(msgspec.Struct):
+    """The code that stood behind the address of the page."""
+
+    code: str
+
+
+class Key(Shape):
+    """What the page sends with each request, until the daemon ends."""
+
+    key: str
+
+
+async def claim(request: web.Request) -> web.Response:
+    """POST /web/key. Raises Forbidden for a code that is not good any more."""
+    asked = await decoded(request, Claim)
+    key = request.app[PASSES].claim(asked.code, asyncio.get_running_loop().time())
+    if key is None:
+        raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
+    response = json_response({"key": key})
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+ROUTES = (Route("POST", KEY_PATH, claim, "A code for the page's key.", Claim, Key),)
