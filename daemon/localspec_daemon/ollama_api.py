@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from localspec.catalog import header
+from localspec.catalog.filenames import label
 from localspec.catalog.registry import Model as Entry
-from localspec.catalog.variants import label
 from localspec.errors import NotServed, UnknownModel
 from localspec_daemon import holdings
 from localspec_daemon.dialects.bodies import decode

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.catalog import header, hub, origins, repository, variants
+from localspec.catalog import filenames, header, hub, origins, repository, variants
 from localspec.catalog.entries import Address, Entry, HubFile, Source
 from localspec.catalog.joining import join
 from localspec.catalog.memory import show_bytes
@@ -18,9 +18,11 @@ from localspec.catalog.pull import pull
 from localspec.catalog.reference import Reference
 from localspec.catalog.transfer import NoAnswer, Report, Step, building
 from localspec.catalog.variants import TARGET_ORDER, Choice, File, Variant
-from localspec.errors import ModelError, PullError
+from localspec.errors import BadGGUF, ModelError, PullError
 
 _NAME = re.compile(r"[^a-z0-9._-]+")
+_ANY = re.compile(r"(?:ggml[-_.])?model(?:[-_.](?:i?q\d\w*|ud-\w+|b?f\d+|mxfp4\w*))?")
+"""Names of files that say nothing of the model: "model.gguf", "ggml-model-q4_k_m.gguf"."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -32,8 +34,11 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the model will be called here."""
+        """What the model will be called here: as its file is, or its repository."""
         stem = self.choice.variant.name.lower().removesuffix(".gguf")
+        if _ANY.fullmatch(stem) and "://" not in self.origin.source:
+            repo = self.origin.source.lower().rpartition("/")[2].removesuffix("-gguf")
+            stem = f"{repo}-{self.choice.variant.label.lower()}"
         return _NAME.sub("-", stem).strip("-._")[:120] or "model"
 
     def sentence(self) -> str:
@@ -50,6 +55,9 @@ def look(reference: Reference, room_bytes: int, order: Sequence[str] = TARGET_OR
     if reference.url:
         return _file(reference)
     found = repository.look(reference.repo)
+    for path, what in found.others.items():
+        if reference.wanted.lower() in {path.lower(), path.lower().rpartition("/")[2]}:
+            raise _no_model(path, what)
     choice = variants.choose(found.variants, reference.wanted, room_bytes, order)
     origin = Origin(found.name, choice.variant.label, found.license)
     return Found(choice, origin, found.gated)
@@ -62,13 +70,23 @@ def _file(reference: Reference) -> Found:
         raise PullError(
             f"{reference.url} cannot be fetched: {error}.", fix="Correct the address."
         ) from error
-    found = variants.variants([File(reference.wanted, size)])
+    found, others = variants.sort([File(reference.wanted, size)])
+    for path, what in others.items():
+        if what != filenames.INCOMPLETE:
+            raise _no_model(path, what)
     if not found:
         raise PullError(
             f"{reference.wanted} is no model, or one part of several.",
             fix="Fetch all parts yourself and give the first to: localspec models import FILE",
         )
     return Found(Choice(found[0], "as you asked for"), Origin(reference.url, found[0].label))
+
+
+def _no_model(path: str, what: str) -> PullError:
+    return PullError(
+        f"{path[:200]} is {what}, and no model by itself.",
+        fix="Leave the file out: OWNER/REPO takes a model of that repository.",
+    )
 
 
 def fetch(found: Found, directory: Path, report: Report, name: str | None = None) -> Path:
@@ -85,17 +103,34 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
             fix="Give this one another name: --name NAME",
         )
     if not (path.exists() and known):
-        _fetch(found.choice.variant, found.origin, path, report)
-        header.read(path)
+        try:
+            _fetch(found.choice.variant, found.origin, path, report)
+            header.read(path)
+        except BadGGUF:  # what was refused leaves nothing, its name least of all
+            discard(path)
+            raise
         origins.remember(directory, path.name, found.origin)
     return path
+
+
+def discard(path: Path) -> None:
+    """Take away what was fetched to `path` and cannot be used, the parts it came in too."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}.partial").unlink(missing_ok=True)
+    shutil.rmtree(_workplace(path), ignore_errors=True)
+    origins.remember(path.parent, path.name, None)
+
+
+def _workplace(path: Path) -> Path:
+    """Where the parts of a model are until they are joined."""
+    return path.with_name(f".{path.stem}")
 
 
 def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None:
     if len(variant.files) == 1:
         pull(_entry(path.stem, path.name, variant.files[0], origin), path.parent, report)
         return
-    workplace = path.with_name(f".{path.stem}")
+    workplace = _workplace(path)
     workplace.mkdir(parents=True, exist_ok=True)
     with building(workplace, lambda: report(Step(path.stem, "waiting"))):
         parts = [

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from localspec import paths
+from localspec.catalog import filenames
+
+_SIZED = re.compile(r"-(?:e?\d+(?:\.\d+)?[bm](?:-.*)?|small|mini|nano)$")
+"""The end of a name that tells a size: "-8b", "-30b-a3b", "-e4b"."""
+_SAYS_NOTHING = frozenset({"", "latest", "instruct", "it", "chat", "text"})
 
 
 class HubFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hf", tag_field="kind"):
@@ -114,14 +120,24 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Models of one vocabulary on the Hub.
 
-    `words` are in the name of each of them, `models` are repositories by what people call them, and
-    `drafts` those that can propose for the larger ones.
+    `words` are in the name of each of them, `models` are repositories by what people call them,
+    `usual` those of them that a name without a size means ("gemma3"), and `drafts` repositories
+    that can propose for the larger ones.
     """
 
     name: str
     words: list[str]
     models: dict[str, str]
+    usual: list[str] = []
     drafts: list[str] = []
+
+
+class Short(NamedTuple):
+    """A short name understood: a model of a family, its repository, a quantization or ""."""
+
+    name: str
+    repository: str
+    quantization: str = ""
 
 
 class _Catalog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,15 +155,46 @@ def families() -> list[Family]:
     return _catalog().family
 
 
+def spelled(name: str) -> str:
+    """A short name as the catalog spells it: "qwen3-8b" for "qwen3:8b-instruct-q8_0".
+
+    A colon, as Ollama writes it, is a hyphen; "latest" and what all such models are ("instruct",
+    "it", "chat") say nothing, and a quantization is no part of it.
+    """
+    base, _, tag = name.strip().lower().partition(":")
+    tag = tag.removesuffix(filenames.label(tag).lower())
+    return "-".join(filter(None, (base, *(w for w in tag.split("-") if w not in _SAYS_NOTHING))))
+
+
+def short(name: str) -> Short | None:
+    """What people mean by a short name: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
+
+    A name without a size is the one that is usual of its family.
+    """
+    wanted, quantization = spelled(name), filenames.label(name.partition(":")[2])
+    for family in families():
+        chosen = wanted if wanted in family.models else _usual(family, wanted)
+        if chosen:
+            return Short(chosen, family.models[chosen], quantization)
+    return None
+
+
+def _usual(family: Family, wanted: str) -> str:
+    """Of the models that differ from `wanted` by their size, the one that is meant; "" if none."""
+    sized = [name for name in family.models if _SIZED.sub("", name) == wanted]
+    only = sized[0] if len(sized) == 1 else ""
+    return next((name for name in family.usual if name in sized), only)
+
+
 def repository(name: str) -> str | None:
     """The repository that people mean by a short name such as "qwen3-8b"."""
-    lower = name.strip().lower()
-    return next((family.models[lower] for family in families() if lower in family.models), None)
+    found = short(name)
+    return found.repository if found else None
 
 
 def relatives(name: str) -> list[str]:
     """Short names of the models in families whose name begins with `name`, such as "llama"."""
-    lower = name.strip().lower()
+    lower = name.strip().lower().partition(":")[0]
     if not lower:
         return []
     return [

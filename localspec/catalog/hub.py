@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import threading
 import urllib.error
 import urllib.parse
@@ -55,7 +56,7 @@ def fetch_url(url: str, partial: Partial) -> None:
 def length(url: str) -> int:
     """How many bytes the file at `url` has. Raises NoAnswer, Refused."""
     found = _within(PATIENCE_SECONDS, url, _head_length)
-    if not found:
+    if not found:  # without one, or one that is no length
         raise NoAnswer("the server does not say how long the file is")
     return int(found)
 
@@ -118,7 +119,8 @@ def _body(url: str, timeout_seconds: float) -> bytes:
 
 def _head_length(url: str, timeout_seconds: float) -> int:
     with _open(url, timeout_seconds, method="HEAD") as response:
-        return int(response.headers.get("Content-Length") or 0)
+        said = str(response.headers.get("Content-Length") or "").strip()
+        return int(said) if re.fullmatch(r"[0-9]{1,18}", said) else 0
 
 
 def _check_listing(source: HubFile, sha256: str, patience_seconds: float) -> None:

@@ -1,49 +1,52 @@
 """A GGUF that was split into several files, joined into one again.
 
-The layout is that of llama.cpp's `gguf-split`: the first part has all keys, each part its own
-tensors, and `split.no`, `split.count` and `split.tensors.count` say how they belong together.
+Some files were simply cut ("m.gguf.part1of2"): their bytes follow each other. Otherwise the layout
+is that of llama.cpp's `gguf-split`: the first part has all keys, each part its own tensors, and
+`split.no`, `split.count` and `split.tensors.count` say how they belong together.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from localspec.catalog import header, writer
+from localspec.catalog import filenames, header, writer
 from localspec.catalog.reader import Parsed
 from localspec.catalog.transfer import CHUNK_BYTES, disk_error
 from localspec.errors import BadGGUF
 
-_PART = re.compile(r"(.+)-00001-of-(\d{5})\.gguf", re.IGNORECASE)
 _KEYS = ("split.no", "split.count", "split.tensors.count")
 
 
 def stem(first: Path) -> str:
     """The name of the whole, without what says that it is a part."""
-    found = _PART.fullmatch(first.name)
-    return found[1] if found else first.stem
+    found = filenames.read(first.name)
+    return Path(found.whole).stem if found else first.stem
 
 
 def parts(first: Path) -> list[Path]:
-    """The files of the model that `first` is the first one of; itself, where it is all.
+    """The files of the model that `first` is one of, in order; itself, where it is all.
 
     Raises BadGGUF when one is missing.
     """
-    found = _PART.fullmatch(first.name)
-    if found is None:
+    ours = filenames.read(first.name)
+    if ours is None or (ours.parts == 1 and not ours.cut):
         return [first]
-    count = int(found[2])
-    names = [f"{found[1]}-{number:05}-of-{found[2]}.gguf" for number in range(1, count + 1)]
-    missing = [name for name in names if not first.with_name(name).exists()]
+    there = {}
+    for path in first.parent.iterdir():
+        name = filenames.read(path.name)
+        if name and (name.whole, name.parts, name.cut) == (ours.whole, ours.parts, ours.cut):
+            there[name.part] = path
+    count = ours.parts or max(there)
+    missing = [part for part in range(1, count + 1) if part not in there]
     if missing:
         raise BadGGUF(
-            f"{first.name} is one of {count} parts, and {missing[0]} is not beside it.",
+            f"{first.name} is one of {count} parts, and part {missing[0]} is not beside it.",
             fix="Fetch all of them into one directory.",
         )
-    return [first.with_name(name) for name in names]
+    return [there[part] for part in range(1, count + 1)]
 
 
 def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], None]) -> None:
@@ -52,22 +55,18 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
     `on_bytes` hears how many bytes are written. `destination` appears when all of it is on disk.
     Raises BadGGUF when they do not belong together, DiskFull, PullError.
     """
-    read = [header.parse(part) for part in parts]
-    _check(parts, read)
+    cut = filenames.read(parts[0].name)
+    read = [] if cut and cut.cut else [header.parse(part) for part in parts]
+    if read:
+        _check(parts, read)
     temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     total = sum(part.stat().st_size for part in parts)
     done = 0
     try:
         with temporary.open("wb") as file:
-            file.write(_header(read))
-            for part, parsed in zip(parts, read, strict=True):
-                with part.open("rb") as source:
-                    for tensor in parsed.tensors:
-                        source.seek(parsed.data_start + tensor.offset)
-                        _copy(source, file, tensor.num_bytes)
-                        file.write(writer.padding(tensor.num_bytes, parsed.alignment))
-                        done += tensor.num_bytes
-                        on_bytes(done)
+            pieces = _tensors(parts, read, file) if read else _pieces(parts, file)
+            for done in pieces:
+                on_bytes(done)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(destination)
@@ -75,6 +74,31 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
         raise disk_error(error, destination, total - done) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _tensors(parts: Sequence[Path], read: Sequence[Parsed], file: BinaryIO) -> Iterator[int]:
+    """Write one header and the tensors of all parts; tells how many of their bytes are written."""
+    file.write(_header(read))
+    done = 0
+    for part, parsed in zip(parts, read, strict=True):
+        with part.open("rb") as source:
+            for tensor in parsed.tensors:
+                source.seek(parsed.data_start + tensor.offset)
+                _copy(source, file, tensor.num_bytes)
+                file.write(writer.padding(tensor.num_bytes, parsed.alignment))
+                done += tensor.num_bytes
+                yield done
+
+
+def _pieces(parts: Sequence[Path], file: BinaryIO) -> Iterator[int]:
+    """Write what was cut, one piece behind the other; tells how many bytes are written."""
+    done = 0
+    for part in parts:
+        size = part.stat().st_size
+        with part.open("rb") as source:
+            _copy(source, file, size)
+        done += size
+        yield done
 
 
 def _check(parts: Sequence[Path], read: Sequence[Parsed]) -> None:

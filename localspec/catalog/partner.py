@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from localspec.catalog import entries, header, pairing
 from localspec.catalog.entries import Family
+from localspec.catalog.filenames import active, parameters
 from localspec.catalog.header import Header
 from localspec.catalog.registry import Registry
 from localspec.errors import BadGGUF
@@ -24,9 +24,6 @@ _AGREES = (0.6, 0.8)
 _A_ROW = (0.35, 0.08)
 """What verifying a token more costs, in plain ones: on a CPU and on a GPU."""
 _DEEPEST = 8
-
-_SIZE = re.compile(r"(?<![0-9a-z.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-_ACTIVE = re.compile(r"(?<![0-9a-z.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")
 
 
 class Partner(NamedTuple):
@@ -62,18 +59,6 @@ def elsewhere(names: Iterable[str]) -> Partner | None:
                 if any(word in lower for word in family.words):
                     return _smaller(family, size)
     return None
-
-
-def parameters(name: str) -> float:
-    """Parameters by what a name says, such as "8b" or "270m"; 0 if it says nothing."""
-    found = _SIZE.search(name.lower())
-    return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0.0
-
-
-def active(name: str) -> float:
-    """Parameters that a token costs, by what a name says: of "30b-a3b", a mixture, 3e9."""
-    found = _ACTIVE.search(name.lower())
-    return float(found[1]) * 1e9 if found else parameters(name)
 
 
 def brings(share: float) -> tuple[float, float]:

@@ -30,7 +30,7 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 NATIVE_ALIGNMENT = 8  # ggml aborts when tensor data lies closer than its own alignment allows
 
-STRING, ARRAY, UINT32, INT32, FLOAT32 = 8, 9, 4, 5, 6
+STRING, ARRAY, UINT32, INT32, FLOAT32, BOOL = 8, 9, 4, 5, 6, 7
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
     10: "Q",
     11: "q",

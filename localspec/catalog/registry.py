@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
-from localspec.catalog import entries, origins
+from localspec.catalog import entries, filenames, origins
+from localspec.catalog.entries import Entry
 from localspec.errors import ConfigError, UnknownModel
 
 DRAFTS_FILE = "drafts.json"
@@ -140,16 +141,25 @@ class Registry:
         aliases = {alias: model for model in known.values() for alias in model.aliases}
         if wanted in aliases:
             return aliases[wanted]
+        spelled, short = entries.spelled(wanted), entries.short(wanted)
+        colon = ":" in wanted and "/" not in wanted and not filenames.label(wanted)
+        if colon and (spelled in known or spelled in aliases):
+            return known.get(spelled) or aliases[spelled]
+        if short and (named := _of_repository(short, aliases)):
+            return named
         if "/" in wanted:
             raise UnknownModel(
                 f'There is no model "{name[:80]}" here.',
                 fix=f"Fetch it: localspec models pull {name[:120]}",
                 param="model",
             )
-        if (elsewhere := entries.repository(wanted)) is not None:
+        if short:
+            relatives = [name for name in entries.relatives(wanted) if name != short.name]
+            others = f"; also: {', '.join(relatives[:_SHOWN_RELATIVES])}" if relatives else ""
             raise UnknownModel(
-                f'Model "{wanted}" is not here; on the Hugging Face Hub it is {elsewhere}.',
-                fix=f"Fetch it: localspec models pull {wanted}",
+                f'Model "{wanted}" is not here; on the Hugging Face Hub it is {short.repository}.',
+                fix=f"Fetch it: localspec models pull {short.name}"
+                + (others if short.name != spelled else ""),
                 param="model",
             )
         near = difflib.get_close_matches(wanted[:200], [*known, *aliases], n=3, cutoff=0.5)
@@ -175,6 +185,7 @@ class Registry:
             entry = entry if entry is not None and entry.installed_file == file else None
             stem = _normal(file)
             aliases = (*((stem,) if stem != name else ()), *origins.names(origin.get(file)))
+            aliases += _without_tuning(entry)
             known[name] = Model(
                 name=name,
                 path=here.target,
@@ -189,7 +200,7 @@ class Registry:
             )
         for name, entry in catalog.items():
             if name not in known:
-                alias = (_normal(entry.installed_file),)
+                alias = (_normal(entry.installed_file), *_without_tuning(entry))
                 known[name] = Model(
                     name,
                     path=None,
@@ -228,6 +239,18 @@ class Registry:
 def _normal(name: str) -> str:
     """A name as the registry spells it: lower case, without the suffix."""
     return name.strip().lower().removesuffix(_SUFFIX)
+
+
+def _without_tuning(entry: Entry | None) -> tuple[str, ...]:
+    """The name of a catalog's model as people say it: all of them follow instructions."""
+    name = entry.name.removesuffix("-instruct") if entry else ""
+    return (name,) if entry and name != entry.name else ()
+
+
+def _of_repository(short: entries.Short, aliases: Mapping[str, Model]) -> Model | None:
+    """The model that was fetched from there, in that quantization if one is named."""
+    repo = short.repository.lower()
+    return aliases.get(f"{repo}:{short.quantization.lower()}" if short.quantization else repo)
 
 
 def _claimed(found: Mapping[str, _Found]) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from localspec.catalog import hub
+from localspec.catalog.rules import NOT_ARCHITECTURES
 from localspec.catalog.transfer import NoAnswer
-from localspec.catalog.variants import File, Variant, variants
+from localspec.catalog.variants import File, Variant, sort
 from localspec.errors import PullError
 
 SEARCHED = 20
@@ -30,19 +31,30 @@ class _Sibling(msgspec.Struct):
     lfs: _Lfs | None = None
 
 
+class _Gguf(msgspec.Struct):
+    """What the Hub has read of one of the files' headers."""
+
+    architecture: str = ""
+
+
 class _Listed(msgspec.Struct):
     siblings: list[_Sibling] = []
+    gguf: _Gguf | None = None
     gated: bool | str = False
     tags: list[str] = []
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """A repository: its models, smallest first, its licence, and whether one has to ask for it."""
+    """A repository: its models, smallest first, its licence, and whether one has to ask for it.
+
+    `others` are its GGUF files that are no models, each with what it is.
+    """
 
     name: str
     variants: list[Variant]
     license: str
     gated: bool
+    others: dict[str, str] = {}
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -66,16 +78,27 @@ def look(name: str) -> Repository:
     path = f"api/models/{urllib.parse.quote(name)}?blobs=true"
     listed = _asked(path, _Listed, lambda refused: _refused(name, refused))
     files = [
-        File(each.rfilename, each.size or 0, each.lfs.sha256 if each.lfs else "")
+        File(each.rfilename, max(0, each.size or 0), each.lfs.sha256 if each.lfs else "")
         for each in listed.siblings
     ]
-    found = Repository(name, variants(files), _license(listed.tags), bool(listed.gated))
-    if not found.variants:
-        raise PullError(
-            f"{name} has no GGUF file.",
-            fix=f"Look for one that has: localspec models search {name.partition('/')[2][:40]}",
-        )
-    return found
+    models, others = sort(files)
+    if models and not any(model.plain for model in models):
+        # By their names they may be draft heads; the Hub has looked into one of them.
+        what = NOT_ARCHITECTURES.get(listed.gguf.architecture if listed.gguf else "")
+        if what:
+            others |= {file.path: what for model in models for file in model.files}
+            models = []
+    if not models:
+        raise _without_model(name, others)
+    return Repository(name, models, _license(listed.tags), bool(listed.gated), others)
+
+
+def _without_model(name: str, others: dict[str, str]) -> PullError:
+    fix = f"Look for one that has: localspec models search {name.partition('/')[2][:40]}"
+    if not others:
+        return PullError(f"{name} has no GGUF file.", fix=fix)
+    path, what = next(iter(others.items()))
+    return PullError(f"{name} has no model: {path[:200]} is {what}.", fix=fix)
 
 
 def search(word: str) -> list[Hit]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from localspec.catalog.reader import FLOAT32, INT32, STRING, UINT32, Array, Parsed, refuse
+from localspec.catalog.reader import BOOL, FLOAT32, INT32, STRING, UINT32, Array, Parsed, refuse
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
@@ -22,6 +22,7 @@ MAX_TOKEN_BYTES = 4096
 a model says, and what a template is given as bos_token, is a multiple of it."""
 MAX_ARCHITECTURE_BYTES = 64
 NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}  # tables and intermediates
+_LAYER = re.compile(r"blk\.(\d{1,4})\.")
 _VECTOR = re.compile(r"norm\.weight$|\.bias$")
 _MATRIX = re.compile(
     r"(^|\.)(token_embd|output|attn_(q|k|v|qkv|output)|ffn_(gate|up|down)(_exps|_shexp)?)\.weight$"
@@ -32,6 +33,19 @@ NOT_MODELS = {
     "imatrix": "an importance matrix",
     "vocab": "a vocabulary without weights",
 }
+
+NOT_ARCHITECTURES = {
+    "clip": "a projector for images or sound (mmproj)",
+    "mmproj": "a projector for images or sound (mmproj)",
+    **dict.fromkeys(
+        ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp"),
+        "an assistant that drafts for a Gemma 4",
+    ),
+    "eagle3": "an EAGLE-3 draft head for another model",
+    "dflash": "a DFlash draft head for another model",
+    "dspark": "a DSpark draft head for another model",
+}
+"""What llama.cpp keeps in files of an architecture of its own, and what writes nothing alone."""
 
 
 def check(parsed: Parsed) -> None:
@@ -49,6 +63,8 @@ def _is_one_whole_model(parsed: Parsed) -> None:
     kind = parsed.metadata.get("general.type")
     if isinstance(kind, str) and kind in NOT_MODELS:
         refuse(f"It is {NOT_MODELS[kind]}, not a model.")
+    if architecture in NOT_ARCHITECTURES:
+        refuse(f"It is {NOT_ARCHITECTURES[architecture]}, not a model.")
     parts = parsed.metadata.get("split.count", 0)
     if not isinstance(parts, int) or parts > 1:
         refuse(
@@ -79,7 +95,7 @@ def _numbers(parsed: Parsed, name: str, default: int) -> tuple[int, ...]:
     value = parsed.metadata.get(key)
     if not isinstance(value, Array):
         return (_number(parsed, name, default),) * layers
-    if value.element_type not in {UINT32, INT32}:
+    if value.element_type not in {UINT32, INT32, BOOL}:  # what llama.cpp's get_arr takes
         refuse(f"Key {key} is not an array of 32-bit numbers.")
     if len(value) != layers:
         refuse(f"Key {key} has {len(value)} entries for {layers} layers.")
@@ -178,9 +194,20 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
         refuse("Two tokens of its vocabulary have the same text.")
 
 
+def _has_layers_of_its_own(parsed: Parsed) -> None:
+    """Files of prediction layers (MTP, NextN) alone go by their target's architecture."""
+    predicting = _number(parsed, "nextn_predict_layers", 0)
+    if predicting:
+        first = _number(parsed, "block_count") - predicting
+        layers = (_LAYER.match(tensor.name) for tensor in parsed.tensors)
+        if not any(found and int(found[1]) < first for found in layers):
+            refuse("It is a draft head (MTP) for another model, not a model.")
+
+
 _RULES: tuple[Callable[[Parsed], None], ...] = (
     _is_one_whole_model,
     _has_sane_sizes,
+    _has_layers_of_its_own,
     _has_known_rope_scaling,
     _has_consistent_experts,
     _has_usable_epsilons,

@@ -14,7 +14,14 @@ from localspec.catalog import entries, header, joining, origins, pairing
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
-from localspec.errors import BadGGUF, DiskFull, ModelError, PullError, UnknownModel
+from localspec.errors import (
+    BadGGUF,
+    DiskFull,
+    LocalSpecError,
+    ModelError,
+    PullError,
+    UnknownModel,
+)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 
@@ -52,7 +59,11 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
     except OSError as error:
         raise PullError(f"{destination} cannot be written: {error.strerror}.") from error
     if draft is not None:
-        registry.attach(chosen, _fitting(registry, header.read(destination), draft))
+        try:
+            registry.attach(chosen, _fitting(registry, header.read(destination), draft))
+        except LocalSpecError:  # the pair was refused: what came with it leaves nothing
+            destination.unlink(missing_ok=True)
+            raise
     return registry.find(chosen)
 
 

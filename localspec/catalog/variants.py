@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from localspec.catalog import filenames
+from localspec.catalog.filenames import Name
 from localspec.catalog.memory import show_bytes
 from localspec.errors import PullError
 
 TARGET_ORDER = (
-    *("Q4_K_M", "UD-Q4_K_XL", "MXFP4", "MXFP4_MOE", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL", "Q4_K_L"),
-    *("Q5_K_M", "Q5_K_S", "Q5_0", "Q6_K", "Q8_0"),
-    *("UD-Q3_K_XL", "Q3_K_L", "Q3_K_M", "IQ3_M", "Q3_K_S", "IQ3_XS", "IQ3_XXS"),
-    *("UD-Q2_K_XL", "Q2_K", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "BF16", "F16"),
+    *("Q4_K_M", "UD-Q4_K_XL", "MXFP4", "MXFP4_MOE", "Q4_K_XL", "Q4_K_S", "UD-Q4_K_S", "Q4_K_L"),
+    *("Q4_0", "IQ4_XS", "UD-IQ4_XS", "IQ4_NL", "UD-IQ4_NL", "Q4_1", "Q4_K", "NVFP4"),
+    *("Q5_K_M", "UD-Q5_K_XL", "Q5_K_S", "Q5_K_L", "Q5_K_XL", "Q5_0", "Q5_1", "Q5_K"),
+    *("Q6_K", "UD-Q6_K_XL", "Q6_K_L", "Q6_K_XL", "Q8_0", "UD-Q8_K_XL", "Q8_K_XL"),
+    *("UD-Q3_K_XL", "Q3_K_XL", "Q3_K_L", "Q3_K_M", "IQ3_M", "IQ3_S", "UD-IQ3_S", "Q3_K_S"),
+    *("Q3_K", "IQ3_XS", "UD-IQ3_XXS", "IQ3_XXS"),
+    *("UD-Q2_K_XL", "Q2_K_XL", "Q2_K_L", "Q2_K", "IQ2_M", "UD-IQ2_M", "Q2_K_S", "IQ2_S", "IQ2_XS"),
+    *("UD-IQ2_XXS", "IQ2_XXS", "TQ2_0", "Q2_0", "BF16", "F16"),
+    *("UD-IQ1_M", "IQ1_M", "UD-IQ1_S", "IQ1_S", "UD-TQ1_0", "TQ1_0", "Q1_0"),
 )
 """Four bits first: they lose next to nothing, and decoding reads every one of them for each token.
 Then better ones, then what still fits where those do not."""
 DRAFT_ORDER = ("Q4_0", "Q4_K_M", "Q4_K_S", "IQ4_XS", "Q5_K_M", "Q8_0")
 """A draft is worth what it is quick: INT4 before all others."""
 
-_LABEL = re.compile(
-    r"(?:^|[-._/])((?:UD-)?(?:I?Q\d(?:_[0-9A-Z]+)*|TQ\d_\d|MXFP4(?:_MOE)?|BF16|FP?16|FP?32))(?=[-./]|$)",
-    re.IGNORECASE,
-)
-_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-_NO_MODEL = re.compile(r"(?:^|[-._/])(?:mmproj|imatrix|lora|adapter|vocab)", re.IGNORECASE)
+_HEAD_SHARE = 0.5
+"""What may be a draft head is one where it has less than this share of a model's bytes: heads have
+a thirtieth, and a model that has its head in it is larger than one without."""
 _ROOM = 1.15
 """Weights take this share of free memory at most; the rest is for KV and for computing."""
 
@@ -39,11 +42,15 @@ class File(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One model of a repository: its quantization, "" where the name tells none, and its parts."""
+    """One model of a repository: its quantization, "" where the name tells none, and its parts.
+
+    `plain` is False for one whose name would also suit a draft head or an adapter.
+    """
 
     label: str
     name: str
     files: tuple[File, ...]
+    plain: bool = True
 
     @property
     def size_bytes(self) -> int:
@@ -58,22 +65,78 @@ class Choice(NamedTuple):
     why: str
 
 
+class Sorted(NamedTuple):
+    """A repository's models, smallest first, and the other files by what they are."""
+
+    models: list[Variant]
+    others: dict[str, str]
+
+
 def variants(files: Iterable[File]) -> list[Variant]:
     """The models among the files, those in parts put together, smallest first.
 
-    What is no model (projectors, adapters) or not all there is left out.
+    What is no model (projectors, draft heads, adapters) or not all there is left out.
     """
-    parts: dict[str, list[File]] = {}
+    return sort(files).models
+
+
+def sort(files: Iterable[File]) -> Sorted:
+    """Tell models from other files by their names and, where these may mean both, by sizes."""
+    groups: dict[str, list[tuple[Name, File]]] = {}
     for file in files:
-        if file.path.lower().endswith(".gguf") and not _NO_MODEL.search(file.path):
-            split = _SPLIT.fullmatch(file.path)
-            parts.setdefault(f"{split[1]}.gguf" if split else file.path, []).append(file)
-    found = [
-        Variant(label(name), name.rpartition("/")[2], tuple(sorted(group)))
-        for name, group in parts.items()
-        if len(group) == _count(group)
-    ]
-    return sorted(found, key=lambda variant: (variant.size_bytes, variant.name))
+        if name := filenames.read(file.path):
+            groups.setdefault(name.whole, []).append((name, file))
+    whole = {path: group for path, group in groups.items() if _complete(group)}
+    foldered = {path: filenames.folder(path) for path in whole}
+    if all(foldered[path] for path, group in whole.items() if not group[0][0].other):
+        # Where every model is in such a folder, it makes no difference.
+        foldered = dict.fromkeys(whole, "")
+    others = {
+        name.path: name.other or filenames.INCOMPLETE
+        for path in groups.keys() - whole.keys()
+        for name, _ in groups[path]
+    }
+    models: list[Variant] = []
+    unsure: list[tuple[Variant, str]] = []
+    for path, group in whole.items():
+        name = group[0][0]
+        found = Variant(
+            name.label,
+            path.rpartition("/")[2],
+            tuple(file for _, file in sorted(group, key=lambda each: each[0].part)),
+            plain=not name.maybe,
+        )
+        if what := name.other or foldered[path]:
+            others |= dict.fromkeys((file.path for file in found.files), what)
+        elif name.maybe:
+            unsure.append((found, name.maybe))
+        else:
+            models.append(found)
+    kept = [each for each, _ in unsure if not _too_small(each, models)]
+    for each, what in unsure:
+        if each not in kept:
+            others |= dict.fromkeys((file.path for file in each.files), what)
+    found_models = sorted([*models, *kept], key=lambda variant: (variant.size_bytes, variant.name))
+    return Sorted(found_models, others)
+
+
+def _complete(group: Sequence[tuple[Name, File]]) -> bool:
+    """Whether all parts of a model are there, each once."""
+    parts = sorted(name.part for name, _ in group)
+    count = max(name.parts for name, _ in group) or len(parts)
+    return parts == [*range(1, count + 1)] and (len(parts) > 1 or not group[0][0].cut)
+
+
+def _too_small(unsure: Variant, models: Sequence[Variant]) -> bool:
+    """Whether it has too few bytes for a model like those beside it, by its bits and parameters."""
+    own = filenames.bits(unsure.label), filenames.parameters(unsure.name)
+    for model in sorted(models, key=lambda each: each.label != unsure.label):
+        theirs = filenames.bits(model.label), filenames.parameters(model.name)
+        expected = float(model.size_bytes)
+        for mine, other in zip(own, theirs, strict=True):
+            expected *= mine / other if mine and other else 1.0
+        return unsure.size_bytes < _HEAD_SHARE * expected
+    return False
 
 
 def choose(
@@ -88,7 +151,10 @@ def choose(
     if len(found) == 1:
         return Choice(found[0], "the only one there is")
     fitting = [each for each in found if each.size_bytes * _ROOM <= room_bytes]
-    ranked = [each for label in order for each in fitting if each.label == label]
+    ranked = sorted(
+        (each for each in fitting if each.label in order),
+        key=lambda each: (order.index(each.label), not each.plain),
+    )
     if not ranked and not (ranked := fitting[::-1]):
         least = f"The smallest needs {show_bytes(found[0].size_bytes)}" if found else "It has none"
         raise PullError(
@@ -105,28 +171,38 @@ def choose(
 
 
 def _named(found: Sequence[Variant], wanted: str) -> Variant:
-    """By file or by quantization, whatever the case."""
+    """By file, by quantization or by the beginning of one ("Q4"), whatever the case."""
     lower = wanted.lower()
-    for each in found:
-        if lower in {each.label.lower(), each.name.lower(), *(f.path.lower() for f in each.files)}:
-            return each
+    plain = sorted(found, key=lambda each: not each.plain)
+    for fits in (_is_file, _is_label, _is_label_of_another):
+        for each in plain:
+            if fits(each, lower):
+                return each
+    begun = [each for each in plain if each.label.lower().removeprefix("ud-").startswith(lower)]
+    if begun:
+        order = {label: index for index, label in enumerate(TARGET_ORDER)}
+        return min(begun, key=lambda each: order.get(each.label, len(order)))
     raise PullError(
         f'There is no "{wanted[:80]}" in this repository.',
         fix=f"Take one of these: {_labels(found) or 'it has no GGUF'}",
     )
 
 
+def _is_file(variant: Variant, wanted: str) -> bool:
+    """By its path or its name, as one of several parts or as the whole."""
+    paths = [file.path.lower() for file in variant.files]
+    return wanted in {variant.name.lower(), *paths, *(path.rpartition("/")[2] for path in paths)}
+
+
+def _is_label(variant: Variant, wanted: str) -> bool:
+    same = f"f{wanted[2:]}" if wanted.startswith("fp") else wanted
+    return bool(variant.label) and variant.label.lower() == same
+
+
+def _is_label_of_another(variant: Variant, wanted: str) -> bool:
+    """Unsloth's mixtures begin with "UD-", which few people write."""
+    return variant.label.lower().removeprefix("ud-") == wanted.removeprefix("ud-")
+
+
 def _labels(found: Sequence[Variant]) -> str:
     return ", ".join(each.label or each.name for each in found[:40])
-
-
-def label(name: str) -> str:
-    """The quantization that a file's name tells; "" where it tells none."""
-    labels: list[str] = _LABEL.findall(name.removesuffix(".gguf"))
-    return labels[-1].upper().replace("FP", "F") if labels else ""
-
-
-def _count(group: Sequence[File]) -> int:
-    """How many files this model should have."""
-    split = _SPLIT.fullmatch(group[0].path)
-    return int(split[3]) if split else 1

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from localspec.catalog.ggml_types import BY_ID, GgmlType
 from localspec.catalog.reader import (
     ARRAY,
+    BOOL,
     DEFAULT_ALIGNMENT,
     FLOAT32,
     FORMATS,
@@ -23,7 +24,6 @@ from localspec.catalog.reader import (
     Value,
 )
 
-_BOOL = 7
 _IDS = {kind.name: number for number, kind in BY_ID.items()}
 
 Metadata: TypeAlias = Mapping[str, str | int | float | bool | list[str] | list[int]]
@@ -100,7 +100,7 @@ def _value(value: str | float | list[str] | list[int]) -> bytes:
         case str():
             return struct.pack("<I", STRING) + _string(value)
         case bool():
-            return struct.pack("<I?", _BOOL, value)
+            return struct.pack("<I?", BOOL, value)
         case int():
             return struct.pack("<II", UINT32, value)
         case float():

@@ -21,7 +21,7 @@ from localspec.catalog.variants import DRAFT_ORDER
 from localspec.cli import chosen
 from localspec.cli.columns import columns, hung
 from localspec.cli.progress import shown
-from localspec.errors import LocalSpecError, PullError, UnknownModel, escaped
+from localspec.errors import BadPair, LocalSpecError, PullError, UnknownModel, escaped
 
 _FIGURES_COLUMNS = 34
 """What a table of repositories has beside their names."""
@@ -63,10 +63,10 @@ def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:
 
 def meant(model: str) -> Reference | None:
     """The reference behind what was asked for; None for a name of ours. Raises PullError."""
-    if model in entries.load():
+    if {model.strip().lower(), f"{entries.spelled(model)}-instruct"} & entries.load().keys():
         return None
-    if (known := entries.repository(model)) is not None:
-        return Reference(known)
+    if (known := entries.short(model)) is not None:
+        return Reference(known.repository, known.quantization)
     return parse(model)
 
 
@@ -165,9 +165,15 @@ def _fetch_draft(
     """Fetch and attach it. Raises PullError, BadPair and what fetching raises."""
     found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
     _say(found.sentence())
+    was_here = (registry.directory / f"{found.name}.gguf").exists()
     with shown(as_json=as_json) as report:
         path = acquire.fetch(found, registry.directory, report)
-    pairing.check(header.read(target), header.read(path)).demand()
+    try:
+        pairing.check(header.read(target), header.read(path)).demand()
+    except BadPair:
+        if not was_here:
+            acquire.discard(path)
+        raise
     registry.attach(target.stem, path.stem)
 
 

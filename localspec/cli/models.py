@@ -127,9 +127,9 @@ def pull(
 ) -> None:
     """Fetch MODEL and its draft; without a name, the default pair.
 
-    MODEL is a name (qwen3-8b), a repository of the Hugging Face Hub (OWNER/REPO, OWNER/REPO:Q4_K_M,
-    OWNER/REPO:FILE, hf.co/...), of which the quantization is taken that fits this machine, or the
-    URL of a GGUF file.
+    MODEL is a name (qwen3-8b, qwen3:8b, gemma3), a repository of the Hugging Face Hub (OWNER/REPO,
+    OWNER/REPO:Q4_K_M, OWNER/REPO:FILE, hf.co/...), of which the quantization is taken that fits
+    this machine, or the URL of a GGUF file.
 
     Interrupt it whenever you like: the next call goes on where it stopped. A draft is requantized
     to INT4 here; the file it was made from is removed afterwards unless --keep-source is given.

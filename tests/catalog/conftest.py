@@ -40,6 +40,7 @@ class Hub:
     """What the server serves and how it misbehaves; `ranges` are the Range headers that came.
 
     `repos` are the repositories there are, each with all files; one that is gated wants a token.
+    `architecture` is what it says of a header, and `length` what HEAD does of any file.
     After `cut_after` bytes of a body the connection ends; `cuts` says how many times. With `hold`
     set, a file's answer stops in the middle until the event comes.
     """
@@ -56,6 +57,8 @@ class Hub:
     hold: threading.Event | None = None
     gated: bool = False
     license: str = "apache-2.0"
+    architecture: str = ""
+    length: str | None = None
     repos: list[str] = field(default_factory=lambda: [REPO])
     ranges: list[str | None] = field(default_factory=list)
     tokens: list[tuple[str, str | None]] = field(default_factory=list)
@@ -85,7 +88,8 @@ class Hub:
         ]
         tags = ["gguf", f"license:{self.license}"]
         gated = "manual" if self.gated else False
-        return json.dumps({"siblings": files, "gated": gated, "tags": tags}).encode()
+        read = {"gguf": {"architecture": self.architecture}} if self.architecture else {}
+        return json.dumps({"siblings": files, "gated": gated, "tags": tags, **read}).encode()
 
     def found(self, word: str) -> bytes:
         """What GET /api/models?search=... answers."""
@@ -133,7 +137,8 @@ class _Answers(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.send_response(200)
         size = len(self.hub.files[self.path.rpartition("/")[2]])
-        self.send_header("Content-Length", str(size))
+        length = self.hub.length
+        self.send_header("Content-Length", str(size) if length is None else length)
         self.end_headers()
 
     def _api(self) -> tuple[int, bytes]:

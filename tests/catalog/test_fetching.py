@@ -16,7 +16,7 @@ import pytest
 import tiny
 from click.testing import CliRunner, Result
 
-from localspec.catalog import entries, header, joining, origins, partner
+from localspec.catalog import entries, filenames, header, joining, origins, partner
 from localspec.catalog.registry import Registry
 from localspec.catalog.repository import Hit
 from localspec.cli import fetching
@@ -194,6 +194,159 @@ def test_a_name_that_the_catalog_knows_says_how_to_fetch_it(name: str, said: str
         assert said in run(*command).stderr
 
 
+@pytest.mark.parametrize("form", ["{}.part{}of2", "{}-split-{}"])
+def test_a_file_that_was_cut_is_put_together(
+    hub: Any, tmp_path: Path, models: Path, form: str
+) -> None:
+    """By pull and by import of any of its pieces."""
+    whole = tiny.build(tmp_path / "Tiny-Q4_0.gguf").read_bytes()
+    pieces = [whole[:70_000], whole[70_000:]]
+    places = ("1", "2") if "part" in form else ("a", "b")
+    names = [form.format("Tiny-Q4_0.gguf", place) for place in places]
+    hub.files |= dict(zip(names, pieces, strict=True))
+    assert run("pull", REPO).exit_code == 0
+    assert (models / "tiny-q4_0.gguf").read_bytes() == whole
+    for name, piece in zip(names, pieces, strict=True):
+        (tmp_path / name).write_bytes(piece)
+    assert run("import", str(tmp_path / names[1]), "--name", "again").exit_code == 0
+    assert (models / "again.gguf").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "name", ["mtp-Tiny-Q8_0.gguf", "MTP/Tiny-Q8_0-MTP.gguf", "mmproj-F16.gguf", "lora-f16.gguf"]
+)
+def test_what_is_no_model_is_refused_by_what_it_is(
+    hub: Any, tmp_path: Path, models: Path, name: str
+) -> None:
+    """Beside a model it is passed over; asked for, alone or by its address it is named."""
+    whole = tiny.build(tmp_path / "Tiny-Q4_0.gguf").read_bytes()
+    hub.files |= {name: whole, "Tiny-Q4_0.gguf": whole}
+    assert "no model by itself" in run("pull", f"{REPO}:{name}").stderr
+    if "/" not in name:
+        assert "no model by itself" in run("pull", f"{hub.endpoint}/files/{name}").stderr
+    assert run("pull", REPO).exit_code == 0
+    assert [path.name for path in models.glob("*.gguf")] == ["tiny-q4_0.gguf"]
+    del hub.files["Tiny-Q4_0.gguf"]
+    assert run("rm", REPO).exit_code == 0
+    if "/" not in name:  # where everything is in such a folder, it makes no difference
+        assert "has no model" in run("pull", REPO).stderr
+        assert list(models.glob("*.gguf")) == []
+
+
+def test_a_repository_of_draft_heads_is_refused_before_it_is_fetched(
+    hub: Any, tmp_path: Path, models: Path
+) -> None:
+    """Names that would suit a model too are decided by what the Hub read of the header."""
+    serve(hub, tiny.build(tmp_path / "Tiny-8B-MTP-Q4_0.gguf"))
+    hub.architecture = "gemma4-assistant"
+    assert "drafts for a Gemma 4" in run("pull", REPO).stderr
+    assert hub.ranges == []
+    assert not models.exists()
+    hub.architecture = "llama"
+    assert run("pull", REPO).exit_code == 0
+
+
+def test_what_was_refused_leaves_nothing_and_its_name_is_free(
+    hub: Any, tmp_path: Path, models: Path, split: list[Path]
+) -> None:
+    """Whole or in parts, by the Hub, by an address, or as a draft for another vocabulary."""
+    sound = tiny.build(tmp_path / "Tiny-Q4_0.gguf").read_bytes()
+    hub.files = {"Tiny-Q4_0.gguf": sound[:-5000] + b"x" * 300_000}
+    for command in ((REPO,), (f"{hub.endpoint}/files/Tiny-Q4_0.gguf",)):
+        assert run("pull", *command).exit_code != 0
+        assert not [path for path in models.iterdir() if not path.name.startswith(".verified")]
+    hub.files = {path.name: path.read_bytes() for path in (*split[:-1], split[0])}
+    hub.files[split[-1].name] = split[0].read_bytes()
+    assert "not the parts of one model" in run("pull", REPO).stderr
+    assert not [path for path in models.iterdir() if not path.name.startswith(".verified")]
+    hub.files = {"Tiny-Q4_0.gguf": sound}
+    assert run("pull", REPO).exit_code == 0
+    small = "Qwen/Qwen3-0.6B-GGUF"
+    hub.repos += ["Qwen/Qwen3-8B-GGUF", small]
+    hub.files = {}
+    serve(hub, tiny.build(tmp_path / "Qwen3-8B-Q4_K_M.gguf", layers=6, width=128))
+    assert run("pull", "qwen3:8b", "--no-draft").exit_code == 0
+    hub.files.clear()
+    serve(hub, tiny.build(tmp_path / "Qwen3-0.6B-Q8_0.gguf", extra_tokens=4))
+    models_before = sorted(path.name for path in models.glob("*.gguf"))
+    (models / "tiny-q4_0.gguf").unlink()  # it would be taken for the draft
+    assert "Without a draft" in run("pull", "qwen3:8b", "--draft").stderr
+    left = sorted(path.name for path in models.glob("*.gguf"))
+    assert left == [name for name in models_before if name != "tiny-q4_0.gguf"]
+    assert list(origins.read(models)) == left
+
+
+@pytest.mark.parametrize("length", ["-5", "0", "1e9", "", "nine", "99999999999999999999999"])
+def test_a_length_that_is_none_is_not_shown(hub: Any, models: Path, length: str) -> None:
+    """Of whatever a server says of a file."""
+    hub.files["Tiny.gguf"] = b"GGUF"
+    hub.length = length
+    result = run("pull", f"{hub.endpoint}/files/Tiny.gguf")
+    assert "does not say how long the file is" in result.stderr
+    assert not models.exists() or list(models.glob("*.gguf*")) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "repo"),
+    [
+        ("gemma3", "ggml-org/gemma-3-4b-it-GGUF"),
+        ("llama3.2", "bartowski/Llama-3.2-3B-Instruct-GGUF"),
+        ("Llama3.2:1B", "bartowski/Llama-3.2-1B-Instruct-GGUF"),
+        ("phi4", "bartowski/phi-4-GGUF"),
+        ("qwen3:8b", "Qwen/Qwen3-8B-GGUF"),
+        ("qwen3:latest", "Qwen/Qwen3-8B-GGUF"),
+        ("qwen3:30b-a3b-instruct", "Qwen/Qwen3-30B-A3B-GGUF"),
+        ("qwen2.5-coder:7b-instruct-q4_K_M", "Qwen/Qwen2.5-Coder-7B-Instruct-GGUF"),
+    ],
+)
+def test_a_family_or_a_name_with_a_colon_is_pulled_and_then_answers_to_it(
+    hub: Any, tmp_path: Path, models: Path, said: str, repo: str
+) -> None:
+    """As people know them from Ollama; a quantization behind it is the one that is fetched."""
+    hub.repos = [repo]
+    serve(hub, tiny.build(tmp_path / "m-Q4_K_M.gguf"), tiny.build(tmp_path / "m-Q8_0.gguf"))
+    result = run("pull", said, "--no-draft")
+    assert result.exit_code == 0, result.output
+    registry = Registry(models)
+    assert registry.resolve(said).target_path.name == "m-q4_k_m.gguf"
+    assert registry.resolve(said.upper()).name == "m-q4_k_m"
+    asked = len(hub.tokens)
+    assert run("pull", said, "--no-draft").exit_code == 0
+    assert len(hub.tokens) == asked
+
+
+def test_a_name_with_a_quantization_is_that_one(hub: Any, tmp_path: Path, models: Path) -> None:
+    """Beside another one of the same repository."""
+    hub.repos = ["Qwen/Qwen3-8B-GGUF"]
+    serve(hub, tiny.build(tmp_path / "m-Q4_K_M.gguf"), tiny.build(tmp_path / "m-Q8_0.gguf"))
+    for said, name in (("qwen3:8b", "m-q4_k_m"), ("qwen3:8b-q8_0", "m-q8_0")):
+        assert run("pull", said, "--no-draft").exit_code == 0
+        assert Registry(models).resolve(said).name == name
+    assert "Q5_0" in run("pull", "qwen3:8b-q5_0").stderr
+
+
+def test_a_file_whose_name_says_nothing_is_called_as_its_repository(
+    hub: Any, tmp_path: Path, models: Path
+) -> None:
+    """Two repositories have a "model-q4_0.gguf" each."""
+    serve(hub, tiny.build(tmp_path / "ggml-model-Q4_0.gguf"))
+    hub.repos.append("other/small-GGUF")
+    assert run("pull", REPO).exit_code == 0
+    assert run("pull", "other/small-GGUF").exit_code == 0
+    assert sorted(path.name for path in models.glob("*.gguf")) == [
+        "small-q4_0.gguf",
+        "tiny-q4_0.gguf",
+    ]
+
+
+def test_a_model_of_the_catalog_answers_to_a_colon_too(models: Path) -> None:
+    """Its own entry goes before the family's repository."""
+    registry = Registry(models)
+    for said in ("qwen2.5-coder:1.5b", "qwen2.5-coder:1.5b-instruct", "smollm2:135m"):
+        assert registry.find(said).from_catalog
+        assert fetching.meant(said) is None
+
+
 def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
     """Most fetched first, with licences; nothing found is said."""
     hub.repos.append("someone/Other-GGUF")
@@ -217,8 +370,8 @@ def test_every_family_is_reachable_and_its_drafts_are_its_own() -> None:
         for repo in (*family.models.values(), *family.drafts):
             assert any(word in repo.lower() for word in family.words), repo
         for repo in family.models.values():
-            size, found = partner.active(repo), partner.elsewhere([repo])
-            times = [size / partner.parameters(draft) for draft in family.drafts]
+            size, found = filenames.active(repo), partner.elsewhere([repo])
+            times = [size / filenames.parameters(draft) for draft in family.drafts]
             assert (found is not None) == any(4 <= each <= 30 for each in times), repo
             assert found is None or found.name in family.drafts
     found = partner.elsewhere([entries.repository("llama3.3-70b") or ""])

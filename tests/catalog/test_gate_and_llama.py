@@ -6,11 +6,13 @@ The gate's rules were completed this way: a file that passes and aborts is a mis
 from __future__ import annotations
 
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
-from localspec.catalog import header
+from localspec.catalog import header, reader, writer
+from localspec.catalog.reader import ARRAY, FORMATS
 from localspec.errors import BadGGUF
 
 FILES = 100
@@ -34,6 +36,66 @@ for line in sys.stdin:
     except LocalSpecError as error:
         print("refused")
 """
+
+
+INTEGERS = [kind for kind, form in FORMATS.items() if form in "BbHhIi?Qq"]
+"""Every type of a whole number that a GGUF knows, booleans among them."""
+KEYS = {
+    "block_count": 2,
+    "context_length": 4096,
+    "embedding_length": 64,
+    "feed_forward_length": 128,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.key_length": 16,
+    "rope.dimension_count": 16,
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "expert_group_count": 0,
+    "nextn_predict_layers": 0,
+}
+
+
+def _retyped(whole: bytes, path: Path, key: str, value: bytes) -> Path:
+    """A copy of a model in which the value of one key has another type."""
+    parsed = reader.parse(whole, len(whole))
+    values = {
+        name: writer.packed(kept, parsed.kinds[name]) for name, kept in parsed.metadata.items()
+    }
+    values[f"llama.{key}"] = value
+    tensors = [writer.Tensor(t.name, t.shape[::-1], t.type.name) for t in parsed.tensors]
+    path.write_bytes(writer.assemble(values, tensors) + whole[parsed.data_start :])
+    return path
+
+
+def test_numbers_of_every_type_that_llama_cpp_takes_pass_the_gate(
+    tiny_path: Path, tmp_path: Path
+) -> None:
+    """As one number and as one for each layer; booleans in arrays are numbers to it as well."""
+    whole, files = tiny_path.read_bytes(), []
+    for key, number in KEYS.items():
+        for kind in INTEGERS:
+            form = FORMATS[kind]
+            if number >= 1 << 7 and form in "Bb":
+                continue
+            one = struct.pack(f"<I{form}", kind, number)
+            many = struct.pack(f"<IIQ2{form}", ARRAY, kind, 2, number, number)
+            for shape, value in (("one", one), ("many", many)):
+                name = f"{key}-{form if form != '?' else 'bool'}-{kind}-{shape}.gguf"
+                files.append(_retyped(whole, tmp_path / name, key, value))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LOADER],
+        input="\n".join(map(str, files)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    verdicts = dict(zip(files, done.stdout.splitlines(), strict=True))
+    assert sum(verdict == "loaded" for verdict in verdicts.values()) >= len(KEYS)
+    for file, verdict in verdicts.items():
+        if verdict == "loaded":
+            header.read(file)  # what loads is never refused
 
 
 def test_no_mutated_model_that_passes_the_gate_kills_the_loader(

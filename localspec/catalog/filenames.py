@@ -1,0 +1,164 @@
+"""The name of a published file, read: its quantization, its place among parts, what it is.
+
+Names are read by their words, which hyphens, dots and underlines part, never by letters that they
+contain: "lorablated" has no adapter in it. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import NamedTuple
+
+_SUFFIX = ".gguf"
+_WORDS = re.compile(r"[a-z0-9]+")
+
+_LABEL = re.compile(
+    r"(?:^|[-._/ ])"
+    r"((?:UD-)?(?:I?Q\d(?:_(?:\d|[KSMLP]|XX?[SL]|NL|K(?:SS?|[LTV])|R\d+))*|TQ\d(?:_\d)?"
+    r"|(?:MX|NV)FP\d(?:_MOE)?|BF16|FP?16|FP?32))(?=[-._/ ]|$)",
+    re.IGNORECASE,
+)
+"""Quantizations as llama.cpp's `llama-quantize`, unsloth ("UD-Q4_K_XL") and bartowski ("Q6_K_L")
+write them, and those of ik_llama.cpp, so that they are not taken for something else."""
+_UNKNOWN_LABEL = re.compile(r"(?:UD-)?(?:IQ\d_K(?:SS?|[LTV])?|I?Q\d.*_R\d+|Q4_0_[48]_[48]|Q6_0)")
+"""Of ik_llama.cpp alone, or taken out of llama.cpp (Q4_0_4_4 and its kind)."""
+
+_SHARD = re.compile(r"(.+?)[-_.](\d{1,5})[-_]of[-_](\d{1,5})([-_.].*)?", re.IGNORECASE)
+_SLICE = re.compile(
+    r"(.+\.gguf)[-.](?:part|split)[-_.]?(?:(\d{1,5})(?:[-_]?of[-_]?(\d{1,5}))?|([a-z]))",
+    re.IGNORECASE,
+)
+"""Parts that `gguf-split` makes ("m-00001-of-00003.gguf", also with the quantization behind that),
+and files that were simply cut ("m.gguf.part1of2", "m.gguf-split-a")."""
+
+PROJECTOR = "a projector for images or sound (mmproj)"
+HEAD = "a draft head for another model (MTP, EAGLE, DFlash or an assistant)"
+ADAPTER = "a LoRA adapter"
+MATRIX = "an importance matrix"
+VOCABULARY = "a vocabulary without weights"
+INCOMPLETE = "one of several parts of a model, which are not all there"
+UNREADABLE = "quantized in a way that llama.cpp cannot read"
+
+_HEADS = frozenset({"eagle3", "dflash", "dspark"})
+_FIRST_HEADS = frozenset({"mtp", "nextn", *_HEADS})
+_MAYBE_HEADS = frozenset(
+    {"mtp", "nextn", "eagle", "eagle2", "assistant", "draft", "drafter", "speculator"}
+)
+_ADAPTERS = frozenset({"lora", "qlora", "loras", "adapter", "adapters"})
+_FOLDERS = {
+    **dict.fromkeys(("mmproj", "projector", "projectors"), PROJECTOR),
+    **dict.fromkeys(("mtp", "nextn", "draft", "drafts", "drafter", "assistant", "eagle"), HEAD),
+    **dict.fromkeys(_HEADS, HEAD),
+    **dict.fromkeys(_ADAPTERS, ADAPTER),
+    **dict.fromkeys(("imatrix", "imatrices"), MATRIX),
+}
+_SIZE = re.compile(r"(?<![0-9a-z.])e?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+_ACTIVE = re.compile(r"(?<![0-9a-z.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")
+
+
+class Name(NamedTuple):
+    """One file's name, read. `whole` is the path of the model that it is all or `part` of.
+
+    `parts` is how many there are, 0 where the name does not say; `cut` is whether they are plain
+    pieces of one file. `other` says what it is where it is no model, `maybe` where its size has to
+    tell that.
+    """
+
+    path: str
+    whole: str
+    label: str
+    part: int = 1
+    parts: int = 1
+    cut: bool = False
+    other: str = ""
+    maybe: str = ""
+
+
+def read(path: str) -> Name | None:
+    """What the name of a file in a repository tells; None for one that is no GGUF."""
+    whole, part, count, cut = path, 1, 1, False
+    if found := _SLICE.fullmatch(path):
+        whole, cut = found[1], True
+        part = int(found[2]) if found[2] else ord(found[4].lower()) - ord("a") + 1
+        count = int(found[3] or 0)
+    elif not path.lower().endswith(_SUFFIX):
+        return None
+    elif found := _SHARD.fullmatch(path[: -len(_SUFFIX)]):
+        whole, part, count = f"{found[1]}{found[4] or ''}.gguf", int(found[2]), int(found[3])
+    quantization = label(whole)
+    other, maybe = _other(whole, quantization)
+    return Name(path, whole, quantization, part, count, cut, other, maybe)
+
+
+def label(name: str) -> str:
+    """The quantization that a name tells, such as "UD-Q4_K_XL"; "" where it tells none."""
+    labels: list[str] = _LABEL.findall(name.removesuffix(_SUFFIX))
+    return labels[-1].upper().replace("FP16", "F16").replace("FP32", "F32") if labels else ""
+
+
+def bits(quantization: str) -> int:
+    """About how many bits a weight of that quantization has; 0 where nobody knows."""
+    found = re.search(r"FP(4|8)|(\d+)", quantization)
+    return int(found[1] or found[2]) if found else 0
+
+
+def parameters(name: str) -> float:
+    """Parameters by what a name says, such as "8b", "e4b" or "270m"; 0 if it says nothing."""
+    found = _SIZE.search(name.lower())
+    return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0.0
+
+
+def active(name: str) -> float:
+    """Parameters that a token costs, by what a name says: of "30b-a3b", a mixture, 3e9."""
+    found = _ACTIVE.search(name.lower())
+    return float(found[1]) * 1e9 if found else parameters(name)
+
+
+def folder(path: str) -> str:
+    """What the folders of a path say that all files in them are; "" where they say nothing."""
+    for name in path.lower().split("/")[:-1]:
+        if name in _FOLDERS:
+            return _FOLDERS[name]
+    return ""
+
+
+def _other(whole: str, quantization: str) -> tuple[str, str]:
+    """What it is, if it is no model, and what it may be."""
+    words = _WORDS.findall(whole.lower().rpartition("/")[2].removesuffix(_SUFFIX))
+    if what := _surely(words, bare=not quantization):
+        return what, ""
+    if _UNKNOWN_LABEL.fullmatch(quantization):
+        return UNREADABLE, ""
+    if not _MAYBE_HEADS.isdisjoint(words):
+        return "", HEAD
+    return "", "" if _ADAPTERS.isdisjoint(words) else ADAPTER
+
+
+def _surely(words: list[str], *, bare: bool) -> str:
+    """What a file of these words is, and no model; `bare` ones name no quantization.
+
+    A model that was made with an importance matrix or an adapter may be named after that, and its
+    quantization tells that it is one.
+    """
+    first = words[0] if words else ""
+    if "projector" in words or any(word.startswith("mmproj") for word in words):
+        return PROJECTOR
+    if first in _FIRST_HEADS or not _HEADS.isdisjoint(words) or _is_named_head(words):
+        return HEAD
+    for names, what in (
+        (frozenset({"imatrix"}), MATRIX),
+        (_ADAPTERS, ADAPTER),
+        (frozenset({"vocab"}), VOCABULARY),
+    ):
+        if first in names or (bare and not names.isdisjoint(words)):
+            return what
+    return ""
+
+
+def _is_named_head(words: list[str]) -> bool:
+    """Whether words together name one: EAGLE-3, P-EAGLE, Gemma 4's assistants."""
+    pairs = set(itertools.pairwise(words))
+    if pairs & {("eagle", "3"), ("p", "eagle")}:
+        return True
+    return "assistant" in words and ("mtp" in words or any(w.startswith("gemma") for w in words))
