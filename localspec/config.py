@@ -51,12 +51,14 @@ class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which model answers when a request names none, and where the files are.
 
     `aliases` say which model a name means that nobody here has: "" is the default one, and a line
-    may be a pattern, in which * is any text.
+    may be a pattern, in which * is any text. `templates` are files of chat templates by names of
+    models, or patterns of them, for files that have none or a wrong one; "chatml" is one by itself.
     """
 
     default: str = "qwen2.5-coder-1.5b-instruct"
     directory: str = ""
     aliases: dict[str, str] = msgspec.field(default_factory=lambda: {"*": ""})
+    templates: dict[str, str] = {}
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

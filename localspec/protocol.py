@@ -41,8 +41,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Spent(msgspec.Struct, frozen=True):
     """What an answer has cost so far, as its workers counted it, without the pauses between them.
 
-    `predicted` are output tokens that the request's prediction told; `decode_seconds` passed from
-    the first token to the latest. The rest is that of `SpeculationReport`.
+    `predicted` are output tokens that the request's prediction told; the rest is as in reports.
     """
 
     ttft_seconds: float = 0.0
@@ -72,10 +71,10 @@ class SoFar(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """What to load, the first frame; `no_draft` says why not a draft. `safe_kernels` after a crash.
+    """The first frame: a model, and how. `no_draft` says why not a draft; `template` is the user's.
 
-    `smaller` counts workers that died for want of memory: as many plans are left out. With a
-    `machine` all times are those of its table (`engine/paper.py`). Plans keep to `host_bytes`.
+    `safe_kernels` are for after a crash; as many plans as `smaller` says are left out after deaths
+    for want of memory. They keep to `host_bytes`, and all times are those of a `machine`'s table.
     """
 
     model: str
@@ -87,6 +86,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     smaller: int = 0
     host_bytes: int | None = None
     no_draft: str = ""
+    template: str | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -228,12 +228,11 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The model answers. `speculation_off` names why the pair cannot speculate, if it cannot.
+    """The model answers, or says in `speculation_off` why nothing can be drafted for it.
 
-    Each session's rows of a forward are padded to a multiple of `row_multiple`. `layers` are the
-    target's first and last on each device; the output counts as the layer after the last. `context`
-    is the most of one session, `cells` of all `slots` together; `placement` says what is where,
-    and `takes` its bytes by device, at first. `gpus` are the machine's, with all their bytes.
+    Rows are padded to a multiple of `row_multiple`. `layers` are first and last on each device, the
+    output counted too; `placement` says it in words, `takes` its bytes. `context` is of one session,
+    `cells` of all `slots`; `template` says whose it is, where it is not the file's.
     """
 
     model: str
@@ -259,6 +258,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     placement: str = ""
     takes: dict[str, int] = {}
     gpus: list[DeviceMemory] = []
+    template: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

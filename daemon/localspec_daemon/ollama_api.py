@@ -89,7 +89,7 @@ async def show(request: web.Request) -> web.Response:
     entry = await _entry(supervisor, await _named(request))
     found = await asyncio.to_thread(header.read, entry.path) if entry.path else None
     architecture = found.architecture if found else ""
-    template = (found.chat_template if found else "") or ""
+    template = supervisor.template(entry) or (found.chat_template if found else "") or ""
     inserts = bool(found and _FILLS & set(found.tokens()))
     capabilities = ["completion", *(["tools"] if "tools" in template else [])]
     if found and found.embeds:

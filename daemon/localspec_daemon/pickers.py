@@ -67,7 +67,7 @@ async def props(request: web.Request) -> web.Response:
     known = supervisor.pool.models.get(entry.name)
     ready = known.worker.ready if known and known.worker else None
     context = ready.context if ready else found.context_length if found else 0
-    template = (found.chat_template if found else None) or ""
+    template = supervisor.template(entry) or (found.chat_template if found else None) or ""
     slots = supervisor.config.engine.slots
     return json_response(
         {

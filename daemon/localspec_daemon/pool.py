@@ -215,6 +215,7 @@ def _same(one: Load, other: Load) -> bool:
         one.target_path == other.target_path
         and one.draft_path == other.draft_path
         and one.machine == other.machine
+        and one.template == other.template
         and one.config.engine == other.config.engine
         and one.config.speculation == other.config.speculation
     )

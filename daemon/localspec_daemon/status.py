@@ -48,6 +48,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int | None = None
     cells: int | None = None
     placement: str | None = None
+    template: str | None = None
     kv_held: int | None = None
     kv_cells: int | None = None
     parameters: int | None = None

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from localspec import config as settings
 from localspec import machine, paths
-from localspec.catalog import devices
+from localspec.catalog import devices, templates
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
 from localspec.errors import (
@@ -179,6 +179,11 @@ class Supervisor:
         """One of them, by name or alias. Raises UnknownModel."""
         return await self._look(lambda registry: registry.find(registry.resolve(name).name))
 
+    def template(self, entry: Entry) -> str | None:
+        """The chat template that the configuration gives a model, if any. Raises ConfigError."""
+        names = (entry.name, *entry.aliases)
+        return templates.given(names, self.config.models.templates, self.config_path.parent)
+
     async def status(self) -> Status:
         """Everything that `localspec status` shows; it answers whatever else is broken."""
         config, problem = self.config, self.config_error
@@ -302,6 +307,9 @@ class Supervisor:
         """What a worker is told for that name, and which files that means."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
         found, files = await self._look(lambda registry: _found(registry, name, table))
+        template = None
+        if self.config.models.templates:
+            template = self.template(await self.entry(found.name))
         timed = self.config.engine.machine
         load = Load(
             machine=await asyncio.to_thread(machine.read, Path(timed)) if timed else None,
@@ -309,6 +317,7 @@ class Supervisor:
             target_path=str(found.target_path),
             draft_path=str(found.draft_path) if found.draft_path else None,
             config=self.config,
+            template=template,
         )
         return load, files
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from localspec.bench import native
-from localspec.catalog import acquire, entries, header, pairing, partner, repository
+from localspec.catalog import acquire, entries, header, pairing, partner, repository, templates
 from localspec.catalog.devices import Present
 from localspec.catalog.partner import Partner
 from localspec.catalog.reference import Reference, parse
@@ -83,8 +83,11 @@ def fetch(
     registry = Registry(directory)
     path = _here(registry, wanted) or _fetch(wanted, directory, name, room, as_json=as_json)
     model = registry.find(path.stem)
+    found = header.read(path)
+    if not found.chat_template and not found.embeds:
+        _say(f"Its chat template is {templates.NONE}; {templates.REMEDY}.")
     if model.draft is None and wants_draft is not False:
-        names = (wanted.repo, path.stem, header.read(path).text("general.name"))
+        names = (wanted.repo, path.stem, found.text("general.name"))
         _find_draft(path, names, registry, room, bool(wants_draft), as_json=as_json)
         model = registry.find(path.stem)
     if as_json:

@@ -10,7 +10,17 @@ from typing import Any
 import click
 import msgspec
 
-from localspec.catalog import describe, entries, header, pairing, prepare, shelf, soundness
+from localspec import paths
+from localspec.catalog import (
+    describe,
+    entries,
+    header,
+    pairing,
+    prepare,
+    shelf,
+    soundness,
+    templates,
+)
 from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
@@ -21,7 +31,7 @@ from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
-from localspec.errors import BadGGUF, BadPair, escaped
+from localspec.errors import BadGGUF, BadPair, UnknownModel, escaped
 
 _SHOWN_DIGITS = 16
 """Of a digest; --json has all."""
@@ -91,11 +101,11 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         configured = msgspec.structs.replace(configured, engine=engine)
     settings = configured.engine
     path, draft_path = _files(model)
-    target = header.read(path)
+    target, given = header.read(path), _template(model)
     context = settings.context or target.context_length
     said = describe.describe(target, context, settings.target.kv_type)
     if template:
-        click.echo(printable(said.chat_template or "").rstrip("\n"))
+        click.echo(printable(given or said.chat_template or "").rstrip("\n"))
         return
     pair, warning = _loaded(target, draft_path)
     drafts = [describe.describe(found, context, settings.draft.kv_type) for found in pair[1:]]
@@ -104,6 +114,8 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         _emit({**msgspec.to_builtins(said), "draft_memory": memory})
         return
     lines = [*_lines(said, *drafts), *together(pair, configured)]
+    if given is not None:
+        lines.append(("chat template", "yours, by [models.templates]"))
     lines += [("warning", warning)] if warning else []
     for label, value in lines:
         click.echo(hung(f"{label:16}", escaped(value), columns()))
@@ -271,6 +283,17 @@ def _files(model: str) -> tuple[Path, Path | None]:
     return found.target_path, found.draft_path
 
 
+def _template(model: str) -> str | None:
+    """The chat template that the configuration gives a model of that name. Raises ConfigError."""
+    table = chosen.settings().models.templates
+    try:
+        found = Registry(chosen.models_directory()).find(model) if table else None
+    except UnknownModel:  # a file by its path
+        return None
+    names = (found.name, *found.aliases) if found else ()
+    return templates.given(names, table, paths.config_file().parent)
+
+
 def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:
     """What a load takes of the two, and why not the draft."""
     try:
@@ -317,7 +340,7 @@ def _lines(
     lines += [
         ("context", f"{said.context_length:,} tokens trained"),
         ("vocabulary", f"{said.vocabulary_size:,} tokens, {said.tokenizer}"),
-        ("chat template", f"sha256 {digest[:_SHOWN_DIGITS]}" if digest else "none"),
+        ("chat template", f"sha256 {digest[:_SHOWN_DIGITS]}" if digest else templates.NONE),
     ]
     for what, part in (("target", said), ("draft", draft)):
         if part is not None:

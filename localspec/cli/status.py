@@ -126,19 +126,24 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
     if model.get("draft_path"):
         yield "draft", Path(model["draft_path"]).name
     yield from _memory_rows(model)
-    for device, (first, last) in (model.get("layers") or {}).items():
-        yield "layers", f"{device}: {first} to {last}"
-    if model.get("context"):
-        yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
-    if model.get("placement"):
-        yield "placement", model["placement"]
-    if model.get("kv_cells"):
-        held, cells = model.get("kv_held", 0), model["kv_cells"]
-        yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
+    yield from _placement_rows(model)
     if model.get("speculation_off") == "embeddings":
         yield "gives", "a vector of each text; nothing is drafted"
     else:
         yield from _speculation_rows(model)
+
+
+def _placement_rows(model: Json) -> Iterator[tuple[str, str]]:
+    for device, (first, last) in (model.get("layers") or {}).items():
+        yield "layers", f"{device}: {first} to {last}"
+    if model.get("context"):
+        yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
+    for key in ("placement", "template"):
+        if model.get(key):
+            yield key, model[key]
+    if model.get("kv_cells"):
+        held, cells = model.get("kv_held", 0), model["kv_cells"]
+        yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
 
 
 def _memory_rows(model: Json) -> Iterator[tuple[str, str]]:

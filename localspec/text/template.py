@@ -31,7 +31,13 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""For files without a template of their own."""
+"""The format of many models, for tests of what templates do."""
+
+RAW = (
+    "{% for message in messages %}{{ message.content }}"
+    "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
+)
+"""For models without a template: what was said, to be continued."""
 
 _RESERVED = frozenset(
     {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from localspec import drafters, paths
+from localspec.catalog import templates
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
@@ -107,6 +108,8 @@ class Loader:
         placement = placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
         model = self._model("target", self.files[0], placement, lent)
+        if self._command.template is not None:
+            model.chat_template = self._command.template
         rows = max(self.plan.rows, *POINTS)
         streams = self._config.engine.exactness == "strict"
         context = self._context("target", model, placement, rows=rows, streams=streams)
@@ -337,7 +340,14 @@ class Loader:
             placement=self.plan.sentence() + why,
             takes=planning.takes(command, self.files, self.plan),
             gpus=planning.cards(),
+            template=self._template(model),
         )
+
+    def _template(self, model: Model) -> str:
+        """Whose chat template is used; "" where it is the file's own, or none is needed."""
+        if self._command.template is not None:
+            return "yours, by [models.templates]"
+        return "" if model.chat_template else f"{templates.NONE}; {templates.REMEDY}"
 
 
 def _one_row(context: Context) -> None:

@@ -11,7 +11,7 @@ from localspec.errors import ContextOverflow, RequestError, TemplateError
 from localspec.protocol import Generate, Message, Tokenize
 from localspec.text import healing, infill
 from localspec.text.markers import Markers, Part
-from localspec.text.template import CHATML, Conversation
+from localspec.text.template import RAW, Conversation
 from localspec.types import Token
 from localspec.worker import limits
 from localspec.worker.sandbox import Died, Sandbox
@@ -50,7 +50,7 @@ class Prompts:
         self._longest_bytes = longest_bytes
         self._sandbox = sandbox
         self._words = words
-        self.template = CHATML if model.chat_template is None else model.chat_template
+        self.template = model.chat_template or RAW
         """The source of the chat template."""
         self._marks = _marks(model)
         self._bos, self._eos = model.special_text(model.bos), model.special_text(model.eos)
@@ -70,7 +70,7 @@ class Prompts:
         return Message(one.role, content, self._markers.quoted(one.extra, own=own))
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
-        """The prompt by the file's own template, or by ChatML where it has none.
+        """The prompt by the model's template, or as they stand where it has none.
 
         Messages are `quoted` already, and what it writes still is. Raises TemplateError.
         """
@@ -111,7 +111,7 @@ class Prompts:
             text = rendered + self._markers.quoted(request.prefill, own=True)
             self._check(text, "messages", context)
             parts = self._markers.parts(text, quoted=True)
-            return self._tokenized(parts, add_special=self._model.chat_template is None)
+            return self._tokenized(parts, add_special=not self._model.chat_template)
         if request.suffix is not None:
             return self._infill(request, request.suffix, context)
         text = request.prompt or ""
