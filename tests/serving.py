@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 
+from localspec import paths
 from localspec_daemon.model import Model
 from localspec_daemon.server import Options, Server
 
@@ -157,3 +158,14 @@ async def run_daemon(
             server.stop()
             server.stop()
             await running
+
+
+@asynccontextmanager
+async def tcp_client(it: Any, token: str | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the TCP port: with the daemon's own token, or with this one or none."""
+    address = (await it.get("/v1/status"))["tcp"]
+    if token is None:
+        token = (paths.state_dir() / "token").read_text().strip()
+    sent = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(f"http://{address}", headers=sent) as http:
+        yield http

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -20,6 +21,8 @@ from localspec.errors import AlreadyRunning, ConfigError, Forbidden, of_system
 from localspec_daemon.holder import holder
 
 MAX_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+BACKLOG = 1024
+"""A Unix socket with a full backlog refuses at once, and clients misread that refusal."""
 PROBE_SECONDS = 2.0
 PRIVATE = 0o600
 WRITABLE_BY_OTHERS = 0o022
@@ -36,25 +39,63 @@ class Door(socket.socket):
     """A listening socket that looks at every caller before a byte of theirs is read.
 
     On a Unix socket the kernel says whose process it is; all but the `owner` are turned away, and
-    everybody is while `full` says that there are too many connections.
+    everybody is while `full` says that there are too many connections. One file is kept open in
+    reserve: where this process may open no other, it is closed for as long as it takes to say so to
+    who waits at the door, which would otherwise call for ever.
     """
 
     full: Callable[[], bool] = staticmethod(lambda: False)
     owner: Callable[[], int] = staticmethod(os.getuid)
 
+    _reserve: int | None = None
+
+    def listen(self, _accepts: int = 0, /) -> None:
+        """As socket.listen, with a queue of its own length, whatever the event loop asks for."""
+        super().listen(BACKLOG)
+        if self._reserve is None:
+            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """As socket.close."""
+        self._give_reserve()
+        super().close()
+
     def accept(self) -> tuple[socket.socket, object]:
         """As socket.accept. Raises ConnectionAbortedError for a caller that may not enter."""
-        connection, address = super().accept()
+        try:
+            connection, address = super().accept()
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            self._refuse_one()
+            raise ConnectionAbortedError("no more open files") from None
         if self.family == socket.AF_UNIX and peer_uid(connection) != self.owner():
             connection.close()
             raise ConnectionAbortedError("another user")
         if self.full():
-            with contextlib.suppress(OSError):
-                connection.setblocking(False)
-                connection.send(_BUSY)
-            connection.close()
+            _refuse(connection)
             raise ConnectionAbortedError("too many connections")
         return connection, address
+
+    def _refuse_one(self) -> None:
+        """Answer who waits for longest, with the file in reserve."""
+        self._give_reserve()
+        with contextlib.suppress(OSError):
+            _refuse(super().accept()[0])
+        with contextlib.suppress(OSError):  # somebody else was faster: the next time, then
+            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_reserve(self) -> None:
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
+
+
+def _refuse(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.setblocking(False)
+        connection.send(_BUSY)
+    connection.close()
 
 
 def peer_uid(connection: socket.socket) -> int | None:

@@ -22,6 +22,13 @@ from localspec import paths
 from localspec.errors import AlreadyRunning
 from localspec_daemon import inherited, listen
 from localspec_daemon.app import create_app
+from localspec_daemon.connections import (
+    MOST_ON_SOCKET,
+    UNKNOWN_SECONDS,
+    Connections,
+    descriptors,
+    shares,
+)
 from localspec_daemon.doorman import Runner
 from localspec_daemon.herald import Herald
 from localspec_daemon.page import routes
@@ -31,11 +38,13 @@ from localspec_daemon.worker import COMMAND
 
 _log = logging.getLogger("localspec.server")
 
-BACKLOG = 1024
-"""A Unix socket with a full backlog refuses at once, and clients misread that refusal."""
+ACCEPTS = 4
+"""Connections of one door that are taken before the event loop looks at anything else."""
 MAX_HEADER_LINE_BYTES = 4096
 MAX_HEADER_LINES = 64
 CLEANUP_SECONDS = 0.5
+LINGERING_SECONDS = 3.0
+"""For the rest of a body that was refused: without it a client reads no answer, but a reset."""
 FOLLOW_SECONDS = 25.0
 """Less than the unit's TimeoutStartSec: who would wait longer hears why."""
 FOLLOW_POLL_SECONDS = 0.05
@@ -47,7 +56,9 @@ class Options:
     """What the command line decides, and limits that nobody has to configure.
 
     `idle_seconds` is for a connection without a complete request head: slow senders and idle
-    keep-alives alike. Streams give a sign of life after `silence_seconds` without another.
+    keep-alives alike; `unknown_seconds` for one by TCP until it shows the token. `max_connections`
+    are on the Unix socket, as far as the system lets a process have so many files open. Streams
+    give a sign of life after `silence_seconds` without another.
     """
 
     config_path: Path
@@ -55,7 +66,8 @@ class Options:
     worker_command: Sequence[str] = COMMAND
     tick_seconds: float = 1.0
     idle_seconds: float = 20.0
-    max_connections: int = 512
+    unknown_seconds: float = UNKNOWN_SECONDS
+    max_connections: int = MOST_ON_SOCKET
     silence_seconds: float = 10.0
 
 
@@ -75,6 +87,8 @@ class Server:
         self.socket_path = options.socket_path or default
         self.supervisor.socket = str(self.socket_path)
         self._options = options
+        room = shares(descriptors(), options.max_connections)
+        self._connections = Connections(room, options.unknown_seconds)
         self.ready = asyncio.Event()
         """Set once the socket answers."""
         self._stop = asyncio.Event()
@@ -144,9 +158,11 @@ class Server:
         token_hash = listen.token(paths.state_dir() / "token") if tcp else None
         runner = Runner(
             create_app(self.supervisor, token_hash, silence_seconds=self._options.silence_seconds),
+            self._connections,
             access_log=None,
             handler_cancellation=True,
             keepalive_timeout=self._options.idle_seconds,
+            lingering_time=LINGERING_SECONDS,
             shutdown_timeout=CLEANUP_SECONDS,
             max_line_size=MAX_HEADER_LINE_BYTES,
             max_field_size=MAX_HEADER_LINE_BYTES,
@@ -164,12 +180,9 @@ class Server:
         return runner
 
     async def _open(self, runner: web.AppRunner, door: listen.Door) -> None:
-        def full() -> bool:
-            taken = len(runner.server.connections) if runner.server else 0
-            return taken >= self._options.max_connections
-
-        door.full = full
-        await web.SockSite(runner, door, backlog=BACKLOG).start()
+        if door.family == socket.AF_UNIX:
+            door.full = lambda: self._connections.full
+        await web.SockSite(runner, door, backlog=ACCEPTS).start()
 
     async def _door_of_page(self, stack: AsyncExitStack, runner: web.AppRunner) -> str:
         """The loopback address for the page: that of server.tcp, else one of its own.

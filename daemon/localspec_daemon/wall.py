@@ -27,6 +27,7 @@ from multidict import CIMultiDictProxy
 
 from localspec.errors import Forbidden, RequestError, TooLarge
 from localspec_daemon.dialects.dialect import Caller
+from localspec_daemon.doorman import HttpConnection
 from localspec_daemon.origins import allowed
 from localspec_daemon.page.passes import Passes, cookie_names
 from localspec_daemon.page.routes import ENTRY, FILES, KEY_PATH, PRIVATE, port
@@ -97,8 +98,11 @@ def wall(
             check_host(request.headers, *(sock.getsockname()[:2] if sock else ("", 0)))
             if _preflight(request):
                 return web.Response(status=204)
-            if not own and not _opens(request, visits=visits):
-                check_token(request.headers, token_hash)
+            if own or not _opens(request, visits=visits):
+                if not own:
+                    check_token(request.headers, token_hash)
+                if isinstance(request.protocol, HttpConnection):
+                    request.protocol.admit()
             check_type(request)
         if request.headers.get("Expect", "100-continue").lower() != "100-continue":
             raise WrongExpectation("This Expect is not served.", fix="Leave the header out.")

@@ -16,7 +16,7 @@ from scarcity import full_disk
 
 from localspec.errors import AlreadyRunning, ConfigError, DiskFull, Forbidden, LocalSpecError
 from localspec_daemon import listen
-from localspec_daemon.__main__ import OneLineFormatter
+from localspec_daemon.log import OneLineFormatter
 
 
 def test_the_socket_is_private_before_it_listens_whatever_the_umask(tmp_path: Path) -> None:

@@ -6,15 +6,13 @@ import asyncio
 import itertools
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
+from serving import tcp_client
 
 from localspec import config, paths
 from localspec.errors import ConfigError, Forbidden
@@ -27,17 +25,6 @@ ROUTES = [
 ]  # fmt: skip
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 ORIGINS = ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1.evil.example"]
-
-
-@asynccontextmanager
-async def tcp_client(it: Any, token: str | None = None) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of the TCP port: with the daemon's own token, or with this one or none."""
-    address = (await it.get("/v1/status"))["tcp"]
-    if token is None:
-        token = (paths.state_dir() / "token").read_text().strip()
-    sent = {"Authorization": f"Bearer {token}"} if token else {}
-    async with aiohttp.ClientSession(f"http://{address}", headers=sent) as http:
-        yield http
 
 
 def headers(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:

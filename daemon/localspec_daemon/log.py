@@ -1,0 +1,157 @@
+"""The daemon's log: one record is one line of bounded length, and repetitions are counted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from localspec.errors import bounded, escaped
+
+_JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
+
+MAX_LINE_CHARS = 4000
+"""Of one line, before escaping: as much as an error and its fix."""
+MAX_TRACEBACK_LINES = 400
+
+WINDOW_SECONDS = 10.0
+"""For so long the same event is counted before its count is written."""
+SAME, ALIKE = 5, 1000
+"""Of one event in a window so many are written: of those that say the same but for numbers, and of
+those that one place in the code writes, whatever they say."""
+MAX_KINDS = 1024
+"""Kinds of events that are remembered at once."""
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+class OneLineFormatter(logging.Formatter):
+    """One record is one line, whatever text of a file or a request is in it; nothing can forge one.
+
+    Lines of a traceback begin with a bar.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        """The line, with what could end it or command a terminal escaped."""
+        record.message = escaped(bounded(record.message, MAX_LINE_CHARS))
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  as above
+        """The traceback, marked as such."""
+        lines = super().formatException(ei).split("\n")[-MAX_TRACEBACK_LINES:]
+        return "\n".join(f"  | {escaped(bounded(line, MAX_LINE_CHARS))}" for line in lines)
+
+
+class JournalFormatter(OneLineFormatter):
+    """Lines for systemd's journal: its own priorities, and no time, which it knows itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line behind its priority."""
+        return f"<{_JOURNAL_PRIORITIES.get(record.levelname, 3)}>{super().format(record)}"
+
+
+@dataclass(slots=True)
+class _Kind:
+    """One kind of event: what it says, since when, how many were written and how many left out."""
+
+    text: str
+    logger: str
+    level: int
+    until: float
+    written: int = 0
+    left_out: int = 0
+
+
+_Kinds: TypeAlias = dict[tuple[str, int, str], _Kind]
+
+
+@dataclass(slots=True)
+class Repeats:
+    """Decides which events are written and which are counted. Pure: time comes in."""
+
+    _same: _Kinds = field(default_factory=dict)
+    _alike: _Kinds = field(default_factory=dict)
+    _over: list[_Kind] = field(default_factory=list)
+
+    def writes(self, logger: str, level: int, template: str, text: str, now: float) -> bool:
+        """Whether this event is written. It is counted otherwise."""
+        said = _NUMBERS.sub("#", text) if level >= logging.WARNING else text
+        same = self._kind(self._same, (logger, level, said), text, now)
+        alike = self._kind(self._alike, (logger, level, template), template, now)
+        for kind, most in ((same, SAME), (alike, ALIKE)):
+            if kind.written >= most:
+                kind.left_out += 1
+                return False
+        same.written += 1
+        alike.written += 1
+        return True
+
+    def over(self, now: float) -> list[tuple[str, int, str]]:
+        """Logger, level and text of each count whose time has come. Forgets it."""
+        for kinds in (self._same, self._alike):
+            while kinds and now >= kinds[first := next(iter(kinds))].until:  # in order of time
+                self._over.append(kinds.pop(first))
+        over, self._over = self._over, []
+        return [
+            (
+                kind.logger,
+                kind.level,
+                f"{kind.left_out} more times in {WINDOW_SECONDS:.0f} s: {kind.text}",
+            )
+            for kind in over
+            if kind.left_out
+        ]
+
+    def _kind(self, kinds: _Kinds, key: tuple[str, int, str], text: str, now: float) -> _Kind:
+        kind = kinds.get(key)
+        if kind is None:
+            while len(kinds) >= MAX_KINDS:
+                self._over.append(kinds.pop(next(iter(kinds))))
+            kind = kinds[key] = _Kind(text, key[0], key[1], now + WINDOW_SECONDS)
+        return kind
+
+
+class CountingHandler(logging.StreamHandler[Any]):
+    """Writes to standard error what `Repeats` lets through. Any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._repeats = Repeats()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or count it; before that, the counts whose time has come."""
+        now = self._clock()
+        self.settle(now)
+        text = bounded(record.getMessage(), MAX_LINE_CHARS)
+        if self._repeats.writes(record.name, record.levelno, str(record.msg), text, now):
+            super().emit(record)
+
+    def settle(self, now: float) -> None:
+        """Write the counts whose time has come."""
+        self.acquire()
+        try:
+            for logger, level, text in self._repeats.over(now):
+                super().emit(logging.LogRecord(logger, level, __file__, 0, "%s", (text,), None))
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Write all counts, and end."""
+        self.settle(float("inf"))
+        super().close()
+
+
+def log_to_stderr() -> CountingHandler:
+    """Let warnings of everybody, and what the daemon says, go to standard error."""
+    handler = CountingHandler()
+    if "JOURNAL_STREAM" in os.environ:
+        handler.setFormatter(JournalFormatter("%(name)s %(message)s"))
+    else:
+        handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.WARNING)
+    return handler
