@@ -111,17 +111,17 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`localspec chat`: whether conversations are kept on disk, and in which colours they are."""
+    """`localspec chat`: whether conversations are kept, in which colours, and with what speeds."""
 
     keep: bool = True
     theme: Literal["auto", "dark", "light", "none"] = "auto"
+    verbose: bool = False
 
 
 class Upstream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another server, which answers for `models` with OpenAI's API below `url`.
 
-    The one line of `token_file` is its bearer token; "" sends none. `idle_seconds` without a byte
-    end a request.
+    The line of `token_file` is its bearer token, "" none; `idle_seconds` of silence end a request.
     """
 
     url: str

@@ -63,14 +63,20 @@ class Person:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def look(self, *arguments: str, columns: int, terminal: str = "dumb") -> list[str]:
-        """The lines of `localspec ARGUMENTS` in a window of so many columns, without colours."""
+    def look(
+        self, *arguments: str, columns: int, terminal: str = "dumb", errors: bool = False
+    ) -> list[str]:
+        """The lines of `localspec ARGUMENTS` in a window of so many columns, without colours.
+
+        With `errors` also what is said on stderr.
+        """
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         with subprocess.Popen(
             [sys.executable, "-m", "localspec.cli.main", *arguments],
             env=self._environment | {"TERM": terminal, "NO_COLOR": "1"},
-            stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, stdout=theirs,
+            stderr=theirs if errors else subprocess.DEVNULL,
         ):  # fmt: skip
             os.close(theirs)
             shown = b""

@@ -13,7 +13,8 @@ from localspec.chats.transcript import Conversation
 from localspec.cli.repl import run
 from localspec.cli.talk import Talk
 
-ENTER, ALT_ENTER, CTRL_D, CTRL_C, CLEAR_LINE = "\r", "\x1b\r", "\x04", "\x03", "\x15"
+ENTER, ALT_ENTER, CTRL_D, CTRL_C, CTRL_Z = "\r", "\x1b\r", "\x04", "\x03", "\x1a"
+CLEAR_LINE = "\x15"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
 
 

@@ -35,6 +35,9 @@ SILENCE_SECONDS: web.AppKey[float] = web.AppKey("silence_seconds", float)
 """After so long a silence a stream gives a sign of life: clients and proxies give up after minutes.
 A rare one, because some clients take every comment for a sign of text."""
 
+EAGER_SILENCE_SECONDS = 0.5
+"""The same for a client that asks for progress: a person sees it, and a second is long."""
+
 Pump: TypeAlias = Callable[[FrameStream], Awaitable[None]]
 Broken: TypeAlias = Callable[[LocalSpecError], Iterable[Json]]
 
@@ -125,6 +128,8 @@ async def _pump(
 ) -> None:
     """Events of the engine, and the pauses between them, into frames and comments."""
     clock, silence = asyncio.get_running_loop().time, request.app[SILENCE_SECONDS]
+    if asked.progress:
+        silence = min(silence, EAGER_SILENCE_SECONDS)
     telling = Telling(reply, silence, asked.progress, quiet_until=clock() + silence)
     answers = answered(request.app[SUPERVISOR], found, asked)
     async with aclosing(with_pauses(answers, silence)) as events:

@@ -30,7 +30,10 @@ _OWN_NAME = re.compile(r"\d{4}-\d{2}-\d{2}-\d{4}-[0-9a-f]{6}")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One conversation of the list. `changed_at` is the file's time, in seconds since 1970."""
+    """One conversation of the list. `changed_at` is the file's time, in seconds since 1970.
+
+    `turns` counts questions, each with its answer.
+    """
 
     name: str
     title: str
@@ -203,7 +206,7 @@ def markdown(conversation: Conversation) -> str:
 
 
 def _described(path: Path, found: Conversation) -> Kept:
-    return Kept(path.stem, title(found), len(found.turns), found.model or "", _changed_at(path))
+    return Kept(path.stem, title(found), found.count, found.model or "", _changed_at(path))
 
 
 def _read(path: Path) -> Conversation:

@@ -51,6 +51,11 @@ class Conversation:
             fields["return_origins"] = True
         return fields
 
+    @property
+    def count(self) -> int:
+        """How many turns there are, as people count: questions, each with its answer."""
+        return sum(map(self._asks, range(len(self.turns))))
+
     def say(self, role: str, text: str) -> None:
         """Add a turn."""
         self.turns.append({"role": role, "content": text})
@@ -74,18 +79,22 @@ class Conversation:
         self.trimmed, self.name, self.stamp = 0, "", ""
 
     def trim(self, pairs: int) -> int:
-        """Leave out the oldest questions and their answers; how many of those turns there were.
+        """Leave out the oldest questions and their answers; how many questions those were.
 
         The last question is always sent, and what is sent begins with a question.
         """
         questions = [place for place in range(self.trimmed, len(self.turns)) if self._asks(place)]
         if len(questions) < 2:  # noqa: PLR2004  the last one stays
             return 0
-        before, self.trimmed = self.trimmed, questions[min(pairs, len(questions) - 1)]
-        return self.trimmed - before
+        left_out = min(pairs, len(questions) - 1)
+        self.trimmed = questions[left_out]
+        return left_out
 
     def make_room(self, share: float) -> int:
-        """Leave out as many of the oldest turns as leave at most this share of the text."""
+        """Leave out as many of the oldest turns as leave at most this share of the text.
+
+        Gives how many questions those were.
+        """
         most = share * sum(len(turn["content"]) for turn in self.turns[self.trimmed :])
         left_out = 0
         while gone := self.trim(1):

@@ -114,6 +114,10 @@ class Ahead:
             self._queued.clear()
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
+        @keys.add("c-z")
+        def _(_: KeyPressEvent) -> None:
+            """An answer that is being drawn is not suspended, nor is the key text."""
+
         @keys.add("c-d", filter=Condition(lambda: not get_app().current_buffer.text))
         def _(_: KeyPressEvent) -> None:
             self._left = True

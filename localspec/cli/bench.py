@@ -19,7 +19,7 @@ from localspec.bench.home import Home
 from localspec.bench.results import Batch, Replay, Results, Settings
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
-from localspec.cli import measuring
+from localspec.cli import measuring, waiting
 from localspec.cli.names import of_machines
 from localspec.client import Client
 from localspec.errors import RequestError
@@ -127,7 +127,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     if tables:
         _bench_on_paper(asked, tables, output, as_json=as_json)
     else:
-        results = _measured(measuring.reach(spawn=not no_spawn), asked)
+        results = _measured(waiting.reached(spawn=not no_spawn), asked)
         _publish(results, output, as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -15,13 +16,15 @@ from localspec.cli import chosen, footer, material, names, presets, render
 from localspec.cli.answer import Answer
 from localspec.cli.asking import ask
 from localspec.cli.columns import columns, hung
+from localspec.client import End
+from localspec.errors import LocalSpecError
 from localspec.ranges import SAMPLING
 
 _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperature"].high)
 
 
 @click.command(short_help="Talk to the model; starts the daemon when needed.")
-@click.argument("prompt", required=False)
+@click.argument("words", nargs=-1, metavar="[PROMPT]...")
 @click.option(
     "-m",
     "--model",
@@ -67,13 +70,19 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     help="Speculate always, never, or, by default, when it pays.",
 )
 @click.option("--colour-origins", is_flag=True, help="Colour tokens by who proposed them.")
-@click.option("--stats/--no-stats", default=True, help="The figures of the run, on stderr.")
+@click.option(
+    "-v/-q",
+    "--verbose/--no-verbose",
+    default=None,
+    help="Say how fast the answer came, in a terminal; by default chat.verbose.",
+)
+@click.option("--stats/--no-stats", default=None, hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as one JSON object.")
 @click.option("--stream", is_flag=True, help="With --json: one object per piece, as it comes.")
 @click.option("--no-spawn", is_flag=True, help="Fail if no daemon runs instead of starting one.")
 def chat(  # noqa: PLR0913  one argument per option is click's way
     *,
-    prompt: str | None,
+    words: tuple[str, ...],
     model: str | None,
     system: str,
     latest: bool,
@@ -85,7 +94,8 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
     max_tokens: int | None,
     draft: str | None,
     colour_origins: bool,
-    stats: bool,
+    verbose: bool | None,
+    stats: bool | None,
     as_json: bool,
     stream: bool,
     no_spawn: bool,
@@ -97,11 +107,12 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
 
     \b
     localspec chat
-    localspec chat "Explain monads in one sentence."
+    localspec chat Explain monads in one sentence.
     git diff | localspec chat "review"
     localspec chat "Add type hints." -f a.py --prediction a.py
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped
-    question = material.gather(prompt, files, sys.stdin)
+    question = material.gather(" ".join(words), files, sys.stdin)
+    verbose = stats if verbose is None else verbose  # as the option was called before
     if model is not None and "/" in model:
         from localspec.cli import fetching  # noqa: PLC0415  what asks the Hub is slow to import
 
@@ -126,14 +137,16 @@ def chat(  # noqa: PLR0913  one argument per option is click's way
         if resumes and answer.text:
             conversation.say("assistant", answer.text)
             archive.keep(conversation)
-        _conclude(answer, stats=stats, whole=as_json and not stream)
+        _conclude(answer, verbose=verbose, as_json=as_json, stream=stream)
     elif as_json or not sys.stdout.isatty():
         raise click.UsageError("There is nothing to ask: give a PROMPT or pipe some text.")
     else:
-        _converse(conversation, resumes=resumes, spawn=not no_spawn, stats=stats)
+        _converse(conversation, resumes=resumes, spawn=not no_spawn, verbose=verbose)
 
 
-def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: bool) -> None:
+def _converse(
+    conversation: Conversation, *, resumes: bool, spawn: bool, verbose: bool | None
+) -> None:
     """The conversation at this terminal; the model is loaded while the first line is typed."""
     from localspec.cli.opening import opened  # noqa: PLC0415  one question does without these
     from localspec.cli.talk import Talk  # noqa: PLC0415  as above
@@ -141,7 +154,11 @@ def _converse(conversation: Conversation, *, resumes: bool, spawn: bool, stats: 
 
     settings = chosen.chat()
     talk = Talk(
-        conversation, spawn=spawn, stats=stats, look=theme(settings.theme), keep=settings.keep
+        conversation,
+        spawn=spawn,
+        verbose=settings.verbose if verbose is None else verbose,
+        look=theme(settings.theme),
+        keep=settings.keep,
     )
     if resumes:
         talk.resume(conversation)
@@ -169,17 +186,33 @@ def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
     return MarkdownSink(screen, theme(chosen.chat().theme))
 
 
-def _conclude(answer: Answer, *, stats: bool, whole: bool) -> None:
-    """What follows an answer: the object, the figures, or why it is not whole."""
-    if whole and answer.end:
+def _conclude(answer: Answer, *, verbose: bool | None, as_json: bool, stream: bool) -> None:
+    """What follows an answer: the object, the speed, or why it is not whole."""
+    if as_json and not stream and answer.end:
         click.echo(json.dumps(_object(answer), ensure_ascii=False, separators=(",", ":")))
     if answer.error:
         raise answer.error
     if answer.interrupted:
         raise KeyboardInterrupt
-    if stats and answer.end and not whole:
-        figures = hung("", footer.line(answer.end, answer.waited_seconds), columns(sys.stderr))
-        click.secho(figures, dim=render.can_redraw(sys.stderr), err=True)
+    if answer.end and not as_json and _is_watched():
+        wanted = chosen.chat().verbose if verbose is None else verbose
+        if wanted:
+            _tell_speed(answer.end)
+
+
+def _is_watched() -> bool:
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def _tell_speed(end: End) -> None:
+    """The line of figures, which is for people: in a pipe there is --json."""
+    from localspec.cli.talk import plain_ms  # noqa: PLC0415  only who asks for figures waits for it
+
+    known_ms = 0.0
+    with contextlib.suppress(LocalSpecError, OSError):
+        known_ms = plain_ms(chosen.client(), end.model)
+    figures = hung("", footer.line(end, known_ms), columns(sys.stderr))
+    click.secho(figures, dim=render.can_redraw(sys.stderr), err=True)
 
 
 def _object(answer: Answer) -> dict[str, Any]:

@@ -39,10 +39,11 @@ def settings() -> Config:
 
 
 class Chat(NamedTuple):
-    """The table [chat]: whether conversations are kept, and their colours."""
+    """The table [chat]: whether conversations are kept, their colours, and the speed of answers."""
 
     keep: bool = True
     theme: str = "auto"
+    verbose: bool = False
 
 
 def chat() -> Chat:
@@ -50,7 +51,7 @@ def chat() -> Chat:
     if not paths.config_file().exists():
         return Chat()
     found = settings().chat
-    return Chat(found.keep, found.theme)
+    return Chat(found.keep, found.theme, found.verbose)
 
 
 def models_directory() -> Path:

@@ -17,7 +17,7 @@ from localspec.cli import clipboard, footer, material, presets
 from localspec.cli.answer import echoed
 from localspec.cli.columns import cut, hung
 from localspec.cli.opening import PROMPT
-from localspec.cli.talk import Talk, missing
+from localspec.cli.talk import Attached, Talk, missing, turns
 from localspec.cli.theme import NAMES, theme
 from localspec.cli.thinking import parted
 from localspec.errors import LocalSpecError, RequestError
@@ -41,30 +41,34 @@ class Command(NamedTuple):
 def named(line: str) -> tuple[Command | None, str]:
     """The command of a line, None for a question, and the words behind it.
 
-    Only known commands are commands: /etc is a path. What is nearly one is refused, because a slip
-    should cost a sentence and not an answer. Raises RequestError.
+    A line that begins like a command is never a question: a slip costs a sentence and not an
+    answer. What begins with a path (/usr/bin, or /etc where there is one) or with a comment of a
+    program (//, /*) is a question. Raises RequestError.
     """
-    line = line.strip()
-    word, _, argument = _ELSEWHERE.get(line, line).partition(" ")
-    name = word.removeprefix("/")
-    if word in COMMANDS:
-        return COMMANDS[word], argument.strip()
-    if re.fullmatch(r"/[a-z]+", word):
-        near = difflib.get_close_matches(name, [key[1:] for key in COMMANDS], 1, _LIKE_A_COMMAND)
-        if near:
-            raise RequestError(
-                f"There is no {word}.", fix=f"Did you mean /{near[0]}? /help lists all."
-            )
+    word, *rest = line.strip().split(maxsplit=1) or [""]
+    name = word.lower()
+    name = _ELSEWHERE.get(name, name)
+    if name in COMMANDS:
+        return COMMANDS[name], rest[0].strip() if rest else ""
+    if _COMMAND.fullmatch(word) and not (len(word) > 1 and Path(word).exists()):
+        near = difflib.get_close_matches(name, COMMANDS, 1, _LIKE_A_COMMAND)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        raise RequestError(
+            f"There is no {word}.",
+            fix=f"{meant}/help lists all commands; a question begins with another word.",
+        )
     return None, ""
 
 
-_ELSEWHERE = {"/quit": "/bye", "/exit": "/bye"}
-"""Lines that leave other chats."""
+_COMMAND = re.compile(r"/|/[^\W_][\w-]*[?!.,:;]?|/[?!]+")
+"""How a command looks. A further slash makes it a path, a dot inside it a name of a file."""
+_ELSEWHERE = {"/quit": "/bye", "/exit": "/bye", "/?": "/help"}
+"""Commands of other chats."""
 
 _KEYS = (
     'Alt-Enter starts a new line; """ on a line of its own opens and closes a longer text.',
     "What is typed during an answer stands below it; Enter lets it be asked next.",
-    "Ctrl-C stops an answer, Ctrl-D leaves; what was said is kept.",
+    "Ctrl-C stops an answer, Ctrl-D leaves, Ctrl-Z suspends; what was said is kept.",
 )
 
 
@@ -99,9 +103,18 @@ def _model(talk: Talk, name: str) -> None:
 
 
 def _system(talk: Talk, text: str) -> None:
+    before = talk.conversation.system
+    if text == _NONE:
+        talk.conversation.system = ""
+        removed = "The system prompt is removed" if before else "There is no system prompt"
+        talk.say(f"{removed}; /system TEXT sets one.")
+        return
     if text:
-        talk.conversation.system = "" if text == _NONE else presets.expanded(text)
-    talk.say(f"system: {talk.conversation.system or '(none)'}")
+        talk.conversation.system = presets.expanded(text)
+    elif not before:
+        talk.say("There is no system prompt; /system TEXT sets one.")
+        return
+    talk.say(f"system: {talk.conversation.system}")
 
 
 def _set(talk: Talk, words: str) -> None:
@@ -111,6 +124,11 @@ def _set(talk: Talk, words: str) -> None:
         for each, allowed in SETTINGS.items():
             value = f"{params.get(each, '(as configured)')}  from {allowed}"
             talk.show(hung(f"{each:<18}  ", value, talk.console.width))
+        return
+    if name == _NONE:
+        gone = ", ".join(key for key in SETTINGS if params.pop(key, None) is not None)
+        kept = f"as configured again: {gone}" if gone else "everything is as configured"
+        talk.say(f"{kept}; /set NAME VALUE changes one, /set lists all")
         return
     if name not in SETTINGS:
         near = difflib.get_close_matches(name, SETTINGS, 1)
@@ -135,11 +153,16 @@ def _number(name: str, text: str) -> float:
 
 
 def _file(talk: Talk, name: str) -> None:
-    if not name:
-        raise RequestError("Which file?", fix="/file PATH")
-    path = Path(name).expanduser()
-    talk.attached.append(material.fenced(path.name, material.read(path)))
-    talk.say(f"attached to the next question: {path.name}")
+    if name == _NONE:
+        talk.say(talk.detach() or "No file is attached; /file PATH attaches one.")
+        return
+    if name:
+        path = Path(name).expanduser()
+        talk.attached.append(Attached(path.name, material.fenced(path.name, material.read(path))))
+    elif not talk.attached:
+        raise RequestError("No file is attached.", fix="/file PATH attaches one.")
+    names = ", ".join(file.name for file in talk.attached)
+    talk.say(f"attached to the next question: {names} (/file - takes them off)")
 
 
 def _edit(talk: Talk, _: str) -> None:
@@ -181,11 +204,13 @@ def _take_back_turn(talk: Talk) -> str | None:
 
 
 def _trim(talk: Talk, count: str) -> None:
-    if count and not count.isdecimal():
-        raise RequestError(f'"{count}" is no number of questions.', fix="/trim or /trim 3")
-    left_out = talk.conversation.trim(int(count)) if count else talk.conversation.make_room(0.5)
+    if count and not (count.isascii() and count.isdecimal() and int(count[:9])):
+        raise RequestError(f'/trim takes how many turns, not "{count}".', fix="/trim or /trim 3")
+    room = talk.conversation.make_room
+    left_out = talk.conversation.trim(int(count[:9])) if count else room(0.5)
     talk.keep()
-    said = f"the oldest {left_out} turns are not sent any more; they stay in the kept chat"
+    verb = "is" if left_out == 1 else "are"
+    said = f"the oldest {turns(left_out)} {verb} not sent any more; the kept chat still has all"
     talk.say(said if left_out else "there is nothing to leave out: the last question stays")
 
 
@@ -194,6 +219,8 @@ def _clear(talk: Talk, _: str) -> None:
     talk.conversation.forget()
     talk.ended, talk.thoughts = None, ""
     talk.say(f"cleared; /load {kept} brings it back" if kept else "cleared")
+    if left := talk.detach():
+        talk.say(left)
 
 
 def _copy(talk: Talk, number: str) -> None:
@@ -228,8 +255,9 @@ def _answered(talk: Talk) -> str:
 
 
 def _think(talk: Talk, word: str) -> None:
+    word = {"on": "show", "off": "hide"}.get(word, word)
     if word and word not in {"show", "hide"}:
-        raise RequestError(f'"{word}" is no way to show thinking.', fix="/think show|hide")
+        raise RequestError(f'/think takes "show" or "hide", not "{word}".', fix="/think hide")
     before = talk.show_thinking
     talk.show_thinking = word != "hide" if word else not before
     talk.say(f"thinking: {'shown' if talk.show_thinking else 'counted only'}")
@@ -239,7 +267,8 @@ def _think(talk: Talk, word: str) -> None:
 
 def _theme(talk: Talk, name: str) -> None:
     if name not in NAMES:
-        raise RequestError(f'There is no theme "{name}".', fix=f"/theme {'|'.join(NAMES)}")
+        what = f'There is no theme "{name}".' if name else "Which theme?"
+        raise RequestError(what, fix=f"There are: {', '.join(NAMES)}.")
     talk.look = theme(name)
     talk.say(f"theme: {name}")
 
@@ -253,6 +282,8 @@ def _load(talk: Talk, name: str) -> None:
         _chats(talk, "")
         return
     talk.resume(archive.load(name))
+    if left := talk.detach():
+        talk.say(left)
 
 
 def _chats(talk: Talk, words: str) -> None:
@@ -261,14 +292,27 @@ def _chats(talk: Talk, words: str) -> None:
         talk.show(cut(f"{kept.name:22}  {kept.title}", talk.console.width))
     if len(found) > _LISTED:
         talk.say(f"and {len(found) - _LISTED} more: localspec chats list")
-    talk.say("/load NAME goes on with one" if found else "no chats are kept yet")
+    if found:
+        talk.say("/load NAME goes on with one")
+    elif words and archive.names():
+        talk.say(f'No kept chat has "{words}" in it; /chats lists all.')
+    else:
+        talk.say("No chat is kept yet: what you ask is kept by itself, /save NAME names it.")
 
 
 def _stats(talk: Talk, _: str) -> None:
     if talk.ended:
-        talk.show(footer.table(talk.ended, talk.console.width))
+        talk.measure(talk.ended)
+        talk.show(footer.table(talk.ended, talk.console.width, talk.plain_ms))
     else:
         talk.say("no finished answer yet")
+
+
+def _verbose(talk: Talk, word: str) -> None:
+    if word and word not in {"on", "off"}:
+        raise RequestError(f'/verbose takes "on" or "off", not "{word}".', fix="/verbose on")
+    talk.verbose = word != "off" if word else not talk.verbose
+    talk.say(f"speed after each answer: {'shown' if talk.verbose else 'not shown'}")
 
 
 def _draft(talk: Talk, words: str) -> None:
@@ -279,9 +323,12 @@ def _draft(talk: Talk, words: str) -> None:
         elif word in MODES:
             conversation.draft = word
         else:
-            raise RequestError(f'"{word}" is no way to draft.', fix="/draft on|off|auto|show")
+            raise RequestError(
+                f'/draft takes on, off, auto or show, not "{word}".',
+                fix="/draft auto speculates when it pays.",
+            )
     shown = "shown, instead of Markdown" if conversation.show_origins else "not shown"
-    talk.say(f"draft: {conversation.draft}; origins of tokens {shown}")
+    talk.say(f"speculation: {conversation.draft}; who drafted a token is {shown}")
 
 
 def _bye(talk: Talk, _: str) -> None:
@@ -303,7 +350,7 @@ COMMANDS: dict[str, Command] = {
     "/set": Command(
         _set, "Set temperature, seed, max_tokens ...; - resets.", lambda _: [*SETTINGS]
     ),
-    "/file": Command(_file, "Add a text file to the next question.", _nothing),
+    "/file": Command(_file, "Add a text file to the next question; - takes it off.", _nothing),
     "/edit": Command(_edit, "Change the last question in $EDITOR and ask it.", _nothing),
     "/regen": Command(_regen, "Answer the last question again.", _nothing),
     "/undo": Command(_undo, "Take the last question back into the line.", _nothing),
@@ -319,6 +366,9 @@ COMMANDS: dict[str, Command] = {
     "/load": Command(_load, "Go on with a kept conversation.", lambda _: archive.names()),
     "/chats": Command(_chats, "List kept conversations, or those with WORDS.", _nothing),
     "/stats": Command(_stats, "Show all figures of the last answer.", _nothing),
+    "/verbose": Command(
+        _verbose, "Show the speed after each answer, or not.", lambda _: ["on", "off"]
+    ),
     "/draft": Command(
         _draft, "Speculate on, off or auto; show colours tokens.", lambda _: [*MODES, "show"]
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec import paths
-from localspec.cli import chosen, launch
+from localspec.cli import chosen, waiting
 from localspec.cli.connections import agents, edit, editors
 from localspec.cli.connections.recipe import Daemon, Recipe
 from localspec.cli.names import of_models
@@ -78,13 +78,13 @@ def _daemon(recipe: Recipe, model: str) -> Daemon:
         )
     token = paths.state_dir() / "token"
     if not token.exists():
-        launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
+        waiting.reached()
     return Daemon(name, socket, f"http://{server.tcp}", token.read_text(encoding="utf-8").strip())
 
 
 def _checked(daemon: Daemon) -> int:
     """One token from the model, by the door that the tool will take; how many a chat may have."""
-    launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
+    waiting.reached()
     client = Client(Path(daemon.socket))
     if daemon.token != "none":  # noqa: S105 - what stands where none is needed
         host, _, port = daemon.url.removeprefix("http://").rpartition(":")

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 
 from localspec import paths
-from localspec.cli import chosen, launch
+from localspec.cli import chosen, launch, waiting
 from localspec.client import Client
 from localspec.errors import LocalSpecError, NotRunning
 
@@ -79,7 +79,8 @@ def _start(client: Client) -> None:
     try:
         pid, found = launch.local_pid(client), "already running"
     except NotRunning:
-        pid, found = launch.start(client)["pid"], "started"
+        with waiting.word("starting the daemon"):
+            pid, found = launch.start(client)["pid"], "started"
     click.echo(f"{found}: pid {pid}, socket {client}")
 
 
@@ -89,7 +90,8 @@ def _stop(client: Client) -> bool:
         activated = bool(client.status().get("activated"))
     except NotRunning:
         activated = False
-    pid = launch.stop(client, drain_seconds=_drain_seconds())
+    with waiting.word("letting running answers finish"):
+        pid = launch.stop(client, drain_seconds=_drain_seconds())
     click.echo(f"stopped: pid {pid}" if pid else "not running")
     return activated
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.cli.columns import hung
-from localspec.client import End
+from localspec.client import End, Json
 
 SPECULATING = "speculating"
 """The router's word for a request that was not kept from speculating."""
-
-NOTICED_SECONDS = 0.5
-"""Below it nobody wonders where the time went."""
 
 NOTICED_SHARE = 0.5
 """Of the context: below it nobody need think of its end."""
@@ -19,75 +16,90 @@ NOTICED_SHARE = 0.5
 WHOLE_SHARE = 0.99
 """Of the context: an answer that is cut from here on was cut by its end."""
 
+_WHY_WITHOUT = {
+    "off-by-request": "it was switched off",
+    "no-rollback": "this model cannot take tokens back",
+    "pair-mismatch": "the draft model does not fit this model",
+    "no-drafter": "this model has nothing to draft with",
+    "short-request": "so short an answer gains nothing",
+    "high-temperature": "at this temperature most drafts are rejected",
+}
+"""control/routing.py's reasons, as people say them."""
 
-def line(end: End, waited_seconds: float = 0.0, context_share: float = 0.0) -> str:
-    """One line: `212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, ...) · ...`.
 
-    `waited_seconds` is what the person waited for the first text; it is shown where it is more than
-    the engine's own time to first token, because a model was loaded or others were first.
-    `context_share` is how much of the context the conversation takes, shown from half on.
+def line(end: End, plain_ms: float = 0.0, context_share: float = 0.0) -> str:
+    """One line: `212 tokens at 48.1 tokens/s, 1.9 times as fast as without speculation`.
+
+    `plain_ms` is what a token costs without speculation (`plain_ms` of a status); 0 says nothing of
+    the speed-up. `context_share` is how much of the context the conversation takes, shown from half
+    on.
     """
-    meter = [f"context {context_share:.0%} full"] if context_share >= NOTICED_SHARE else []
-    return " · ".join([*_parts(end, waited_seconds, context_share), *meter])
+    return "; ".join([_speed(end, plain_ms), *_limits(end, context_share)])
 
 
-def _parts(end: End, waited_seconds: float, context_share: float) -> Iterator[str]:
-    tokens = end.usage.get("completion_tokens", end.timings.get("predicted_n"))
-    if tokens is not None:
-        yield f"{tokens} token{'s' * (tokens != 1)}"
-    if end.timings.get("predicted_per_second"):
-        yield f"{end.timings['predicted_per_second']:.1f} tok/s"
-    yield from _drafts(end, tokens or 0)
-    if "ttft_seconds" in end.speculation:
-        ttft_seconds = end.speculation["ttft_seconds"]
-        yield f"ttft {_span(ttft_seconds)}"
-        if waited_seconds > ttft_seconds + NOTICED_SECONDS:
-            yield f"after {_span(waited_seconds - ttft_seconds)} of waiting"
-    cached = (end.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    if cached:
-        yield f"cached {cached}"
+def without(reason: str) -> str:
+    """Why a request went without speculation, in words."""
+    return _WHY_WITHOUT.get(reason, reason)
+
+
+def plain_ms(model: Json) -> float:
+    """Milliseconds of a token without speculation, by a model's entry in the status; 0 if unknown.
+
+    What was measured for one row, and the rest of a round.
+    """
+    cost_ms = (model.get("cost_ms_by_rows") or {}).get("1")
+    return float(cost_ms) + float(model.get("host_ms") or 0.0) if cost_ms else 0.0
+
+
+def _speed(end: End, plain_ms: float) -> str:
+    tokens = end.usage.get("completion_tokens", end.timings.get("predicted_n", 0))
+    said = f"{tokens} token{'s' * (tokens != 1)}"
+    if per_second := end.timings.get("predicted_per_second"):
+        said += f" at {per_second:.1f} tokens/s"
+    reason = end.speculation.get("reason", SPECULATING)
+    if reason != SPECULATING:
+        return f"{said}, without speculation: {without(reason)}"
+    if per_second and plain_ms and end.speculation:
+        times = per_second * plain_ms / 1000
+        return f"{said}, {times:.1f} times as fast as without speculation"
+    return said
+
+
+def _limits(end: End, context_share: float) -> Iterator[str]:
     if end.reason == "length":
         whole = context_share >= WHOLE_SHARE
         yield "cut at the end of the context" if whole else "cut at the token limit"
+    if context_share >= NOTICED_SHARE:
+        yield f"the context is {context_share:.0%} full"
 
 
-def _drafts(end: End, tokens: int) -> Iterator[str]:
-    report = end.speculation
-    if not report:
-        return
-    if report["reason"] != SPECULATING:
-        yield f"plain: {report['reason']}"
-    drafted, accepted = report["drafted"], report["accepted"]
-    if drafted:
-        shares = ", ".join(
-            f"{name} {count['accepted']}" for name, count in report["sources"].items()
-        )
-        yield f"{accepted / drafted:.0%} of {drafted} drafted accepted ({shares})"
-        yield f"{accepted / max(tokens, accepted):.0%} of tokens from drafts"
-    elif report["reason"] == SPECULATING:
-        yield "nothing was worth drafting"
-
-
-def table(end: End, width: int | None = None) -> str:
+def table(end: End, width: int | None = None, plain_ms: float = 0.0) -> str:
     """The figures of a run as aligned lines: counts, times, acceptance by source and position."""
-    rows = list(_rows(end))
+    rows = list(_rows(end, plain_ms))
     label = max(len(name) for name, _ in rows)
     return "\n".join(hung(f"{name:<{label}}  ", value, width) for name, value in rows)
 
 
-def _rows(end: End) -> Iterator[tuple[str, str]]:
+def _rows(end: End, plain_ms: float) -> Iterator[tuple[str, str]]:
     usage, timings, report = end.usage, end.timings, end.speculation
-    yield "answer", line(end)
+    yield "answer", line(end, plain_ms)
     if end.model:
         yield "model", end.model
     if usage:
-        yield "prompt", f"{usage.get('prompt_tokens', 0)} tokens"
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        known = f", {cached} of them known from before" if cached else ""
+        yield "prompt", f"{usage.get('prompt_tokens', 0)} tokens{known}"
     if timings:
         yield "prefill", _rate(timings, "prompt")
         yield "decode", _rate(timings, "predicted")
     if not report:
         return
+    if "ttft_seconds" in report:
+        yield "first token", f"after {_span(report['ttft_seconds'])}"
     yield "seed", str(report.get("seed", "not told"))
+    if report["drafted"]:
+        share = report["accepted"] / report["drafted"]
+        yield "drafts", f"{report['accepted']} of {report['drafted']} tokens accepted ({share:.0%})"
     yield "rounds", f"{report['rounds']}, verified by the {report['verify']} rule"
     seconds = [f"{part} {_span(report[f'{part}_seconds'])}" for part in ("draft", "verify", "host")]
     yield "time in rounds", ", ".join(seconds)
@@ -104,7 +116,7 @@ def _positions(count: dict[str, list[int]]) -> str:
 def _rate(timings: dict[str, float], phase: str) -> str:
     per_second = timings.get(f"{phase}_per_second", 0.0)
     span = _span(timings.get(f"{phase}_ms", 0.0) / 1000)
-    return f"{timings.get(f'{phase}_n', 0)} tokens in {span}, {per_second:.1f} tok/s"
+    return f"{timings.get(f'{phase}_n', 0)} tokens in {span}, {per_second:.1f} tokens/s"
 
 
 def _span(seconds: float) -> str:

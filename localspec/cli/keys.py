@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
@@ -25,7 +27,7 @@ class Typing:
         return text.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n")
 
     def keys(self) -> KeyBindings:
-        """Alt-Enter, Enter, and a paste by a terminal that says that it is one."""
+        """Alt-Enter, Enter, Ctrl-Z, and a paste by a terminal that says that it is one."""
         keys = KeyBindings()
 
         @keys.add("escape", "enter")
@@ -42,12 +44,26 @@ class Typing:
             else:
                 buffer.validate_and_handle()
 
+        @keys.add("c-z")
+        def _(event: KeyPressEvent) -> None:
+            if _has_shell(event.app.input.fileno()):
+                event.app.suspend_to_background()
+
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
             self._pasted = True
             event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
 
         return keys
+
+
+def _has_shell(terminal: int) -> bool:
+    """Whether a shell can bring this process back: it is the terminal's foreground job, not all."""
+    try:
+        foreground = os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # not a terminal
+        return False
+    return foreground and os.getsid(0) != os.getpgrp()
 
 
 def _closed(text: str) -> bool:

@@ -37,7 +37,7 @@ def command(client: Client) -> list[str]:
 def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
     """A client of the running daemon, started first where that is allowed. Raises NotRunning.
 
-    `tell` hears of a start, because that takes a moment.
+    `tell` hears of a start again and again, because that takes a moment.
     """
     client = chosen.client()
     try:
@@ -45,8 +45,7 @@ def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
     except NotRunning:
         if not spawn or client.socket_path is None:
             raise
-        tell("starting the daemon")
-        start(client)
+        start(client, tell)
     return client
 
 
@@ -55,8 +54,10 @@ def log_file() -> Path:
     return paths.state_dir() / "daemon.log"
 
 
-def start(client: Client) -> dict[str, Any]:
+def start(client: Client, tell: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
     """Start the daemon detached from this terminal and return its status once it answers.
+
+    `tell` hears again and again that this is going on, because it takes a moment.
 
     Raises DaemonError with the end of the log when it dies or stays silent.
     """
@@ -77,6 +78,7 @@ def start(client: Client) -> dict[str, Any]:
     )
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
+        tell("starting the daemon")
         exit_code = _exit_code(pid)
         try:
             status = client.status()

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 import click
 
-from localspec.cli import ghost, launch
+from localspec.cli import ghost, waiting
 from localspec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def lsp(model: str) -> None:
 
     Example: localspec lsp --model qwen2.5-coder-1.5b-instruct
     """
-    client = launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
+    client = waiting.reached()
     server(client, model).start_io()
 
 

@@ -12,10 +12,9 @@ import click
 
 from localspec.bench import measure, report, suite
 from localspec.bench.suite import Prompt
-from localspec.cli import launch, render
+from localspec.cli import render
 from localspec.cli.columns import columns, hung
 from localspec.cli.names import of_models, of_slices
-from localspec.client import Client
 from localspec.errors import escaped
 
 PIPED_COLUMNS = 160
@@ -70,15 +69,6 @@ NO_SPAWN = click.option(
 def prompts_of(file: Path | None, slices: Sequence[str], limit: int | None) -> list[Prompt]:
     """The prompts to measure with. Raises RequestError."""
     return suite.choose(suite.spec_bench(file) if file else suite.builtin(), slices, limit)
-
-
-def reach(*, spawn: bool) -> Client:
-    """A client of the daemon, started if need be and allowed, with a notice meanwhile."""
-    notice = render.Notice()
-    try:
-        return launch.reach(spawn=spawn, tell=notice.show)
-    finally:
-        notice.clear()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import click
 
 from localspec import paths
 from localspec.cli import chosen as configured
-from localspec.cli import launch
+from localspec.cli import launch, waiting
 from localspec.cli.columns import columns, hung
 from localspec.errors import LocalSpecError, NotRunning
 
@@ -183,7 +183,8 @@ def _take_over(chosen: Host) -> None:
     for command in chosen.listen:
         _run(command)
     if by_hand:
-        launch.end(by_hand, drain_seconds=configured.settings().server.drain_seconds)
+        with waiting.word("letting running answers finish"):
+            launch.end(by_hand, drain_seconds=configured.settings().server.drain_seconds)
         click.echo(f"stopped: pid {by_hand}; the service takes over")
     for command in chosen.start:
         _run(command)

@@ -166,7 +166,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
     elif model.get("kernels"):
         yield "kernels", model["kernels"]
     if model.get("tokens_per_second"):
-        yield "speed", f"{model['tokens_per_second']:.1f} tok/s"
+        yield "speed", f"{model['tokens_per_second']:.1f} tokens/s"
     if model.get("cost_ms_by_rows"):
         yield "decode", ", ".join(f"{n}: {ms:.0f} ms" for n, ms in _costs(model)) + " by rows"
     for source, drafted in (model.get("drafted") or {}).items():

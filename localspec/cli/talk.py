@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from localspec.chats import archive
 from localspec.chats.transcript import Conversation, Turn
@@ -20,7 +20,16 @@ from localspec.cli.theme import Theme, theme
 from localspec.cli.thinking import parted
 from localspec.cli.waiting import followed, settled, without_draft
 from localspec.client import Client, End, Piece
-from localspec.errors import ContextOverflow, LocalSpecError, NotRunning, RequestError, of_system
+from localspec.errors import (
+    ContextOverflow,
+    LocalSpecError,
+    NotRunning,
+    Poisonous,
+    RequestError,
+    TemplateError,
+    TooLarge,
+    of_system,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -29,15 +38,29 @@ if TYPE_CHECKING:
 
     from localspec.cli.screen import Screen
 
+_REFUSED_TEXT = (ContextOverflow, TooLarge, TemplateError, Poisonous)
+"""Errors that a text causes: the same files would keep every later question from being answered."""
 FULL = 0.8
 """Of the context: from here on a warning says so after every answer."""
 KEPT_SECONDS = 5.0
 """How much of a long answer a kill can cost."""
 _ROOM = 0.5
 """What an overflow leaves of the text: cutting little would cost the cache at every turn."""
-_SHOWN_TURNS = 2
+_SHOWN_MESSAGES = 2
 _SHOWN_ROWS = 8
 """Of a question, which may be a whole file."""
+
+
+class Attached(NamedTuple):
+    """A file that goes with the next question: its name, and its text in a fence."""
+
+    name: str
+    text: str
+
+
+def turns(count: int) -> str:
+    """`1 turn`, `3 turns`: a turn is a question with its answer."""
+    return f"{count} turn{'s' * (count != 1)}"
 
 
 class Talk:
@@ -48,14 +71,17 @@ class Talk:
         conversation: Conversation,
         *,
         spawn: bool,
-        stats: bool = True,
+        verbose: bool = False,
         console: Console | None = None,
         look: Theme | None = None,
         keep: bool = True,
     ) -> None:
-        """A talk over `conversation`, which may already have turns; `keep` writes it to disk."""
+        """A talk over `conversation`, which may already have turns; `keep` writes it to disk.
+
+        `verbose` says how fast each answer came.
+        """
         self.conversation = conversation
-        self.stats = stats
+        self.verbose = verbose
         if console:
             self.console = console
         self.look = look or theme("auto")
@@ -66,9 +92,11 @@ class Talk:
         """Before the last answer; shown or not."""
         self.next_line = ""
         """What the next prompt begins with."""
-        self.attached: list[str] = []
+        self.attached: list[Attached] = []
         """Files that go with the next question."""
         self.ended: End | None = None
+        self.plain_ms = 0.0
+        """What a token of the model that answered last costs without speculation; 0 if unknown."""
         self.over = False
         self.typing: Callable[[Screen], AbstractContextManager[None]] | None = None
         """Shows the next line while something else is shown; none where nobody can type."""
@@ -87,7 +115,7 @@ class Talk:
 
     def open(self) -> None:
         """Begin to start the daemon and to load the model, while the person still types."""
-        self._begin(self._look)
+        self._begin(self._greet)
 
     def await_opened(self) -> None:
         """Wait for the daemon that `open` is starting, and say so."""
@@ -117,13 +145,23 @@ class Talk:
 
     def ask(self, question: str, before: Sequence[Turn] = ()) -> None:
         """One question with what was attached, and its answer; `before` is as for `answer`."""
-        asked = "\n\n".join([question, *self.attached])
+        asked = "\n\n".join([question, *(file.text for file in self.attached)])
         self.conversation.say("user", asked)
         try:
             self.answer(before)
+        except _REFUSED_TEXT as error:
+            if left := self.detach():
+                error.fix = f"{error.fix}\n{left}".strip()
+            raise
         finally:
             if self.conversation.last("user") == asked:  # otherwise they go with the next one
                 self.attached = []
+
+    def detach(self) -> str:
+        """Forget the files that were to go with the next question; a sentence that says which."""
+        names = " and ".join(file.name for file in self.attached)
+        count, self.attached = len(self.attached), []
+        return f"Not attached any more: {names}." if count else ""
 
     def answer(self, before: Sequence[Turn] = ()) -> None:
         """Ask for the next turn; what arrived is kept, whatever ended it.
@@ -149,7 +187,7 @@ class Talk:
         if answer.interrupted:
             self.say("stopped; what was said is kept" if answer.text else "stopped")
         elif answer.end:
-            self._tell(answer.end, answer.waited_seconds)
+            self._tell(answer.end)
 
     def keep(self, *, aloud: bool = True) -> None:
         """Write the conversation; a disk that refuses costs one sentence, not the chat.
@@ -176,11 +214,12 @@ class Talk:
         self.conversation = conversation
         self.ended, self.thoughts = None, ""
         self.next_line = conversation.take_back("user") or ""
-        self.say(f"{conversation.name}: {len(conversation.turns)} turns")
+        answers = f", answered by {conversation.model}" if conversation.model else ""
+        self.say(f"{conversation.name}: {turns(conversation.count)}{answers}")
         from localspec.cli import retold  # noqa: PLC0415  slow to import
         from localspec.cli.screen import Screen  # noqa: PLC0415  as above
 
-        shown = conversation.turns[-_SHOWN_TURNS:]
+        shown = conversation.turns[-_SHOWN_MESSAGES:]
         retold.show(shown, Screen(self.console), self.look, most_rows=_SHOWN_ROWS)
         if self.next_line:
             self.say("The last question has no answer yet: Enter asks it again.")
@@ -220,6 +259,11 @@ class Talk:
             threading.Thread(target=then, args=(client, name), daemon=True).start()
         from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
 
+    def _greet(self, client: Client, name: str) -> None:
+        """Say which model answers, and later why it goes without its draft."""
+        self.remark(f"{name} answers; /model names others")
+        self._look(client, name)
+
     def _look(self, client: Client, name: str) -> None:
         """Say why a model goes without its draft, once it is loaded."""
         with contextlib.suppress(LocalSpecError, OSError):
@@ -236,6 +280,17 @@ class Talk:
                 notice.clear()
 
     def _asked(self) -> Answer:
+        """The answer. Turns that were left out to make room are sent again if that was in vain."""
+        sent, answer = self.conversation.trimmed, None
+        try:
+            answer = self._asked_until_it_fits()
+        finally:
+            if self.conversation.trimmed != sent and not (answer and answer.text):
+                self.conversation.trimmed = sent
+                self.say("There is no answer, so the oldest turns stay in the conversation.")
+        return answer
+
+    def _asked_until_it_fits(self) -> Answer:
         while True:
             self.await_opened()
             screen = self._screen()
@@ -247,7 +302,7 @@ class Talk:
             left_out = self.conversation.make_room(_ROOM)
             if not left_out:
                 return answer
-            self.say(f"The context is full: the oldest {left_out} turns are not sent any more.")
+            self.say(f"The context is full: leaving out the oldest {turns(left_out)}.")
 
     def _keep_begun(self, text: str) -> None:
         """What there is of an answer, for the case that we are killed in the middle of it."""
@@ -265,15 +320,23 @@ class Talk:
         else:
             self.conversation.take_back("user")
 
-    def _tell(self, end: End, waited_seconds: float) -> None:
+    def _tell(self, end: End) -> None:
         share = self._share(end)
-        if self.stats:
-            figures = footer.line(end, waited_seconds, share)
+        if self.verbose:
+            self.measure(end)
+            figures = footer.line(end, self.plain_ms, share)
             self.say(wrapped(figures, self.console.width))
         if share >= footer.WHOLE_SHARE and end.reason == "length":
             self.say("The context is full: /trim leaves the oldest turns out, then /regen answers.")
+        elif end.reason == "length":
+            self.say("The answer was cut at the token limit: /set max_tokens - lifts it.")
         elif share >= FULL:
             self.say("The context is nearly full: /trim leaves the oldest turns out.")
+
+    def measure(self, end: End) -> None:
+        """Find out what a token costs without speculation, where the daemon knows it."""
+        with contextlib.suppress(LocalSpecError, OSError):
+            self.plain_ms = plain_ms(Client.from_environment(), end.model)
 
     def _share(self, end: End) -> float:
         """How much of the context the conversation takes; 0 where that is not known."""
@@ -339,6 +402,12 @@ class _Sturdy:
         """The same for what is still open."""
         with contextlib.suppress(OSError):
             self._sink.close(end)
+
+
+def plain_ms(client: Client, name: str) -> float:
+    """Milliseconds that a token of this model costs without speculation; 0 if that is unknown."""
+    found = [model for model in client.status().get("models", []) if model["name"] == name]
+    return footer.plain_ms(found[0]) if found else 0.0
 
 
 def missing(what: str) -> RequestError:

@@ -10,7 +10,7 @@ import msgspec
 
 from localspec.bench import advice, readiness, report
 from localspec.catalog import header
-from localspec.cli import measuring
+from localspec.cli import measuring, waiting
 from localspec.errors import escaped
 
 
@@ -25,7 +25,7 @@ def tune(*, model: str | None, as_json: bool, no_spawn: bool) -> None:
 
     Example: localspec tune
     """
-    client = measuring.reach(spawn=not no_spawn)
+    client = waiting.reached(spawn=not no_spawn)
     with measuring.progress_bar("measuring costs"):
         found = readiness.settled(client, readiness.loaded(client, model)["name"])
     learned = advice.learned(found, _weight_types(found.get("target_path")), has_gpu=_has_gpu())
@@ -61,9 +61,9 @@ def _tell_learned(learned: advice.Learned) -> None:
             share = f"{accepted / drafted:.0%}"
             measuring.say(f"{name}: {accepted} of {drafted} drafted accepted ({share})")
     if learned.prompt_tokens_per_second:
-        click.echo(f"reads a prompt at about {learned.prompt_tokens_per_second:.0f} tok/s")
+        click.echo(f"reads a prompt at about {learned.prompt_tokens_per_second:.0f} tokens/s")
     if learned.tokens_per_second:
-        click.echo(f"speed lately: {learned.tokens_per_second:.1f} tok/s")
+        click.echo(f"speed lately: {learned.tokens_per_second:.1f} tokens/s")
     for sentence in learned.advice:
         measuring.say(sentence, "* ")
     if not learned.advice:

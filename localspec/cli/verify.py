@@ -9,7 +9,7 @@ import msgspec
 
 from localspec.bench import arms, readiness, report, verification
 from localspec.bench.results import Settings
-from localspec.cli import measuring
+from localspec.cli import measuring, waiting
 from localspec.errors import LocalSpecError
 
 DIFFERENCES_SHOWN = 20
@@ -40,7 +40,7 @@ def verify(  # noqa: PLR0913  one argument per option is click's way
     Example: localspec verify --slices code,edit --limit 2
     """
     prompts = measuring.prompts_of(file, slices, limit)
-    client = measuring.reach(spawn=not no_spawn)
+    client = waiting.reached(spawn=not no_spawn)
     with measuring.progress_bar("loading"):
         found = readiness.loaded(client, model)
     compared = list(arms.forced(client, found).values())

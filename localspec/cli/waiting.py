@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from localspec.cli import launch
+from localspec.cli.render import LONG_SECONDS, Notice
 from localspec.errors import LocalSpecError
 
 if TYPE_CHECKING:
-    from localspec.cli.render import Notice
     from localspec.client import Client, Json
 
 _LOOK_SECONDS = 0.1
@@ -27,6 +30,34 @@ _STAGES = {
 """protocol.Progress.stage -> what is going on."""
 _COUNTED = {"target", "draft"}
 """Stages whose whole is known: bytes of a file. A percent of the others would say nothing."""
+
+
+@contextmanager
+def word(text: str, notice: Notice | None = None) -> Iterator[None]:
+    """Say on stderr what is going on while the block runs, should it take longer than a moment."""
+    shown, over = notice or Notice(), threading.Event()
+
+    def say() -> None:
+        while not over.wait(LONG_SECONDS / 2):
+            shown.show(text)
+
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        shown.clear()
+
+
+def reached(*, spawn: bool = True) -> Client:
+    """A client of the running daemon, started first where that is allowed. Raises NotRunning."""
+    notice = Notice()
+    try:
+        return launch.reach(spawn=spawn, tell=notice.show)
+    finally:
+        notice.clear()
 
 
 def words(said: str) -> str:

@@ -7,7 +7,7 @@ import webbrowser
 
 import click
 
-from localspec.cli import launch
+from localspec.cli import waiting
 
 
 @click.command()
@@ -20,7 +20,7 @@ def web(*, only_print: bool) -> None:
 
     Example: localspec web
     """
-    client = launch.reach(spawn=True, tell=lambda text: click.echo(text, err=True))
+    client = waiting.reached()
     address = client.page()
     if only_print or not sys.stdout.isatty() or not webbrowser.open(address):
         click.echo(address)

@@ -72,7 +72,7 @@ class Shortlist:
         """For people."""
         all_tokens = RUN * len(self._fixed)
         tokens = all_tokens if self.misses else RUN * len(self.runs)
-        return f"the draft speaks of {tokens:,} of {all_tokens:,} words"
+        return f"the draft model chooses among {tokens:,} of {all_tokens:,} tokens"
 
     @property
     def unlisted(self) -> Token | None:

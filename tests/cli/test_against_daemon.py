@@ -62,11 +62,13 @@ def test_a_pipe_is_answered_in_pieces_that_add_up(user: User) -> None:
     assert {"target"} <= told_of <= {"target"} | kept <= {"target", "lookup"}
 
 
-def test_the_footer_shows_the_daemons_own_figures(user: User) -> None:
-    """On stderr, so that stdout is the answer alone."""
-    done = user.run("chat", "--temperature", "0", "--max-tokens", "5", "hello")
-    assert done.stderr.startswith("5 tokens · ")
-    assert "cut at the token limit" in done.stderr
+def test_the_speed_is_the_daemons_own_figure(user: User) -> None:
+    """In a terminal, behind the answer, where it is asked for; a pipe has the answer alone."""
+    asked = ("chat", "--temperature", "0", "--max-tokens", "5", "hello", "there")
+    assert user.run(*asked).stderr == ""
+    shown = user.look(*asked, "--verbose", columns=200, errors=True)
+    assert shown[-2].startswith("5 tokens at ")
+    assert "cut at the token limit" in shown[-2]
 
 
 def test_status_shows_the_model_that_answered(user: User) -> None:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import io
 import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
 from scripted import PATIENCE_SECONDS, SPECULATION, TIMINGS, USAGE, Peer, answer, chunk
 
+from localspec.cli import render
 from localspec.cli.main import cli
 from localspec.cli.material import MAX_INPUT_BYTES
+from localspec.control.routing import SPECULATING, Reason
 
-FOOTER = (
-    "212 tokens · 48.1 tok/s · 71% of 180 drafted accepted (lookup 102, model 26)"
-    " · 60% of tokens from drafts · ttft 140 ms · cached 96"
-)
+COST = {"cost_ms_by_rows": {"1": 38.0, "2": 41.0}, "host_ms": 2.0}
+"""Of the model "tiny": a token costs 40 ms without speculation."""
+SPEED = "212 tokens at 48.1 tokens/s, 1.9 times as fast as without speculation"
 
 
 def chat(*arguments: str, stdin: str | bytes = "") -> Result:
@@ -46,19 +52,73 @@ def said(peer: Peer) -> str:
     return text
 
 
-def test_the_answer_goes_to_stdout_and_the_figures_to_stderr(peer: Peer) -> None:
-    """A pipe gets the text and nothing else."""
+@pytest.mark.parametrize("wish", [(), ("--verbose",), ("-v",), ("--stats",), ("--no-stats",)])
+def test_a_pipe_gets_the_answer_and_nothing_else(
+    peer: Peer, home: Path, wish: Sequence[str]
+) -> None:
+    """Whatever is configured or asked for: figures are for people, and --json has them all."""
+    configured(home, "verbose = true")
     peer.streams = [answer("Hello", " **you**.")]
-    result = chat("hi")
+    result = chat("hi", *wish)
     assert result.exit_code == 0
     assert result.stdout == "Hello **you**.\n"
-    assert result.stderr.splitlines()[-1] == FOOTER
+    assert result.stderr == ""
 
 
-def test_no_stats_leaves_stderr_empty_of_figures(peer: Peer) -> None:
-    """For scripts that show stderr to somebody."""
+def configured(home: Path, line: str) -> None:
+    """Put a line into the table [chat] of the configuration."""
+    config = home / "config" / "localspec" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f"[chat]\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("wish", "setting", "told"),
+    [
+        ((), "", False),
+        (("--verbose",), "", True),
+        ((), "verbose = true", True),
+        (("--no-verbose",), "verbose = true", False),
+        (("--json", "--verbose"), "", False),
+    ],
+)
+def test_a_terminal_is_told_the_speed_where_that_is_wanted(
+    peer: Peer, home: Path, wish: Sequence[str], setting: str, *, told: bool
+) -> None:
+    """How fast the answer came, and how much of that speculation brought."""
+    configured(home, setting)
+    peer.status["models"] = [{"name": "tiny", **COST}]
     peer.streams = [answer("Hello")]
-    assert "tok/s" not in chat("hi", "--no-stats").stderr
+    shown = at_a_terminal("chat", "hi", *wish)
+    assert (SPEED in shown) == told
+    assert ("tokens/s" in shown) == told
+
+
+def at_a_terminal(*arguments: str, **environment: str) -> str:
+    """What `localspec ARGUMENTS` shows in a terminal of 200 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec.cli.main", *arguments],
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+        env=os.environ | {"TERM": "dumb"} | environment,
+    ):  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO is how Linux says that nobody writes any more
+            while part := os.read(ours, 65536):
+                shown += part
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_words_need_no_quotes(peer: Peer) -> None:
+    """`localspec chat hello world` is one question; options may stand between its words."""
+    peer.streams = [answer("ok"), answer("ok")]
+    chat("hello", "world")
+    assert said(peer) == "hello world"
+    chat("how", "-t", "0", "fast", "--", "-is", "it?")
+    assert said(peer) == "how fast -is it?"
 
 
 def test_a_pipe_is_added_to_the_prompt(peer: Peer) -> None:
@@ -144,12 +204,13 @@ def test_streamed_json_is_one_object_per_piece(peer: Peer) -> None:
     assert (end["type"], end["timings"]) == ("end", TIMINGS)
 
 
-def test_a_plain_answer_says_why_it_was_plain(peer: Peer) -> None:
-    """The footer names the router's reason instead of inventing shares."""
-    peer.streams = [answer("ok", reason="short-request", drafted=0, accepted=0, sources={})]
-    footer = chat("hi").stderr.splitlines()[-1]
-    assert "plain: short-request" in footer
-    assert "drafted" not in footer
+@pytest.mark.parametrize("reason", get_args(Reason))
+def test_an_answer_without_speculation_says_why_in_words(peer: Peer, reason: str) -> None:
+    """Every reason that there is has a sentence; no code of ours is shown."""
+    peer.streams = [answer("ok", reason=reason, drafted=0, accepted=0, sources={})]
+    shown = at_a_terminal("chat", "hi", "--verbose")
+    assert reason not in shown.replace("without speculation", "")
+    assert ("without speculation" in shown) == (reason != SPECULATING)
 
 
 def test_what_was_said_before_an_error_is_printed(peer: Peer) -> None:
@@ -162,12 +223,27 @@ def test_what_was_said_before_an_error_is_printed(peer: Peer) -> None:
     assert result.stderr.endswith("error: The worker died.\n  Try again.\n")
 
 
+LOADING = [f": loading target {n}%\n\n".encode() for n in range(100)]
+
+
 def test_loading_is_told_once_per_stage_where_lines_cannot_be_replaced(peer: Peer) -> None:
-    """A log file gets two lines for two stages, not a hundred."""
-    progress = [f": loading target {n}%\n\n".encode() for n in range(100)]
-    peer.streams = [[*progress, b": loading draft 3%\n\n", *answer("ok")]]
-    lines = [line for line in chat("hi").stderr.splitlines() if "reading" in line]
+    """Such a terminal gets two lines for two stages, not a hundred."""
+    peer.streams = [[*LOADING, b": loading draft 3%\n\n", *answer("ok")]]
+    lines = [line for line in at_a_terminal("chat", "hi").splitlines() if "reading" in line]
     assert lines == ["reading the model 0%", "reading the draft model 3%"]
+
+
+def test_a_file_hears_only_of_what_takes_long() -> None:
+    """A log need not know what took no time; of a long wait it has one line for each stage."""
+    now = 0.0
+    log = io.StringIO()
+    notice = render.Notice(log, lambda: now)
+    for percent in range(100):
+        now = percent / 10
+        notice.show(f"reading the model {percent}%")
+    notice.clear()
+    notice.show("measuring this machine")
+    assert log.getvalue() == "reading the model 10%\nmeasuring this machine\n"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +371,7 @@ def test_a_model_cannot_command_the_terminal(peer: Peer) -> None:
     peer.streams = [answer(evil), answer(evil)]
     assert chat("hi").stdout == f"{evil}\n"
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "localspec.cli.main", "chat", "hi", "--no-stats"]
+    command = [sys.executable, "-m", "localspec.cli.main", "chat", "hi"]
     environment = {**os.environ, "TERM": "dumb"}
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=theirs, env=environment, check=True

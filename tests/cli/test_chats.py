@@ -145,7 +145,7 @@ def test_the_commands_list_search_show_export_and_remove() -> None:
     kept("new", "Hello\nthere", "Hi, **you**.", system="kind", changed_at=2e9)
     assert [line.split()[0] for line in localspec("chats").stdout.splitlines()] == ["new", "old"]
     (first, _) = json.loads(localspec("chats", "list", "--json").stdout)
-    assert (first["name"], first["title"], first["turns"]) == ("new", "Hello", 2)
+    assert (first["name"], first["title"], first["turns"]) == ("new", "Hello", 1)
     found = localspec("chats", "search", "BURRITO", "monad").stdout
     assert "old" in found
     assert "A burrito." in found
@@ -285,8 +285,8 @@ def test_a_preset_is_a_system_prompt_of_one_question(peer: Peer) -> None:
 
 def test_the_configuration_says_whether_chats_are_kept_and_how_they_look(home: Path) -> None:
     """Where there is no file nothing has to be read to know it."""
-    assert chosen.chat() == (True, "auto")
+    assert chosen.chat() == (True, "auto", False)
     file = home / "config" / "localspec" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text('[chat]\nkeep = false\ntheme = "light"\n')
-    assert chosen.chat() == (False, "light")
+    assert chosen.chat() == (False, "light", False)

@@ -145,7 +145,7 @@ def test_a_conversation_longer_than_the_context_goes_on(peer: Peer, talk: Typist
     """The oldest turns are left out, which is said; they stay in the kept chat."""
     peer.streams = [answer("A"), answer("B"), (400, {"error": FULL}), answer("C")]
     shown = talk.type(f"one{ENTER}two{ENTER}three{ENTER}")
-    assert "turns are not sent any more" in shown
+    assert "leaving out the oldest 2 turns" in shown
     assert [turn["content"] for turn in peer.question["messages"]] == ["three"]
     assert len(archive.load(archive.latest()).turns) == 6
 
@@ -154,12 +154,13 @@ def test_the_footer_has_a_meter_and_trim_makes_room(peer: Peer, talk: Typist) ->
     """From half of the context on, with a warning when it is nearly full."""
     peer.models = [{"id": "tiny", "meta": {"n_ctx": 400}}]
     peer.streams = [answer("A"), answer("B"), answer("C")]
+    talk.talk.verbose = True
     shown = talk.type(f"one{ENTER}two{ENTER}/trim 1{ENTER}three{ENTER}/trim x{ENTER}")
-    assert "context 82% full" in shown
+    assert "the context is 82% full" in shown
     assert "/trim leaves the oldest turns out" in shown
-    assert "oldest 2 turns" in shown
+    assert "the oldest 1 turn is not sent" in shown
     assert peer.question["messages"][0]["content"] == "two"
-    assert "is no number of questions" in shown
+    assert 'how many turns, not "x"' in shown
 
 
 def test_an_answer_that_filled_the_context_says_so_and_what_goes_on(
@@ -170,6 +171,7 @@ def test_an_answer_that_filled_the_context_says_so_and_what_goes_on(
     figures = chunk(finish="length", timings=TIMINGS, speculation=SPECULATION)
     usage = event({"model": "tiny", "choices": [], "usage": USAGE})
     peer.streams = [[chunk("A"), figures, usage, b"data: [DONE]\n\n"]]
+    talk.talk.verbose = True
     shown = talk.type(f"one{ENTER}")
     assert "cut at the end of the context" in shown
     assert "The context is full: /trim leaves the oldest turns out, then /regen" in shown
@@ -201,7 +203,7 @@ def test_a_conversation_goes_on_below_its_last_answer_as_it_was_drawn(talk: Typi
     told.say("assistant", "\n".join(["So **many**:", "", *(f"- {row}" for row in rows)]))
     talk.talk.resume(told)
     assert talk.shown.split("\n")[:12] == [
-        "long: 2 turns", ">>> row 0", *rows[1:8], "...", "So many:", "",
+        "long: 1 turn", ">>> row 0", *rows[1:8], "...", "So many:", "",
     ]  # fmt: skip
     assert "• row 19\n" in talk.shown
 

@@ -12,7 +12,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from rich.console import Console
 from scripted import PATIENCE_SECONDS, Peer, answer, chunk
-from typist import ALT_ENTER, CTRL_C, ENTER, Typist, roles
+from typist import ALT_ENTER, CTRL_C, CTRL_Z, ENTER, Typist, roles
 
 from localspec import paths
 from localspec.cli.commands import COMMANDS
@@ -27,7 +27,8 @@ def test_a_conversation_carries_all_of_its_turns(peer: Peer, talk: Typist) -> No
     assert [turn["content"] for turn in peer.question["messages"]] == [
         "Capital?", "Paris.", "Of what?",
     ]  # fmt: skip
-    assert "Paris.\n212 tokens" in shown
+    assert "Paris." in shown
+    assert "tokens/s" not in shown
 
 
 def test_alt_enter_and_quotes_make_one_message_of_several_lines(peer: Peer, talk: Typist) -> None:
@@ -107,11 +108,43 @@ def test_an_unknown_command_is_not_sent_to_the_model(peer: Peer, talk: Typist) -
     assert not peer.asked
 
 
-def test_a_path_is_a_question_and_no_command(peer: Peer, talk: Typist) -> None:
-    """Only a slash and letters are a command."""
-    peer.streams = [answer("a program")]
-    talk.type(f"/usr/bin/env is what?{ENTER}")
-    assert roles(talk.conversation)[0][1] == "/usr/bin/env is what?"
+@pytest.mark.parametrize(
+    "line",
+    ["/foo", "/foo bar", "/", "/x1", "/set-temperature 1", "/help!", "/FOO", "/foo?", "/foo\nb"],
+)
+def test_what_looks_like_a_command_is_never_a_question(peer: Peer, talk: Typist, line: str) -> None:
+    """Near a command or not: it says where the list is."""
+    shown = talk.type(f"{line.replace(chr(10), ALT_ENTER)}{ENTER}")
+    assert "There is no /" in shown
+    assert "/help lists all" in shown
+    assert not peer.asked
+
+
+@pytest.mark.parametrize("line", ["/?", "/HELP", "/Help "])
+def test_help_is_there_by_the_names_of_other_chats(peer: Peer, talk: Typist, line: str) -> None:
+    """And however it is written."""
+    assert "/regen" in talk.type(f"{line}{ENTER}")
+    assert not peer.asked
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["/usr/bin/env is what?", "// a comment in C", "/* another */", "/etc holds what?", "/a.txt"],
+)
+def test_a_path_or_a_comment_is_a_question_and_no_command(
+    peer: Peer, talk: Typist, line: str
+) -> None:
+    """Only a slash and a word are a command, and not where that is a directory."""
+    peer.streams = [answer("ok")]
+    talk.type(f"{line}{ENTER}")
+    assert roles(talk.conversation)[0][1] == line
+
+
+def test_ctrl_z_is_no_text(peer: Peer, talk: Typist) -> None:
+    """Where there is no shell to go back to, it does nothing; it is never sent."""
+    peer.streams = [answer("ok")]
+    talk.type(f"{CTRL_Z}a{CTRL_Z}b{ENTER}{CTRL_Z}{ENTER}")
+    assert roles(talk.conversation) == [("user", "ab"), ("assistant", "ok")]
 
 
 def test_settings_reach_the_next_request(peer: Peer, talk: Typist) -> None:

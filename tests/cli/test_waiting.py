@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import pytest
@@ -17,11 +18,11 @@ from localspec.errors import LocalSpecError
 
 def told(monkeypatch: pytest.MonkeyPatch, *states: dict[str, Any]) -> tuple[str, str]:
     """What `followed` returns and what it showed, over statuses that come one after the other."""
-    screen = io.StringIO()
+    screen, clock = io.StringIO(), itertools.count(0.0, 10.0).__next__
     with Peer() as peer:
         monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
         peer.statuses = [{"models": [{"name": "big", **state}]} for state in states]
-        return followed(Client.from_environment(), "big", Notice(screen)), screen.getvalue()
+        return followed(Client.from_environment(), "big", Notice(screen, clock)), screen.getvalue()
 
 
 LOADING = {"state": "loading", "loading": {"stage": "target", "fraction": 0.5}}

@@ -149,7 +149,7 @@ def test_where_texts_are_of_other_words_all_are_listed() -> None:
     assert not words.misses
     words.read(range(60_000, 60_000 + 20 * RUN, RUN))
     assert words.misses
-    assert words.sentence == "the draft speaks of 151,936 of 151,936 words"
+    assert words.sentence == "the draft model chooses among 151,936 of 151,936 tokens"
     words.read([*range(60_000, 60_000 + 20 * RUN, RUN)] * 10)
     assert not words.misses
     assert len(words.runs) == 151_936 // 4 // RUN + 20

@@ -45,7 +45,7 @@ def test_a_draft_with_a_large_vocabulary_speaks_of_some_of_it(tmp_path: Path) ->
     draft = tiny.build(tmp_path / "draft.gguf", seed=1, like=0, noise=0.2, specials=words)
     settings = Engine(context=256, slots=1, exactness="standard", target=Placement(threads=1))
     load = Load("tiny", str(target), str(draft), Config(engine=settings))
-    said = "the draft speaks of 32,7"
+    said = "the draft model chooses among 32,7"
     with assemble.load(load, lambda *_: None) as loaded:
         assert list(loaded.engine.drafters) == ["lookup", "grammar", "model"]
         assert (said in loaded.kernels) == bool(ours.kernels)
