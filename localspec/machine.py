@@ -23,6 +23,7 @@ Curve: TypeAlias = float | dict[int, float]
 
 MAX_ROWS, MAX_MS = 1 << 16, 1e6
 _GIB, _MAX_BYTES = 1 << 30, 1 << 50
+_MAX_GB_PER_SECOND = 1e6
 
 _EXAMPLE = "A table is [target] and [draft], each with steady_ms = { 1 = 1.84, 8 = 3.73 }."
 
@@ -85,13 +86,14 @@ class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A place for weights, by llama.cpp's name of it, and its memory: in bytes or in GiB.
 
-    Of kind "cpu" it is the host's own memory.
+    Of kind "cpu" it is the host's own memory. `gb_per_second` is how fast weights are read there.
     """
 
     name: str
     memory_bytes: int | None = None
     memory_gib: float | None = None
     kind: Literal["gpu", "cpu"] = "gpu"
+    gb_per_second: float | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -201,6 +203,8 @@ def _card_holes(found: Sequence[Card]) -> Iterator[str]:
             yield f"device {card.name} has no memory_bytes and no memory_gib, or both"
         elif not 0 < sizes[0] * (1 if card.memory_gib is None else _GIB) <= _MAX_BYTES:
             yield f"device {card.name} has {sizes[0]}, which is no size of memory"
+        if card.gb_per_second is not None and not 0 < card.gb_per_second <= _MAX_GB_PER_SECOND:
+            yield f"device {card.name} has {card.gb_per_second} GB/s, which is no bandwidth"
         if card.name in {other.name for other in found[:place]}:
             yield f"device {card.name} is described more than once"
     if sum(card.kind == "cpu" for card in found) > 1:

@@ -231,7 +231,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The model answers, or says in `speculation_off` why nothing can be drafted for it.
 
     Rows are padded to a multiple of `row_multiple`. `layers` are first and last on each device, the
-    output counted too; `placement` says it in words, `takes` its bytes. `context` is of one session,
+    output counted too; `placement` says it in words, `takes` its bytes. `context` is of a session,
     `cells` of all `slots`; `template` says whose it is, where it is not the file's.
     """
 

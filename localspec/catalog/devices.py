@@ -31,7 +31,8 @@ _DESCRIBED_HOST_BYTES = 32 * _GIB
 class Device(msgspec.Struct, frozen=True):
     """A place for weights, by llama.cpp's name of it ("CUDA0"); the host's memory is "CPU".
 
-    A "remote" is another machine's, for layers of the target alone.
+    A "remote" is another machine's, for layers of the target alone. `bytes_per_second` is how fast
+    weights are read there, 0 where nobody said.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Device(msgspec.Struct, frozen=True):
     free_bytes: int
     total_bytes: int
     description: str = ""
+    bytes_per_second: float = 0.0
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -130,7 +132,13 @@ def described(path: Path) -> list[Device]:
 
 def _device(card: Card) -> Device:
     name = "CPU" if card.kind == "cpu" else card.name
-    return Device(name, card.kind, card.total_bytes, card.total_bytes)
+    return Device(
+        name,
+        card.kind,
+        card.total_bytes,
+        card.total_bytes,
+        bytes_per_second=1e9 * (card.gb_per_second or 0.0),
+    )
 
 
 def _machine(found: Sequence[Device]) -> list[Device]:

@@ -16,6 +16,8 @@ _BLOCK = re.compile(r"blk\.(\d+)\.")
 _STATE = re.compile(r"blk\.(\d+)\.(?:ssm_|shortconv\.|time_mix_)")
 _KEYS = re.compile(r"blk\.(\d+)\.attn_(?:k|kv_\w+)\.")
 """Tensors of recurrent layers, and of those that keep keys."""
+EXPERTS = re.compile(r"\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\.")
+"""Tensors that hold all experts of a layer; those that every token wakes are named otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Outline:
     session, however long; none where no layer is recurrent. One that `embeds` makes a vector of a
     text: it keeps no keys, and has no logits, where every token looks at every other. `gated` is
     whether its feed-forward layers multiply two inner vectors.
+    `expert_bytes` are what of each block are experts, none where there are no experts, of which a
+    token wakes the share `expert_share`.
     """
 
     name: str
@@ -44,11 +48,26 @@ class Outline:
     state_values: tuple[int, ...] = ()
     embeds: bool = False
     gated: bool = True
+    expert_bytes: tuple[int, ...] = ()
+    expert_share: float = 1.0
 
     @property
     def blocks(self) -> int:
         """Layers and the output."""
         return len(self.device_bytes)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return any(self.expert_bytes)
+
+    def apart(self, experts: int, first: int) -> range:
+        """The blocks on cards whose experts are on the CPU, if the first on a card is `first`."""
+        return range(first, min(first + experts, self.blocks))
+
+    def experts_bytes(self, blocks: range) -> int:
+        """Bytes of the experts of these blocks."""
+        return sum(self.expert_bytes[blocks.start : blocks.stop])
 
     def kv_bytes(self, cells: int, kv_type: str, first: int = 0, end: int | None = None) -> int:
         """Bytes of the KV cache of the blocks from `first` to before `end`."""
@@ -80,7 +99,7 @@ class Outline:
 def outline(header: Header) -> Outline:
     """What a header says about memory."""
     layers = header.layers
-    blocks = [0] * (layers + 1)
+    blocks, experts = [0] * (layers + 1), [0] * (layers + 1)
     input_bytes, tied = 0, True
     for tensor in header.tensors:
         place = _block(tensor.name, layers)
@@ -89,6 +108,7 @@ def outline(header: Header) -> Outline:
             continue
         tied = tied and tensor.name != "output.weight"
         blocks[place] += tensor.num_bytes
+        experts[place] += tensor.num_bytes * bool(EXPERTS.search(tensor.name))
     shared = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
     # On a GPU the output has a copy of an input that it shares.
     on_device = shared.num_bytes if tied and shared is not None else 0
@@ -106,6 +126,8 @@ def outline(header: Header) -> Outline:
         state_values=_state_values(header),
         embeds=header.embeds,
         gated=_gated(header),
+        expert_bytes=tuple(experts) if any(experts) else (),
+        expert_share=_expert_share(header),
     )
 
 
@@ -114,6 +136,13 @@ def _block(name: str, layers: int) -> int | None:
     if found := _BLOCK.match(name):
         return min(int(found[1]), layers)
     return layers if name.startswith("output") else None
+
+
+def _expert_share(header: Header) -> float:
+    """The share of its experts that a token wakes; 1 where it does not say."""
+    count = header.number("expert_count")
+    used = max(header.per_layer("expert_used_count"), default=0)
+    return used / count if 0 < used <= count else 1.0
 
 
 def _gated(header: Header) -> bool:

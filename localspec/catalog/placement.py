@@ -1,8 +1,9 @@
 """What goes where: a pure plan from outlines and free memory, and ever smaller ones behind it.
 
 The draft comes first on a GPU. Of the target as many blocks as fit follow, from the output down as
-llama.cpp places them; the rest stays on the CPU. Where even that is too much there are fewer slots,
-then a smaller context, then no draft. What remains becomes KV.
+llama.cpp places them; the rest stays on the CPU. Of a mixture of experts that may be the experts of
+blocks that are on a GPU otherwise, where a token comes sooner so (`reading.py`). Where even that is
+too much there are fewer slots, then a smaller context, then no draft. What remains becomes KV.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
+from localspec.catalog import reading
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import CELL_STEP, rounded
 from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, seats_bytes, taken
@@ -130,6 +133,13 @@ def _rungs(wish: Wish) -> Iterator[Rung]:
             yield Rung(1, cells, draft)
 
 
+class _Held(NamedTuple):
+    """Blocks on GPUs, and of how many of them the experts are on the CPU, the first ones."""
+
+    blocks: int
+    experts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """The best plan of one rung that keeps within `limits`, bytes by device."""
@@ -148,13 +158,13 @@ class _Search:
         """The draft on a GPU if it may be, then most of the target, then most KV; few devices."""
         for homes in self._draft_homes():
             ways = [(home, order) for home in homes for order in self._orders()]
-            counts = [self._blocks_on_gpus(*way) for way in ways]
-            most = max((count for count in counts if count is not None), default=None)
-            if most is not None:
+            found = [(way, held) for way in ways if (held := self._held(*way))]
+            if found:
+                worth = [self._worth(*way, held) for way, held in found]
                 plans = [
-                    self._enlarged(*way, most)
-                    for way, count in zip(ways, counts, strict=True)
-                    if count == most
+                    self._enlarged(*way, held)
+                    for (way, held), each in zip(found, worth, strict=True)
+                    if each == max(worth)
                 ]
                 return max(plans, key=lambda plan: (plan.cells, -len(plan.target.devices)))
         return None
@@ -192,36 +202,68 @@ class _Search:
             return [tuple(names[:count]) for count in counts]
         return [order for count in counts for order in itertools.permutations(names, count)]
 
+    def _held(self, home: Layout | None, order: tuple[str, ...]) -> _Held | None:
+        """How much of the target fits on these GPUs, whole or without experts, as is faster."""
+        whole = self._blocks_on_gpus(home, order)
+        if whole is None:
+            return None
+        plain, outline = _Held(whole), self.wish.target
+        wanted = _wanted(self.wish.config.engine.target, outline.blocks)
+        if not order or whole == wanted or not outline.has_experts:
+            return plain
+        floor = self.rung.floor
+
+        def fits(held: _Held) -> bool:
+            return self._packed(home, order, held, floor) is not None
+
+        def without(count: int, back: int = 0) -> _Held:
+            return _Held(count, min(count, outline.blocks - 1) - back)  # the output has none
+
+        bare = _most(wanted, lambda count: count <= whole or fits(without(count)))
+        layers = without(bare).experts
+        back = _most(layers, lambda more: fits(without(bare, more))) if bare > whole else 0
+        apart = without(bare, back)
+        return max(plain, apart, key=lambda held: self._worth(home, order, held))
+
+    def _worth(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> float:
+        """More is better: blocks on GPUs; of a mixture of experts the time that a token takes."""
+        if not self.wish.target.has_experts:
+            return held.blocks
+        layout = self._packed(home, order, held, self.rung.floor)
+        assert layout is not None  # noqa: S101 - it was found to fit
+        return -reading.seconds(self.wish.target, layout, self.devices)
+
     def _blocks_on_gpus(self, home: Layout | None, order: tuple[str, ...]) -> int | None:
         """How many blocks of the target fit on these GPUs; None if the rest does not fit."""
         wanted = _wanted(self.wish.config.engine.target, self.wish.target.blocks)
         floor = self.rung.floor
 
         def fits(count: int) -> bool:
-            return self._packed(home, order, count, floor) is not None
+            return self._packed(home, order, _Held(count), floor) is not None
 
         if order and fits(wanted):
             return wanted
         return _most(max(0, wanted - 1) if order else 0, fits) if fits(0) else None
 
-    def _enlarged(self, home: Layout | None, order: tuple[str, ...], count: int) -> Plan:
-        """With that many blocks on GPUs, the most KV that fits."""
+    def _enlarged(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> Plan:
+        """With that much on GPUs, the most KV that fits."""
         rung, wish = self.rung, self.wish
         cap = max(rung.floor, wish.most_cells(rung.slots))
         step = CELL_STEP * (rung.slots if wish.strict else 1)
         more = _most(
             (cap - rung.floor) // step,
-            lambda steps: self._packed(home, order, count, rung.floor + steps * step) is not None,
+            lambda steps: self._packed(home, order, held, rung.floor + steps * step) is not None,
         )
         cells = rung.floor + more * step
-        layout = self._packed(home, order, count, cells)
+        layout = self._packed(home, order, held, cells)
         assert layout is not None  # noqa: S101 - it fits with the floor's cells
         return wish.plan(rung, layout, home, cells)
 
     def _packed(
-        self, home: Layout | None, order: tuple[str, ...], count: int, cells: int
+        self, home: Layout | None, order: tuple[str, ...], held: _Held, cells: int
     ) -> Layout | None:
-        """The last `count` blocks of the target on devices in this order; None if too much."""
+        """The last blocks of the target on devices in this order; None if too much."""
+        count = held.blocks
         drafts = self.wish.draft_parts(self.rung, home, cells)
         split = self.wish.config.engine.target.tensor_split
         if self._lent and not split:  # whoever lends one wants it used
@@ -229,18 +271,18 @@ class _Search:
         if any(split) and order:
             shares = divided(count, split, len(order))
         else:
-            held = taken(drafts)
-            room = {name: self.limits[name] - held.get(name, 0) for name in order}
-            shares = self._filled(room, count, cells)
+            used = taken(drafts)
+            room = {name: self.limits[name] - used.get(name, 0) for name in order}
+            shares = self._filled(room, held, cells)
         if sum(shares) != count:
             return None
-        layout = Layout(order, shares)
+        layout = Layout(order, shares, held.experts)
         parts = self.wish.parts(self.rung, layout, home, cells)
         fits = all(size <= self.limits[name] for name, size in taken(parts).items())
         return layout if fits else None
 
-    def _filled(self, room: Mapping[str, int], count: int, cells: int) -> tuple[int, ...]:
-        """How many of the last `count` blocks each device takes, one filled after the other."""
+    def _filled(self, room: Mapping[str, int], held: _Held, cells: int) -> tuple[int, ...]:
+        """How many of the last blocks each device takes, one filled after the other."""
         wish, outline = self.wish, self.wish.target
         rows, placement = wish.rows(self.rung.slots), wish.config.engine.target
         seen = rounded(cells // self.rung.slots) if wish.strict else cells
@@ -249,12 +291,15 @@ class _Search:
         output = max(0, outline.logits_bytes(wish.outputs(self.rung.slots)) - scratch)
         seats = seats_bytes(outline, seen, flash=flash, last=False)
         output += seats_bytes(outline, seen, flash=flash, last=True) - seats
-        at, shares = outline.blocks - count, []
-        scratch += seats + max(outline.host_bytes[:at], default=0)
+        at, shares = outline.blocks - held.blocks, []
+        apart = outline.apart(held.experts, at)
+        visitors = [*outline.host_bytes[:at], *outline.expert_bytes[apart.start : apart.stop]]
+        scratch += seats + max(visitors, default=0)
         for free in room.values():
             left, first = free - scratch, at
             while at < outline.blocks:
                 need = outline.device_bytes[at]
+                need -= outline.expert_bytes[at] if at in apart else 0
                 need += outline.kv_bytes(cells, placement.kv_type, at, at + 1)
                 need += outline.state_bytes(self.rung.slots, at, at + 1)
                 left -= need + (output if at == outline.blocks - 1 else 0)

@@ -71,10 +71,14 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Where one model's blocks are: the last ones on `devices`, as many on each as `shares` say."""
+    """Where one model's blocks are: the last ones on `devices`, as many on each as `shares` say.
+
+    The experts of the first `experts` of these are on the CPU.
+    """
 
     devices: tuple[str, ...] = ()
     shares: tuple[int, ...] = ()
+    experts: int = 0
 
     @property
     def gpu_layers(self) -> int:
@@ -83,12 +87,16 @@ class Layout(msgspec.Struct, frozen=True):
 
     def sentence(self, how_many: str) -> str:
         """Where that is, for people."""
-        return f"{how_many} on {' + '.join(self.devices)}" if self.devices else "on the CPU"
+        if not self.devices:
+            return "on the CPU"
+        apart = f" but for the experts of {self.experts} on the CPU" if self.experts else ""
+        return f"{how_many} on {' + '.join(self.devices)}{apart}"
 
     def without_idle(self) -> Layout:
         """Without devices that got no block."""
         used = [pair for pair in zip(self.devices, self.shares, strict=True) if pair[1]]
-        return Layout(tuple(name for name, _ in used), tuple(count for _, count in used))
+        names, shares = tuple(name for name, _ in used), tuple(count for _, count in used)
+        return Layout(names, shares, self.experts)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -315,7 +323,9 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
     logits = max(scratch, outline.logits_bytes(how.outputs))
-    visiting = max(outline.host_bytes[:first], default=0)
+    apart = outline.apart(layout.experts, first)
+    visitors = [*outline.host_bytes[:first], *outline.expert_bytes[apart.start : apart.stop]]
+    visiting = max(visitors, default=0)
     parts = []
     for name, count in zip(layout.devices, layout.shares, strict=True):
         if count:
@@ -326,12 +336,16 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
             compute = visiting + (logits if last else scratch)
             heads = last and how.outputs > 0
             compute += seats_bytes(outline, how.seen, flash=how.flash, last=heads)
-            parts.append(Part(name, model, count, sum(outline.device_bytes[at:end]), kv, compute))
+            weights = sum(outline.device_bytes[at:end])
+            weights -= outline.experts_bytes(range(max(at, apart.start), min(end, apart.stop)))
+            parts.append(Part(name, model, count, weights, kv, compute))
             at = end
-    weights = (outline.input_bytes + sum(outline.host_bytes[:first])) * (2 if how.locked else 1)
+    weights = outline.input_bytes + sum(outline.host_bytes[:first]) + outline.experts_bytes(apart)
+    weights *= 2 if how.locked else 1
     keys = outline.kv_bytes(cells, how.kv_type, 0, first)
     kv = keys + outline.state_bytes(rung.slots, 0, first)
-    scratch = outline.attention_bytes(rows, how.seen, flash=how.flash, host=True) * (first > 0)
+    scratch = outline.attention_bytes(rows, how.seen, flash=how.flash, host=True)
+    scratch *= first > 0 or len(apart) > 0
     compute = scratch
     if first == outline.blocks:
         compute = max(scratch, outline.logits_bytes(how.outputs))

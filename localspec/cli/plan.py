@@ -12,7 +12,7 @@ import msgspec
 
 from localspec import paths
 from localspec.bench import native, tables
-from localspec.catalog import devices, entries, header, pairing, placement
+from localspec.catalog import devices, entries, header, pairing, placement, reading
 from localspec.catalog.devices import Device, Present
 from localspec.catalog.entries import Sizes
 from localspec.catalog.header import Header
@@ -61,11 +61,15 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     best = placement.plans(wish, present.devices)[0]
     amounts = Amounts.of(wish, best)
     if as_json:
-        report = {"devices": present.devices, "plan": best, "placement": best.sentence()}
+        report: dict[str, Any] = {"devices": present.devices, "plan": best}
+        report["placement"] = best.sentence()
+        report["reads"] = reading.bytes_by_device(wish.target, best.target)
         click.echo(msgspec.json.encode({**report, "bytes": amounts}).decode())
     else:
         for line in table(best, present.devices):
             click.echo(hung("", escaped(line), columns()))
+        if wish.target.has_experts:
+            click.echo(hung("", read_by_a_token(wish, best, present.devices), columns()))
         for label, value in sums(best, amounts):
             click.echo(hung(f"{label}: ", escaped(value), columns()))
 
@@ -113,6 +117,14 @@ def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str
     wish = Wish.of(settings, outlines, own=there.own)
     best = placement.plans(wish, there.devices)[0]
     return sums(best, Amounts.of(wish, best))
+
+
+def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:
+    """What decoding a token reads of a mixture of experts, and how long that takes at least."""
+    reads = reading.bytes_by_device(wish.target, plan.target)
+    seconds = reading.seconds(wish.target, plan.target, there)
+    share = f"{wish.target.expert_share:.1%} of the experts"
+    return f"a token wakes {share} and reads {_sizes(reads)}: {seconds * 1e3:.1f} ms by bandwidths"
 
 
 def sums(plan: Plan, amounts: Amounts) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ call `tokenize` and `piece`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,6 +23,21 @@ _COPIED = 1 << 14
 
 _CONTROL = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN
 _SPLITS = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
+
+
+class _Override(ctypes.Structure):
+    """`struct llama_model_tensor_buft_override`: a pattern of names and a buffer type for them."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
+
+
+def _experts_on_cpu(layers: Sequence[int]) -> ctypes.Array[_Override]:
+    """The experts of these layers in the CPU's buffers, and the entry that ends the list."""
+    on_cpu = native._lib.ggml_backend_cpu_buffer_type  # noqa: SLF001 — libllama leads to ggml
+    on_cpu.restype, on_cpu.argtypes = ctypes.c_void_p, []
+    names = [rf"^blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps\." for layer in layers]
+    listed = [_Override(name.encode(), on_cpu()) for name in names]
+    return (_Override * (len(listed) + 1))(*listed, _Override(None, None))
 
 
 class Model:
@@ -49,13 +64,14 @@ class Model:
         self._pieces: dict[Token, bytes] = {}
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 - all that is to be said of a load, by name
         cls,
         path: Path,
         placement: Placement = Placement(),  # noqa: B008 — frozen value
         *,
         safe_kernels: bool = False,
         lent: Mapping[str, int] = MappingProxyType({}),
+        apart: Sequence[int] = (),
         on_progress: Callable[[float], None] | None = None,
     ) -> Model:
         """Load weights. The caller has already passed the file through `catalog.header`.
@@ -66,6 +82,7 @@ class Model:
             safe_kernels: Without repacked weights and the CPU kernels that need them.
             lent: Handles (ggml_backend_dev_t) of other machines' devices, by the names that
                 `placement` has for them.
+            apart: Layers whose experts stay on the CPU, wherever the layers are.
             on_progress: Called with a fraction from 0 to 1 while tensors are read.
 
         Raises:
@@ -88,6 +105,10 @@ class Model:
         split = (ctypes.c_float * most)(*placement.tensor_split[:most])
         if placement.tensor_split:
             params.tensor_split = split
+
+        if apart:
+            overrides = _experts_on_cpu(apart)
+            params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
 
         def progressed(fraction: float, _data: object) -> bool:
             if on_progress is not None:

@@ -107,7 +107,10 @@ class Loader:
         """
         placement = placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
-        model = self._model("target", self.files[0], placement, lent)
+        blocks = sum(part.blocks for part in self.plan.parts if part.model == "target")
+        first = blocks - self.plan.target.gpu_layers
+        apart = range(first, first + self.plan.target.experts)
+        model = self._model("target", self.files[0], placement, lent, apart)
         if self._command.template is not None:
             model.chat_template = self._command.template
         rows = max(self.plan.rows, *POINTS)
@@ -247,6 +250,7 @@ class Loader:
         file: Path,
         placement: Placement,
         lent: Mapping[str, int] = MappingProxyType({}),
+        apart: Sequence[int] = (),
     ) -> Model:
         from localspec.engine.model import Model  # noqa: PLC0415 - see `assemble.load`
 
@@ -264,6 +268,7 @@ class Loader:
             placement,
             safe_kernels=self._command.safe_kernels,
             lent=lent,
+            apart=apart,
             on_progress=progressed,
         )
         self._parts.callback(model.close)

@@ -225,6 +225,8 @@ def test_an_outline_counts_every_byte_of_a_file(tmp_path: Path) -> None:
         ('[[device]]\nname = "A"\nmemory_gib = 3\nmemory_bytes = 3', "or both"),
         ('[[device]]\nname = "A"\nkind = "tpu"\nmemory_gib = 3', "tpu"),
         ('[[device]]\nname = "A"\nmemory_gib = 3\nwatts = 300', "watts"),
+        ('[[device]]\nname = "A"\nmemory_gib = 3\ngb_per_second = 0', "no bandwidth"),
+        ('[[device]]\nname = "A"\nmemory_gib = 3\ngb_per_second = nan', "no bandwidth"),
         ('[[device]]\nname="A"\nmemory_gib=1\n[[device]]\nname="A"\nmemory_gib=1', "more than"),
         ("device = 3", "Expected `array`"),
         ("[[device]", "not valid TOML"),
