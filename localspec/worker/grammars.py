@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from llguidance import LLMatcher
@@ -14,7 +14,7 @@ from localspec.text.constraint import GrammarConstraint, Vocabulary
 from localspec.text.grammar import Compiled, Source
 from localspec.worker.sandbox import Died, Sandbox
 
-_REMEMBERED = 64
+_REMEMBERED = 256
 """Verdicts, of at most a hundred kilobytes each. A client sends the same schema again and again."""
 
 
@@ -30,6 +30,7 @@ class Grammars:
         self._vocabulary = vocabulary
         self._sandbox = sandbox
         self._verdicts: OrderedDict[Source, Compiled | RequestError] = OrderedDict()
+        self._refused: OrderedDict[tuple[Source, ...], RequestError] = OrderedDict()
 
     def constraint(
         self, response_format: dict[str, Any] | None, typed: str = ""
@@ -50,13 +51,10 @@ class Grammars:
     def calls(self, lark: str, functions: Sequence[dict[str, Any]]) -> GrammarConstraint:
         """The constraint of a grammar that holds the schemas of these functions' arguments.
 
-        Each schema is tried alone, where it may do harm. Raises RequestError.
+        All schemas are tried first, in one job, where they may do harm. Raises RequestError.
         """
         try:
-            for function in functions:
-                wanted = {"type": "json_object", "schema": function.get("parameters") or {}}
-                if source := grammar.source(wanted):
-                    self._compiled(source)
+            self._try_all(filter(None, map(_arguments, functions)))
             return self._vocabulary.constraint(LLMatcher.grammar_from_lark(lark))
         except RequestError as error:
             raise RequestError(
@@ -65,13 +63,42 @@ class Grammars:
                 param="tools",
             ) from error
 
+    def _try_all(self, sources: Iterable[Source]) -> None:
+        """Compile what is not known yet in one job. Raises RequestError."""
+        wanted = tuple(dict.fromkeys(sources))
+        if why := self._refused.get(wanted):
+            raise why.with_traceback(None)
+        unknown = [source for source in wanted if source not in self._verdicts]
+        for source in set(wanted).difference(unknown):
+            self._compiled(source)
+        if not unknown:
+            return
+        try:
+            for source, verdict in zip(unknown, self._sandbox.compile_all(unknown), strict=True):
+                self._remember(source, verdict)
+        except RequestError as error:
+            self._refuse(wanted, error)
+            raise
+        except Died as died:
+            why = grammar.refused(f"it {died}")
+            self._refuse(wanted, why)
+            raise why from died
+
+    def _refuse(self, sources: tuple[Source, ...], error: RequestError) -> None:
+        self._refused[sources] = error
+        if len(self._refused) > _REMEMBERED:
+            self._refused.popitem(last=False)
+
+    def _remember(self, source: Source, verdict: Compiled | RequestError) -> None:
+        self._verdicts[source] = verdict
+        if len(self._verdicts) > _REMEMBERED:
+            self._verdicts.popitem(last=False)
+
     def _compiled(self, source: Source) -> Compiled:
         verdict = self._verdicts.pop(source, None)
         if verdict is None:
             verdict = self._tried(source)
-        self._verdicts[source] = verdict
-        if len(self._verdicts) > _REMEMBERED:
-            self._verdicts.popitem(last=False)
+        self._remember(source, verdict)
         if isinstance(verdict, RequestError):
             raise verdict.with_traceback(None)
         return verdict
@@ -83,3 +110,8 @@ class Grammars:
             return error
         except Died as died:
             return grammar.refused(f"it {died}")
+
+
+def _arguments(function: dict[str, Any]) -> Source | None:
+    """The grammar of a function's arguments. Raises RequestError."""
+    return grammar.source({"type": "json_object", "schema": function.get("parameters") or {}})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from localspec.errors import LocalSpecError
 from localspec.protocol import Detokenize, Embed, Generate, Question, Render, Replay, Tokenize
@@ -17,12 +19,17 @@ _log = logging.getLogger("localspec.worker")
 
 LONG_CHARS = 100_000
 """A request with more text waits for others like it, and not before those that are read at once."""
+LONG_GRAMMAR_CHARS = 4_000
+"""The same for grammars: one of so many characters compiles in some 50 ms, one of ten times as many
+in up to two seconds."""
 _TOKEN_CHARS, _VALUE_CHARS = 4, 50
 """What takes as long as so many characters: a token, and a message, a function or a part of one."""
 
 Request: TypeAlias = Generate | Replay | Question
 _Order = TypeVar("_Order")
-_Queue: TypeAlias = queue.SimpleQueue[tuple[Request, float] | None]
+_Item: TypeAlias = tuple[Request, float]
+Name: TypeAlias = Literal["texts", "long texts", "grammars", "long grammars"]
+NAMES: tuple[Name, ...] = get_args(Name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +44,48 @@ class Read(Generic[_Order]):
     order: _Order | LocalSpecError
 
 
-class Lanes(Generic[_Order]):
-    """Two threads that read requests, one for short and one for long texts. Model lifetime.
+class Turns:
+    """Requests that wait for one thread, whose turns go round by client. Any thread.
 
-    Everything here is for the engine's thread. What came first on a lane is read first.
+    A client is a principal and its conversation, where it names one. Of one client the request that
+    came first is read first.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._clients: OrderedDict[tuple[str, str], deque[_Item]] = OrderedDict()
+        self._closed = False
+
+    def put(self, item: _Item) -> None:
+        """One more."""
+        with self._changed:
+            self._clients.setdefault(_client(item[0]), deque()).append(item)
+            self._changed.notify()
+
+    def get(self) -> _Item | None:
+        """The next one, waiting for it; None once it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._clients)
+            if self._closed:
+                return None
+            client, items = self._clients.popitem(last=False)
+            item = items.popleft()
+            if items:
+                self._clients[client] = items
+            return item
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class Lanes(Generic[_Order]):
+    """Threads that read requests: short and long texts, short and long grammars. Model lifetime.
+
+    Whatever is expensive to prepare waits for its like and holds up nothing else. Everything here
+    is for the engine's thread.
 
     Args:
         read: Makes an order of a request, on the thread of a lane, or raises what is wrong.
@@ -52,10 +97,10 @@ class Lanes(Generic[_Order]):
         self._wake = wake
         self._pending: dict[str, Request] = {}
         self._done: queue.SimpleQueue[Read[_Order]] = queue.SimpleQueue()
-        self._short, self._long = _Queue(), _Queue()
+        self._lanes = {name: Turns() for name in NAMES}
         self._threads = [
-            process.deep_thread("intake", partial(self._work, self._short)),
-            process.deep_thread("long-intake", partial(self._work, self._long)),
+            process.deep_thread(name, partial(self._work, lane))
+            for name, lane in self._lanes.items()
         ]
 
     @property
@@ -70,8 +115,7 @@ class Lanes(Generic[_Order]):
     def put(self, request: Request, arrived_at: float) -> None:
         """Let it be read. Its id must not be among `ids`."""
         self._pending[request.id] = request
-        lane = self._long if _chars(request) > LONG_CHARS else self._short
-        lane.put((request, arrived_at))
+        self._lanes[lane_of(request)].put((request, arrived_at))
 
     def cancel(self, id_: str) -> Request | None:
         """Forget a request that is not read yet; None if there is none."""
@@ -91,12 +135,12 @@ class Lanes(Generic[_Order]):
     def close(self) -> None:
         """Read nothing more. Waits for what is being read: the model may be freed then."""
         self._pending.clear()
-        for lane in (self._short, self._long):
-            lane.put(None)
+        for lane in self._lanes.values():
+            lane.close()
         for thread in self._threads:
             thread.join()
 
-    def _work(self, lane: _Queue) -> None:
+    def _work(self, lane: Turns) -> None:
         while (item := lane.get()) is not None:
             request, arrived_at = item
             if self._pending.get(request.id) is request:
@@ -111,6 +155,53 @@ class Lanes(Generic[_Order]):
         except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
             _log.exception("intake failed id=%s", request.id)
             return LocalSpecError(f"A bug: {error!r}.")
+
+
+def lane_of(request: Request) -> Name:
+    """Which lane a request waits on, by what reading it takes."""
+    asked = request.request if isinstance(request, Replay | Render) else request
+    grammar = _grammar_chars(asked) if isinstance(asked, Generate) else 0
+    long = _chars(request) > LONG_CHARS
+    if grammar:
+        return "long grammars" if long or grammar > LONG_GRAMMAR_CHARS else "grammars"
+    return "long texts" if long else "texts"
+
+
+def _client(request: Request) -> tuple[str, str]:
+    """Whose turn it takes."""
+    asked = request.request if isinstance(request, Replay | Render) else request
+    return (asked.client, asked.session) if isinstance(asked, Generate) else ("", "")
+
+
+def _grammar_chars(request: Generate) -> int:
+    """How large the grammar of an answer is, as characters; 0 where there is none to compile."""
+    wanted = request.response_format
+    if wanted == {"type": "json_object"} or (wanted or {}).get("type", "text") == "text":
+        wanted = None
+    strict = any(_is_strict(tool) for tool in request.tools)
+    if strict or request.tool_choice not in (None, "auto", "none"):
+        return _weight([wanted, request.tools])
+    return _weight(wanted) if wanted else 0
+
+
+def _is_strict(tool: dict[str, Any]) -> bool:
+    function = tool.get("function")
+    return isinstance(function, dict) and bool(function.get("strict"))
+
+
+def _weight(value: object) -> int:
+    """The characters of something of JSON, and some for each value, as far as it matters here."""
+    pending: list[object] = [value]
+    weight = 0
+    while pending and weight <= LONG_GRAMMAR_CHARS:
+        one = pending.pop()
+        weight += len(one) if isinstance(one, str) else 1
+        if isinstance(one, dict):
+            pending += one
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+    return weight
 
 
 def _chars(request: Request) -> int:

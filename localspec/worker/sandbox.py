@@ -1,8 +1,9 @@
 """Work on what strangers wrote, in a process that may die: templates and grammars.
 
-One long-lived child does one job at a time. Each job has so many seconds of processor time, after
-which the kernel ends the child, and so much new memory. A job that the child does not survive, for
-whatever reason, is an error of that job; the next one finds a new child.
+A long-lived child does one job at a time, and no job waits for another: there are as many children
+as jobs at once. Each job has so many seconds of processor time, after which the kernel ends the
+child, and so much new memory. A job that the child does not survive, for whatever reason, is an
+error of that job; the next one finds a new child.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -31,6 +32,9 @@ from localspec.worker import process
 
 NICE = 5
 """The child gives way to the engine: nobody's next token waits for somebody's template."""
+
+_KEPT = 2
+"""Children that wait for the next job: one reads a template while another compiles a grammar."""
 
 WALL_SECONDS = 20.0
 """A child that is silent for so long does not even run out of processor time."""
@@ -57,15 +61,29 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
     param: str | None
 
 
-Job: TypeAlias = Source | Conversation
-Outcome: TypeAlias = Compiled | Rendered | Refusal
+class Sources(msgspec.Struct, frozen=True, tag="grammars"):
+    """Grammars of one request: one job, so that all of them together have a bound."""
+
+    sources: list[Source]
+
+
+class AllCompiled(msgspec.Struct, frozen=True, tag="all"):
+    """What became of them, in their order."""
+
+    grammars: list[Compiled]
+
+
+Job: TypeAlias = Source | Sources | Conversation
+Outcome: TypeAlias = Compiled | AllCompiled | Rendered | Refusal
 
 GRAMMAR_BOUNDS = Bounds(2.0, 512 << 20)
+GRAMMARS_BOUNDS = Bounds(8.0, 512 << 20)
+"""For all functions of one request: an agent has a hundred, and one takes some 50 ms."""
 TEMPLATE_BOUNDS = Bounds(1.0, 256 << 20)
 
 _jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
 _outcomes: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
-_Wanted = TypeVar("_Wanted", Compiled, Rendered)
+_Wanted = TypeVar("_Wanted", Compiled, AllCompiled, Rendered)
 
 
 class Died(Exception):
@@ -73,37 +91,41 @@ class Died(Exception):
 
 
 class Sandbox:
-    """The parent's end. The child is started for the first job; any thread may call.
+    """The parent's end of all children. One is started for the first job; any thread may call.
 
-    `compile` and `render` raise Died, and what the job itself raises.
+    What is given raises Died, and what the job itself raises.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
+        self._idle: list[_Child] = []
 
     @property
     def pid(self) -> int | None:
-        """The child, if there is one."""
-        return self._child.pid if self._child else None
+        """The child that has the next job, if there is one."""
+        return self._idle[-1].pid if self._idle else None
 
     def compile(self, source: Source) -> Compiled:
         """What `grammar.compiled` makes of it."""
         return self._done(source, Compiled, GRAMMAR_BOUNDS)
+
+    def compile_all(self, sources: Sequence[Source]) -> list[Compiled]:
+        """What `grammar.compiled` makes of each, all of them in one job."""
+        return self._done(Sources(list(sources)), AllCompiled, GRAMMARS_BOUNDS).grammars
 
     def render(self, conversation: Conversation) -> str:
         """What `template.rendered` makes of it."""
         return self._done(conversation, Rendered, TEMPLATE_BOUNDS).text
 
     def close(self) -> None:
-        """End the child."""
+        """End the children. Nothing is being done."""
         with self._lock:
-            self._end()
+            while self._idle:
+                self._idle.pop().close()
 
     def _done(self, job: Job, wanted: type[_Wanted], bounds: Bounds) -> _Wanted:
-        with self._lock:
-            outcome = self._outcome(msgspec.msgpack.encode(job), bounds)
+        with self._borrowed() as child:
+            outcome = child.outcome(msgspec.msgpack.encode(job), bounds)
         if isinstance(outcome, Refusal):
             kind = by_code(outcome.code)
             raise kind(outcome.message, fix=outcome.fix, param=outcome.param)
@@ -111,7 +133,39 @@ class Sandbox:
             raise Died("answers something else")
         return outcome
 
-    def _outcome(self, packed: bytes, bounds: Bounds) -> Outcome:
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[_Child]:
+        """The child that rested last, or a new one; those beyond `_KEPT` end when they are done."""
+        with self._lock:
+            child = self._idle.pop() if self._idle else _Child()
+        try:
+            yield child
+        finally:
+            with self._lock:
+                spare = len(self._idle) >= _KEPT
+                if not spare:
+                    self._idle.append(child)
+            if spare:
+                child.close()
+
+
+class _Child:
+    """One child, for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if there is one."""
+        return self._child.pid if self._child else None
+
+    def close(self) -> None:
+        """End it."""
+        self._end()
+
+    def outcome(self, packed: bytes, bounds: Bounds) -> Outcome:
         """What the child says; a second one is asked where somebody else has killed the first."""
         while True:
             fresh, connection = self._started()
@@ -177,6 +231,9 @@ def _outcome(packed: bytes) -> Outcome:
         if isinstance(job, Source):
             with _bounded(GRAMMAR_BOUNDS):
                 return grammar.compiled(job)
+        if isinstance(job, Sources):
+            with _bounded(GRAMMARS_BOUNDS):
+                return AllCompiled([grammar.compiled(source) for source in job.sources])
         with _bounded(TEMPLATE_BOUNDS):
             return template.rendered(job)
     except LocalSpecError as error:

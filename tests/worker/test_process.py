@@ -150,6 +150,29 @@ def test_a_broken_template_spoils_chats_and_nothing_else(
     assert fresh.one("hello").finished.usage.completion_tokens == 12
 
 
+def test_a_chat_waits_for_no_grammar(worker: Worker) -> None:
+    """Forty grammars of 42 kB came before it, each of which takes a second to compile."""
+    words = [" | ".join(f'"w{one}x{at:04d}"' for at in range(2600)) for one in range(40)]
+    kinds = [{"type": "gbnf", "grammar": f"root ::= ({one})+"} for one in words]
+    costly = [worker.request("a", response_format=kind, ignore_eos=False) for kind in kinds]
+    for request in costly:
+        worker.send(request)
+    chat = worker.request(endpoint="chat", messages=[Message("user", "hi")])
+    short = worker.request("a", response_format={"type": "regex", "pattern": "[ab]{3}"},
+                           ignore_eos=False)  # fmt: skip
+    worker.send(chat)
+    worker.send(short)
+    ended: list[str] = []
+    while not {chat.id, short.id} <= set(ended):
+        (*_, last) = worker.until(lambda event: isinstance(event, Finished | Failed))
+        assert isinstance(last, Finished | Failed)
+        ended.append(last.id)
+    assert len(ended) <= 12
+    for request in costly:
+        worker.send(Cancel(request.id))
+    worker.idle()
+
+
 FORTY_MB = "'a'*40000000"
 SPEECHES = {
     "an exception": f"{{{{ raise_exception({FORTY_MB}) }}}}",

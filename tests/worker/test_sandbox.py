@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,3 +141,36 @@ def test_the_child_of_a_parent_that_is_gone_leaves() -> None:
     with contextlib.suppress(ProcessLookupError):
         while True:
             os.kill(pid, 0)
+
+
+def test_no_job_waits_for_another() -> None:
+    """A template is rendered while a grammar compiles, and one that lasts delays no other."""
+    sandbox = Sandbox()
+    words = " | ".join(f'"word{at:05d}"' for at in range(2800))
+    slow = Source("gbnf", f"root ::= ({words})+")
+    order: list[str] = []
+
+    def compile_slowly() -> None:
+        with contextlib.suppress(Died, RequestError):
+            sandbox.compile(slow)
+        order.append("grammar")
+
+    thread = threading.Thread(target=compile_slowly)
+    sandbox.render(conversation("warm"))
+    thread.start()
+    for _ in range(3):
+        assert sandbox.render(conversation("{{ messages[0].content }}")) == "Hi"
+        order.append("template")
+    thread.join()
+    assert order == ["template"] * 3 + ["grammar"]
+    sandbox.close()
+
+
+def test_all_grammars_of_a_request_are_one_job(sandbox: Sandbox) -> None:
+    """In their order; one that is refused or crashes is the end of all."""
+    schemas = [f'{{"type": "object", "properties": {{"a{at}": {{}}}}}}' for at in range(3)]
+    sources = [Source("json_schema", text) for text in schemas]
+    assert sandbox.compile_all(sources) == [sandbox.compile(each) for each in sources]
+    with pytest.raises(RequestError, match="unclosed group"):
+        sandbox.compile_all([*sources, Source("regex", "(a")])
+    assert sandbox.compile_all([]) == []
