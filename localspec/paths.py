@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import grp
 import os
 import pwd
@@ -23,6 +25,8 @@ from typing import Literal
 import platformdirs
 
 APP = "localspec"
+MODELS_MODE, MODEL_MODE = 0o755, 0o644
+"""Models are no secret: other users' programs may read them, and nobody else may write them."""
 
 
 def config_file() -> Path:
@@ -92,21 +96,80 @@ def make_private(directory: Path) -> Path:
 
     Raises OSError, also when it exists and belongs to somebody else.
     """
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directory(directory)
     directory.chmod(0o700)
     return directory
+
+
+def make_directory(directory: Path, mode: int = 0o700) -> Path:
+    """Create `directory` and the parents that are missing, each with this mode, and return it.
+
+    The process's umask changes nothing. What is there already keeps its mode. Raises OSError.
+    """
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True, mode=mode)  # another process may be as fast
+        with contextlib.suppress(PermissionError):  # a disk without modes
+            place.chmod(mode)
+    directory.mkdir(exist_ok=True)  # raises what it should where a file is in the way
+    return directory
+
+
+def create(path: Path, mode: int = 0o600, flags: int = os.O_WRONLY | os.O_TRUNC) -> int:
+    """A descriptor of the file, created with this mode whatever the umask. Raises OSError.
+
+    A file that is there keeps its place and gets the mode; a link is not followed.
+    """
+    handle = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    if stat.S_IMODE(os.fstat(handle).st_mode) != mode:
+        with contextlib.suppress(PermissionError):  # a disk without modes
+            os.fchmod(handle, mode)
+    return handle
+
+
+def read_own(path: Path) -> bytes:
+    """A file that decides something, such as what is exact. Raises OSError.
+
+    One that others could have written, or whose directory lets them replace it, is refused.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        place = path.parent.stat()
+        loose = place.st_mode & stat.S_IWOTH and not place.st_mode & stat.S_ISVTX
+        if strangers(os.fstat(handle)) or place.st_uid not in {os.getuid(), 0} or loose:
+            raise PermissionError(errno.EACCES, "others may have written it", str(path))
+        return file.read()
+
+
+def close_to_others() -> list[Path]:
+    """Take from others the right to write what lies in the default places; what was open.
+
+    An earlier release made directories with the umask that it was started with.
+    """
+    opened = []
+    places = (cache_dir(), state_dir(), Path(platformdirs.user_data_dir(APP)))
+    for place in places:
+        for path in (place, *(place.rglob("*") if place.is_dir() else ())):
+            with contextlib.suppress(OSError):  # somebody else's, gone, or on a disk without modes
+                found = path.lstat()
+                writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+                if writable and found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode):
+                    path.chmod(stat.S_IMODE(found.st_mode) & ~writable)
+                    opened.append(path)
+    return opened
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` by `data`: the old file or the new one, never neither, also after power loss.
 
-    Threads and processes may write the same path at once; one of them is last. Raises OSError; the
+    Threads and processes may write the same path at once; one of them is last. The file has the
+    mode, and directories that are made for it are private, whatever the umask. Raises OSError; the
     old file is then untouched.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        handle = create(temporary, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()

@@ -11,9 +11,11 @@ import sysconfig
 import textwrap
 import threading
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 
 from localspec import paths
@@ -241,3 +243,74 @@ def test_an_installed_package_finds_its_files_under_the_prefix(tmp_path: Path) -
     )
     expected = Path(sysconfig.get_path("data")) / "share" / "localspec" / "config.toml"
     assert found.stdout.strip() == str(expected)
+
+
+MASKS = [0o000, 0o022, 0o027, 0o077, 0o277]
+
+
+@pytest.fixture(params=MASKS, ids=[f"{mask:03o}" for mask in MASKS])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The umask of this process, for a test."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    """Its permissions."""
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.usefixtures("umask")
+def test_files_and_directories_have_their_modes_whatever_the_umask(tmp_path: Path) -> None:
+    """A strict one too: what nobody may read is no use, and what all may write is no proof."""
+    tmp_path.chmod(0o700)
+    paths.write_atomically(tmp_path / "a" / "b" / "file", NEW)
+    paths.write_atomically(tmp_path / "a" / "b" / "shared", NEW, 0o644)
+    assert [mode(tmp_path / name) for name in ("a", "a/b")] == [0o700, 0o700]
+    assert [mode(tmp_path / "a" / "b" / name) for name in ("file", "shared")] == [0o600, 0o644]
+    assert mode(paths.make_private(tmp_path / "c" / "d")) == mode(tmp_path / "c") == 0o700
+    assert mode(paths.make_directory(tmp_path / "e" / "f", 0o755)) == mode(tmp_path / "e") == 0o755
+    os.close(paths.create(tmp_path / "g", 0o644))
+    assert mode(tmp_path / "g") == 0o644
+
+
+def test_what_decides_is_read_only_where_nobody_else_could_write_it(tmp_path: Path) -> None:
+    """Neither the file nor, but for a sticky one, its directory; a link is none."""
+    path = tmp_path / "own" / "file"
+    paths.write_atomically(path, NEW)
+    assert paths.read_own(path) == NEW
+    path.chmod(0o602)
+    with pytest.raises(PermissionError):
+        paths.read_own(path)
+    path.chmod(0o600)
+    path.parent.chmod(0o777)
+    with pytest.raises(PermissionError):
+        paths.read_own(path)
+    path.parent.chmod(0o1777)
+    assert paths.read_own(path) == NEW
+    link = tmp_path / "own" / "link"
+    link.symlink_to(path)
+    with pytest.raises(OSError, match="link"):
+        paths.read_own(link)
+
+
+def test_what_an_earlier_release_left_open_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the default places, and only what others may write."""
+    for name in ("CACHE", "STATE", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    paths.write_atomically(paths.cache_dir() / "exactness" / "file", NEW)
+    paths.write_atomically(paths.state_dir() / "token", NEW)
+    model = Path(platformdirs.user_data_dir(paths.APP)) / "models" / "model.gguf"
+    paths.make_directory(model.parent, 0o777)
+    paths.write_atomically(model, NEW, 0o666)
+    (paths.cache_dir() / "exactness").chmod(0o777)
+    opened = paths.close_to_others()
+    exactness = paths.cache_dir() / "exactness"
+    assert set(opened) == {exactness, model, model.parent, model.parent.parent}
+    assert mode(model) == 0o644
+    assert mode(model.parent) == 0o755
+    assert mode(exactness) == 0o755
+    assert paths.close_to_others() == []

@@ -7,6 +7,7 @@ import asyncio
 import faulthandler
 import gc
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,6 +20,8 @@ from localspec_daemon.log import WINDOW_SECONDS, CountingHandler, log_to_stderr
 from localspec_daemon.openapi import document
 from localspec_daemon.routes import TABLE
 from localspec_daemon.server import Options, Server
+
+_log = logging.getLogger("localspec.server")
 
 SWITCH_SECONDS = 0.001
 """So long the event loop waits for a thread that reads a large body, each time that it wakes up."""
@@ -35,6 +38,7 @@ def main() -> int:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
         return 0
     log = log_to_stderr()
+    os.umask(0o077)  # nothing that the daemon or its workers write is for others
     faulthandler.enable()  # a watchdog aborts a daemon that stands still: the log says where
     options = Options(arguments.config or paths.config_file(), arguments.socket)
     try:
@@ -57,6 +61,8 @@ async def _serve(options: Options, log: CountingHandler) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     level = server.supervisor.config.server.log_level
     logging.getLogger("localspec").setLevel(level.upper())
+    for path in await asyncio.to_thread(paths.close_to_others):
+        _log.warning("closed path=%s reason=others could write it", path)
     counting = asyncio.create_task(_settle(log))
     try:
         await server.run()

@@ -164,11 +164,11 @@ def claim(path: Path) -> Iterator[Callable[[], bool]]:
     It is in a directory that is ours alone to write to. Raises Forbidden.
     """
     with _explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        paths.make_directory(path.parent)
         _check_directory(path.parent)
     lock = path.with_name(path.name + ".lock")
     with _explained(lock):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        handle = paths.create(lock, PRIVATE, os.O_RDWR)
 
     def taken() -> bool:
         try:

@@ -67,7 +67,7 @@ def _measure(asked: argparse.Namespace) -> int:
         device=_device(asked.device),
         devices=native.ask(Present, "worker.planning").devices,
     )
-    asked.output.mkdir(parents=True, exist_ok=True)
+    paths.make_directory(asked.output, 0o755)
     for name, step in _steps(run, asked):
         print(name, file=sys.stderr, flush=True)  # noqa: T201 — the same
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from localspec import paths
 from localspec.catalog import filenames, header, hub, origins, repository, variants
 from localspec.catalog.entries import Address, Entry, HubFile, Source
 from localspec.catalog.joining import join
@@ -131,7 +132,7 @@ def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None
         pull(_entry(path.stem, path.name, variant.files[0], origin), path.parent, report)
         return
     workplace = _workplace(path)
-    workplace.mkdir(parents=True, exist_ok=True)
+    paths.make_directory(workplace)
     with building(workplace, lambda: report(Step(path.stem, "waiting"))):
         parts = [
             pull(_entry(path.stem, Path(file.path).name, file, origin), workplace, report)

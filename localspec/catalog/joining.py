@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from localspec import paths
 from localspec.catalog import filenames, header, writer
 from localspec.catalog.reader import Parsed
 from localspec.catalog.transfer import CHUNK_BYTES, disk_error
@@ -63,7 +64,7 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
     total = sum(part.stat().st_size for part in parts)
     done = 0
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as file:
             pieces = _tensors(parts, read, file) if read else _pieces(parts, file)
             for done in pieces:
                 on_bytes(done)

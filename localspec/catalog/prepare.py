@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import entries, header, verified
 from localspec.catalog.entries import Entry
 from localspec.catalog.pull import pull
@@ -52,7 +53,7 @@ def ensure_entry(
     made = directory / entry.quantized_file
     if verified.holds(made, entry.sha256) and not keep_source:
         return None
-    directory.mkdir(parents=True, exist_ok=True)
+    paths.make_directory(directory, paths.MODELS_MODE)
 
     def wait() -> None:
         on_progress(Step(entry.name, "waiting", detail="another process is building a model"))

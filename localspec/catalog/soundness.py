@@ -52,7 +52,7 @@ def _look(file: Path, seen: _Seen | None) -> _Seen:
 
 def _known() -> dict[str, _Seen]:
     try:
-        return msgspec.json.decode(_file().read_bytes(), type=dict[str, _Seen])
+        return msgspec.json.decode(paths.read_own(_file()), type=dict[str, _Seen])
     except (OSError, msgspec.DecodeError):
         return {}
 

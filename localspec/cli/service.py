@@ -173,7 +173,7 @@ def _make_directories(files: Iterable[Path]) -> list[Path]:
     """Make those that these files need; which were not there, the deepest first. Raises OSError."""
     missing = {place for file in files for place in file.parents if not place.exists()}
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        paths.make_directory(file.parent)
     return sorted(missing, reverse=True)
 
 

@@ -51,7 +51,7 @@ class Choice:
         key = fingerprint(files, command.config.engine, build, command.safe_kernels)
         path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
         try:
-            verdict = msgspec.json.decode(path.read_bytes(), type=Verdict)
+            verdict = msgspec.json.decode(paths.read_own(path), type=Verdict)
             if verdict.sure or now - path.stat().st_mtime < UNSURE_SECONDS:
                 return cls(path, verdict)
         except FileNotFoundError:

@@ -83,7 +83,9 @@ def _make(path: Path, place: Path, tokens: int, words: int) -> None:
     target = heads.File.open(path)
     if target.tensor("token_embd.weight").width % FORMATS["q4_0"].weights:
         raise ModelError("A draft head is for models whose width is a multiple of 32.")
-    place.parent.mkdir(parents=True, exist_ok=True)  # told before an hour's work and not after it
+    paths.make_directory(
+        place.parent, paths.MODELS_MODE
+    )  # told before an hour's work and not after it
     made = head(target, _texts(path, tokens), words)
     paths.write_atomically(place, made, mode=0o644)
     sys.stderr.write("\n")

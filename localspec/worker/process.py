@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import os
 import resource
 import signal
 import sys
@@ -35,6 +36,7 @@ def settle() -> None:
 
 def expendable() -> None:
     """Leave nothing behind, and be the first to go when memory is short."""
+    os.umask(0o077)  # nothing that a worker writes is for others
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold prompts and weights
     if sys.platform == "linux":

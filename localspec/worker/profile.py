@@ -59,7 +59,7 @@ class Profile:
         key = fingerprint(files, *facts)
         path = paths.cache_dir() / "profiles" / f"{files[0].stem}-{key}.json"
         try:
-            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+            saved = msgspec.json.decode(paths.read_own(path), type=_Saved)
             if saved.version == _VERSION:
                 return cls(
                     path,

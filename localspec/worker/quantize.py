@@ -42,6 +42,7 @@ def main() -> int:
     asked = parser.parse_args()
     # Native code prints to descriptor 1 when it likes; our answer keeps a descriptor of its own.
     answer = os.fdopen(os.dup(1), "wb")
+    os.umask(0o022)  # native code creates the model with the mode that this leaves
     os.dup2(2, 1)
     try:
         said: Result | Failure = _run(asked)
