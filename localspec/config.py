@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from localspec import paths, ranges
+from localspec import paths, ranges, wording
 from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
@@ -252,10 +252,7 @@ def _refuse_foreign(path: Path, handle: int) -> None:
 
 
 def parse(text: str, origin: str = "config.toml") -> Config:
-    """A checked Config from TOML text.
-
-    Raises ConfigError, which names the key and the nearest right one.
-    """
+    """A checked Config from TOML text. Raises ConfigError, which names the key and the fix."""
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -265,7 +262,9 @@ def parse(text: str, origin: str = "config.toml") -> Config:
     try:
         config = msgspec.convert(table, Config, str_keys=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {error}.", fix="`config.toml` shows every key.") from error
+        path, sentence = wording.fault(error, Config)
+        fix = "`man localspec-config` has every key."
+        raise ConfigError(f"{origin}: {path}: {sentence}", fix=fix, param=path) from error
     _check(config, origin)
     return config
 

@@ -4,7 +4,8 @@ localspec_daemon ─▶ catalog, chats ─────────────�
 cli ─▶ chats, bench ─▶ client, catalog ──────────────────┤
 worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┤
 gauges ─▶ drafters ─▶ engine ─▶ control ─────────────────┴─▶ frames, protocol, config, ranges,
-                                                             machine, types, paths, toml, errors
+                                                             machine, types, paths, toml, wording,
+                                                             errors
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "types", "toml", "ranges", "machine", "config", "protocol", "frames", "paths",
+    "wording",
 }  # fmt: skip
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "types": {"errors"},
     "toml": set(),
+    "wording": set(),
     "ranges": {"errors"},
     "machine": {"errors"},
-    "config": {"errors", "types", "ranges", "paths"},
+    "config": {"errors", "types", "ranges", "paths", "wording"},
     "protocol": {"errors", "types", "machine", "config"},
     "frames": {"errors", "types", "machine", "config", "protocol"},
     "control": LEAVES,

@@ -16,6 +16,8 @@ from localspec.chats.archive import Kept
 from localspec.chats.transcript import Conversation
 from localspec.cli import chosen, names
 from localspec.cli.columns import columns, cut, folded
+from localspec.cli.confirming import YES, confirm
+from localspec.cli.groups import Group
 from localspec.cli.render import can_redraw, printable
 from localspec.errors import escaped
 
@@ -25,16 +27,13 @@ _TITLE_COLUMNS = 40
 _NAME = click.argument("name", shell_complete=names.of_chats)
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def chats(context: click.Context) -> None:
+@click.group(cls=Group)
+def chats() -> None:
     """List, search, show, export and remove kept conversations.
 
     They are files of yours alone in the state directory; `chat.keep = false` in config.toml keeps
     none.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_chats)
 
 
 @chats.command("list")
@@ -51,7 +50,7 @@ def list_chats(*, as_json: bool = False) -> None:
     for kept in found:
         _tell(kept)
     if not found:
-        click.echo("none yet: `localspec chat` begins one", err=True)
+        click.echo("No conversation is kept yet; `localspec chat` begins one.", err=True)
 
 
 @chats.command()
@@ -70,7 +69,8 @@ def search(words: tuple[str, ...], *, as_json: bool) -> None:
         _tell(kept)
         click.echo(cut(escaped(f"    {line[:200]}"), columns()))
     if not found:
-        click.echo("in none of them: `localspec chats list` shows what there is", err=True)
+        said = "No kept conversation has all of these words; `localspec chats list` shows them."
+        click.echo(said, err=True)
 
 
 @chats.command()
@@ -120,11 +120,14 @@ def export(name: str, kind: str, output: Path | None) -> None:
 
 @chats.command()
 @click.argument("chosen", nargs=-1, required=True, metavar="NAME...", shell_complete=names.of_chats)
-def rm(chosen: tuple[str, ...]) -> None:
-    """Remove conversations.
+@YES
+def rm(chosen: tuple[str, ...], *, yes: bool) -> None:
+    """Remove conversations, when asked and agreed.
 
     Example: localspec chats rm plans
     """
+    what = f"{len(chosen)} conversations" if len(chosen) > 1 else f"the conversation {chosen[0]}"
+    confirm(f"Remove {escaped(what)}?", yes=yes)
     for name in chosen:
         archive.remove(name)
         click.echo(f"removed: {name}")
@@ -148,12 +151,17 @@ def _draw(conversation: Conversation) -> None:
 def _tell(kept: Kept) -> None:
     """A row; in a narrow window the title stands below it, where there is room for it."""
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
-    row, width = escaped(f"{kept.name:24}  {moment}  {kept.turns:>4} turns  "), columns()
+    row, width = escaped(f"{kept.name:24}  {moment}  {counted(kept.turns):>9}  "), columns()
     if width is None or width - len(row) >= _TITLE_COLUMNS:
         click.echo(cut(row + escaped(kept.title), width))
         return
     for line in folded(row, escaped(kept.title), width):
         click.echo(line)
+
+
+def counted(turns: int) -> str:
+    """`1 turn`, `3 turns`."""
+    return f"{turns} turn{'s' * (turns != 1)}"
 
 
 def _emit(value: object) -> None:

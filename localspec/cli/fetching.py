@@ -18,11 +18,12 @@ from localspec.catalog.reference import Reference, parse
 from localspec.catalog.registry import Registry
 from localspec.catalog.repository import Hit
 from localspec.catalog.variants import DRAFT_ORDER
-from localspec.cli import chosen
+from localspec.cli import chosen, waiting
 from localspec.cli.columns import columns, hung
 from localspec.cli.progress import shown
 from localspec.errors import BadPair, LocalSpecError, PullError, UnknownModel, escaped
 
+_ASKING = "asking the Hugging Face Hub"
 _FIGURES_COLUMNS = 34
 """What a table of repositories has beside their names."""
 
@@ -35,7 +36,8 @@ def search(word: str, *, as_json: bool) -> None:
 
     Example: localspec models search qwen3
     """
-    hits = repository.search(word)
+    with waiting.word(_ASKING):
+        hits = repository.search(word)
     if as_json:
         click.echo(msgspec.json.encode({"models": hits}).decode())
         return
@@ -70,31 +72,35 @@ def meant(model: str) -> Reference | None:
     return parse(model)
 
 
-def fetch(
+def fetch(  # noqa: PLR0913 - what a person may say of a model
     wanted: Reference,
     directory: Path,
     name: str | None,
     wants_draft: bool | None,  # noqa: FBT001 - None asks whoever is there
     *,
     as_json: bool,
-) -> None:
-    """Fetch it and a draft for it, and say what was done. Raises PullError and what it raises."""
-    room = sum(device.free_bytes for device in native.ask(Present, "worker.planning").devices)
+    quiet: bool = False,
+) -> str:
+    """Fetch it and a draft for it, and say what was done: `quiet`, on stderr. Gives its name.
+
+    Raises PullError and what it raises.
+    """
     registry = Registry(directory)
-    path = _here(registry, wanted) or _fetch(wanted, directory, name, room, as_json=as_json)
+    path = _here(registry, wanted) or _fetch(wanted, directory, name, as_json=as_json)
     model = registry.find(path.stem)
     found = header.read(path)
     if not found.chat_template and not found.embeds:
         _say(f"Its chat template is {templates.NONE}; {templates.REMEDY}.")
     if model.draft is None and wants_draft is not False:
         names = (wanted.repo, path.stem, found.text("general.name"))
-        _find_draft(path, names, registry, room, bool(wants_draft), as_json=as_json)
+        find_draft(path, names, registry, wanted=bool(wants_draft), as_json=as_json)
         model = registry.find(path.stem)
     if as_json:
         ready = {"stage": "ready", "model": model.name, "path": str(path), "draft": model.draft}
         click.echo(msgspec.json.encode(ready).decode())
     else:
-        click.echo(f"{model.name}: {path}")
+        click.echo(f"{model.name}: {path}", err=quiet)
+    return model.name
 
 
 def offer(model: str) -> None:
@@ -105,7 +111,7 @@ def offer(model: str) -> None:
     if wanted is None or _here(Registry(directory), wanted):
         return
     if click.confirm(f"{escaped(model)} is not here. Fetch it?", default=True, err=True):
-        fetch(wanted, directory, None, None, as_json=False)
+        fetch(wanted, directory, None, None, as_json=False, quiet=True)
 
 
 def _here(registry: Registry, wanted: Reference) -> Path | None:
@@ -116,10 +122,17 @@ def _here(registry: Registry, wanted: Reference) -> Path | None:
         return None
 
 
-def _fetch(
-    wanted: Reference, directory: Path, name: str | None, room: int, *, as_json: bool
-) -> Path:
-    found = acquire.look(wanted, room)
+def _room() -> int:
+    """Bytes that are free on the devices that a model would be loaded on."""
+    with waiting.word("looking at this machine's memory"):
+        found = native.ask(Present, "worker.planning")
+    return sum(device.free_bytes for device in found.devices)
+
+
+def _fetch(wanted: Reference, directory: Path, name: str | None, *, as_json: bool) -> Path:
+    room = _room()
+    with waiting.word(_ASKING):
+        found = acquire.look(wanted, room)
     _say(found.sentence())
     try:
         with shown(as_json=as_json) as report:
@@ -130,14 +143,8 @@ def _fetch(
         raise
 
 
-def _find_draft(  # noqa: PLR0913 - what a draft is found by
-    path: Path,
-    names: tuple[str, ...],
-    registry: Registry,
-    room: int,
-    wanted: bool,  # noqa: FBT001 - as above
-    *,
-    as_json: bool,
+def find_draft(
+    path: Path, names: tuple[str, ...], registry: Registry, *, wanted: bool, as_json: bool
 ) -> None:
     """Attach the best draft that is here; else fetch or offer the one that the catalog names."""
     if known := partner.here(path, registry):
@@ -157,16 +164,16 @@ def _find_draft(  # noqa: PLR0913 - what a draft is found by
         if not click.confirm("Fetch it too?", default=True, err=True):
             return
     try:
-        _fetch_draft(path, suitable, registry, room, as_json=as_json)
+        _fetch_draft(path, suitable, registry, as_json=as_json)
     except LocalSpecError as error:
         _say(f"Without a draft: {error}")
 
 
-def _fetch_draft(
-    target: Path, suitable: Partner, registry: Registry, room: int, *, as_json: bool
-) -> None:
+def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json: bool) -> None:
     """Fetch and attach it. Raises PullError, BadPair and what fetching raises."""
-    found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
+    room = _room()
+    with waiting.word(_ASKING):
+        found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
     _say(found.sentence())
     was_here = (registry.directory / f"{found.name}.gguf").exists()
     with shown(as_json=as_json) as report:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.groups import Group
 from localspec.errors import LocalSpecError, of_system
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("localspec.cli.chat:chat", "Talk to the model; starts the daemon when needed."),
+    "run": (
+        "localspec.cli.running:run",
+        "Talk to MODEL, which is pulled first if it is not here.",
+    ),
     "chats": (
         "localspec.cli.chats:chats",
         "List, search, show, export and remove kept conversations.",
@@ -33,6 +38,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Open the page: chat, conversations, and what the machine does.",
     ),
     "models": ("localspec.cli.models:models", "List, pull, import and inspect models."),
+    "list": ("localspec.cli.models:list_models", "Show every model here and in the catalog."),
+    "pull": (
+        "localspec.cli.models:pull",
+        "Fetch MODEL and its draft; without a name, the default pair.",
+    ),
+    "ps": (
+        "localspec.cli.running:ps",
+        "Show which models are loaded, in which memory, and how busy they are.",
+    ),
     "start": ("localspec.cli.daemon:start", "Start the daemon in the background."),
     "stop": ("localspec.cli.daemon:stop", "Let running answers finish, then end the daemon."),
     "restart": ("localspec.cli.daemon:restart", "Stop the daemon and start it again."),
@@ -45,7 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reload": ("localspec.cli.daemon:reload", "Read the configuration and the models again."),
     "serve": ("localspec.cli.daemon:serve", "Run the daemon in the foreground."),
     "socket": ("localspec.cli.daemon:socket", "Print where the daemon listens."),
-    "config": ("localspec.cli.settings:config", "Show and check the configuration."),
+    "config": ("localspec.cli.settings:config", "Show, check and change the configuration."),
     "service": ("localspec.cli.service:service", "Let systemd or launchd keep the daemon running."),
     "connect": (
         "localspec.cli.connect:connect",
@@ -79,6 +93,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.completion:completion",
         "Print the completion script of a shell.",
     ),
+    "help": ("localspec.cli.running:help_", "Show the help of a command, or of all."),
 }
 """Command -> (module:attribute, the first line of its help)."""
 
@@ -106,7 +121,7 @@ _COLLECTED = 100000
 took a tenth of the time until a chat's first prompt."""
 
 
-class Edge(click.Group):
+class Edge(Group):
     """The root group: lazy commands, and every error of `errors.py` mapped to its exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
@@ -196,6 +211,7 @@ def cli() -> None:
 
     \b
     localspec chat                       talk
+    localspec run qwen3-8b               talk to another model, pulled at first use
     git diff | localspec chat "review"   ask about what a pipe brings
     localspec status                     see what speculation does for you
     """  # noqa: D301  \b is click's mark for a paragraph that must not be wrapped

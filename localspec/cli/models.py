@@ -25,8 +25,10 @@ from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
-from localspec.cli import chosen, fetching
+from localspec.cli import bringing, chosen, fetching
 from localspec.cli.columns import columns, folded, hung
+from localspec.cli.confirming import YES, confirm
+from localspec.cli.groups import Group
 from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
@@ -38,15 +40,12 @@ _SHOWN_DIGITS = 16
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def models(context: click.Context) -> None:
+@click.group(cls=Group)
+def models() -> None:
     """List, pull, import and inspect models.
 
     Example: localspec models list
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_models)
 
 
 models.add_command(plan)
@@ -141,7 +140,7 @@ def pull(
 
     MODEL is a name (qwen3-8b, qwen3:8b, gemma3), a repository of the Hugging Face Hub (OWNER/REPO,
     OWNER/REPO:Q4_K_M, OWNER/REPO:FILE, hf.co/...), of which the quantization is taken that fits
-    this machine, or the URL of a GGUF file.
+    this machine, the URL of a GGUF file, or such a file of yours (./model.gguf), which is copied.
 
     Interrupt it whenever you like: the next call goes on where it stopped. A draft is requantized
     to INT4 here; the file it was made from is removed afterwards unless --keep-source is given.
@@ -150,6 +149,9 @@ def pull(
     """
     settings = chosen.settings()
     directory = chosen.models_directory()
+    if model and (file := bringing.file_of(model)):
+        bringing.bring(file, directory, name, wants_draft, as_json=as_json)
+        return
     if model and (wanted := fetching.meant(model)):
         fetching.fetch(wanted, directory, name, wants_draft, as_json=as_json)
         return
@@ -192,14 +194,19 @@ def import_file(
 
 @models.command()
 @click.argument("model", shell_complete=of_models)
+@YES
 @_JSON
-def rm(model: str, *, as_json: bool) -> None:
-    """Remove MODEL from this machine and say how much of the disk came back.
+def rm(model: str, *, yes: bool, as_json: bool) -> None:
+    """Remove MODEL from this machine, when asked and agreed, and say what the disk got back.
 
     Example: localspec models rm smollm2-135m-instruct
     """
     directory = chosen.models_directory()
-    name = Registry(directory).find(model).name
+    registry = Registry(directory)
+    found = registry.find(model)
+    name = found.name
+    if found.installed and not as_json:
+        confirm(_question(found, registry), yes=yes)
     freed = shelf.remove(name, directory)
     if as_json:
         _emit({"model": name, "freed_bytes": freed})
@@ -272,6 +279,15 @@ def head(context: click.Context, model: str, tokens: int) -> None:
     if done.returncode:
         context.exit(done.returncode)
     click.echo(f"{place} is used from the next load on: localspec reload")
+
+
+def _question(model: Model, registry: Registry) -> str:
+    """What is lost with a model."""
+    size = "the link, not its file" if model.linked else show_bytes(model.size_bytes)
+    users = [name for name, draft in registry.drafts().items() if draft == model.name]
+    drafting = f"; {', '.join(users)} will go without its draft" if users else ""
+    default = "; it is the default model" if model.name == chosen.settings().models.default else ""
+    return f"Remove {escaped(model.name)} ({size}{default}{drafting})?"
 
 
 def _files(model: str) -> tuple[Path, Path | None]:

@@ -59,6 +59,13 @@ def of_slices(_context: click.Context, _parameter: click.Parameter, begun: str) 
     return [f"{before}{comma}{name}" for name in _beginning(slices, last)]
 
 
+def of_keys(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """Keys of the configuration."""
+    from localspec.cli import edits  # noqa: PLC0415  as above
+
+    return _beginning(edits.keys(), begun)
+
+
 def of_machines(
     _context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:

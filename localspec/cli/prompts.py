@@ -9,21 +9,20 @@ import click
 from localspec.cli import names
 from localspec.cli import presets as kept
 from localspec.cli.columns import columns, cut
+from localspec.cli.confirming import YES, confirm
+from localspec.cli.groups import Group
 from localspec.cli.render import printable
 from localspec.errors import RequestError
 
 _NAME = click.argument("name", shell_complete=names.of_presets)
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def presets(context: click.Context) -> None:
+@click.group(cls=Group)
+def presets() -> None:
     """List, show, save and remove system prompts with names.
 
     A chat takes one by `-s "@translate language=French"`, or by /system and the same.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_presets)
 
 
 @presets.command("list")
@@ -67,10 +66,13 @@ def save(name: str, prompt: str | None) -> None:
 
 @presets.command()
 @_NAME
-def rm(name: str) -> None:
-    """Remove a preset of yours.
+@YES
+def rm(name: str, *, yes: bool) -> None:
+    """Remove a preset of yours, when asked and agreed.
 
     Example: localspec presets rm polite
     """
+    kept.text(name)
+    confirm(f"Remove the preset {printable(name)}?", yes=yes)
     kept.remove(name)
     click.echo(f"removed: {name}")

@@ -18,6 +18,7 @@ from localspec import paths
 from localspec.cli import chosen as configured
 from localspec.cli import launch, waiting
 from localspec.cli.columns import columns, hung
+from localspec.cli.groups import Group
 from localspec.errors import LocalSpecError, NotRunning
 
 LABEL = "dev.localspec"
@@ -93,7 +94,7 @@ def _launchd() -> Host:
     )
 
 
-@click.group()
+@click.group(cls=Group)
 def service() -> None:
     """Let systemd or launchd keep the daemon running."""
 

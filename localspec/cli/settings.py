@@ -1,4 +1,4 @@
-"""`localspec config`: the effective settings, where they come from, and whether they are right."""
+"""`localspec config`: the effective settings, where they come from, whether they are right."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ import msgspec
 
 from localspec import config as configuration
 from localspec import paths
+from localspec.cli import dangling, edits
 from localspec.cli.columns import columns, hung
+from localspec.cli.groups import Group
+from localspec.cli.names import of_keys
+from localspec.client import Client
+from localspec.errors import LocalSpecError
+
+_KEY = click.argument("key", shell_complete=of_keys)
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
-    """Show and check the configuration."""
+    """Show, check and change the configuration."""
 
 
 @config.command()
@@ -30,14 +37,15 @@ def path() -> None:
 
 @config.command()
 def check() -> None:
-    """Say whether the daemon would take the file.
+    """Say whether the daemon would take the file, and whether what it names is there.
 
-    Exit code 78 if it would not.
+    Exit code 78 if not.
 
     Example: localspec config check
     """
     file = paths.config_file()
-    configuration.load(file)
+    for error in dangling.found(configuration.load(file)):
+        raise error
     found = str(file) if file.exists() else f"defaults, there is no {file}"
     click.echo(hung("ok: ", found, columns()))
 
@@ -60,6 +68,61 @@ def show(*, as_json: bool) -> None:
     for key, value in _leaves(effective).items():
         mark = f"  # {file}" if any(key == k or key.startswith(f"{k}.") for k in chosen) else ""
         click.echo(f"{key} = {json.dumps(value)}{mark}")
+
+
+@config.command()
+@_KEY
+def get(key: str) -> None:
+    """Print the value of KEY, as text is written and lists are in TOML.
+
+    Example: localspec config get server.tcp
+    """
+    leaves = _leaves(msgspec.to_builtins(configuration.load(paths.config_file())))
+    below = {name: value for name, value in leaves.items() if name.startswith(f"{key}.")}
+    if key not in leaves and not below:
+        raise edits.unknown(key)
+    for name, value in below.items():
+        click.echo(f"{name} = {json.dumps(value)}")
+    if key in leaves:
+        value = leaves[key]
+        click.echo(value if isinstance(value, str) else json.dumps(value))
+
+
+@config.command("set", context_settings={"ignore_unknown_options": True})
+@_KEY
+@click.argument("value", type=click.UNPROCESSED)
+def set_(key: str, value: str) -> None:
+    """Write KEY = VALUE into the file; comments and everything else in it stay.
+
+    Nothing is written that the daemon would not take. A list is written as TOML has it, or with
+    commas: lookup,model.
+
+    Example: localspec config set server.tcp 127.0.0.1:8080
+    """
+    _change(key, edits.set_to(key, value), edits.shown(key, value))
+
+
+@config.command()
+@_KEY
+def unset(key: str) -> None:
+    """Take KEY out of the file, so that its default holds.
+
+    Example: localspec config unset server.tcp
+    """
+    _change(key, edits.without(key), f"{key} is as by default")
+
+
+def _change(key: str, change: edits.Change, done: str) -> None:
+    file = paths.config_file()
+    edits.apply(file, change, check=dangling.found if key.startswith("models.") else None)
+    click.echo(hung("", f"{done}, in {file}", columns()))
+    try:
+        client = Client.from_environment()
+        waiting = client.status().get("restart_needed", [])
+    except LocalSpecError:
+        return
+    if key in edits.AFTER_RESTART or key in waiting:
+        click.echo("The daemon takes it after: localspec restart", err=True)
 
 
 def _leaves(table: dict[Any, Any], prefix: str = "") -> dict[str, Any]:

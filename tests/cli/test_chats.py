@@ -143,7 +143,10 @@ def test_the_commands_list_search_show_export_and_remove() -> None:
     """The latest first; searching finds all words, in whatever turn."""
     kept("old", "What is a monad?", "A burrito.", changed_at=1e9)
     kept("new", "Hello\nthere", "Hi, **you**.", system="kind", changed_at=2e9)
-    assert [line.split()[0] for line in localspec("chats").stdout.splitlines()] == ["new", "old"]
+    assert [line.split()[0] for line in localspec("chats", "list").stdout.splitlines()] == [
+        "new",
+        "old",
+    ]
     (first, _) = json.loads(localspec("chats", "list", "--json").stdout)
     assert (first["name"], first["title"], first["turns"]) == ("new", "Hello", 1)
     found = localspec("chats", "search", "BURRITO", "monad").stdout
@@ -151,14 +154,14 @@ def test_the_commands_list_search_show_export_and_remove() -> None:
     assert "A burrito." in found
     nothing = localspec("chats", "search", "burrito", "hello")
     assert nothing.stdout == ""
-    assert "in none of them" in nothing.stderr
+    assert "has all of these words" in nothing.stderr
     page = localspec("chats", "show", "new").stdout
     assert page == "# Hello\n\n> kind\n\n## Question\n\nHello\nthere\n\n## Answer\n\nHi, **you**.\n"
     assert localspec("chats", "export", "new").stdout == page
     told = json.loads(localspec("chats", "export", "new", "--as", "json").stdout)
     assert [message["role"] for message in told["messages"]] == ["system", "user", "assistant"]
-    assert localspec("chats", "rm", "old").stdout == "removed: old\n"
-    assert localspec("chats", "rm", "old").exit_code == 2
+    assert localspec("chats", "rm", "--yes", "old").stdout == "removed: old\n"
+    assert localspec("chats", "rm", "--yes", "old").exit_code == 2
     assert archive.names() == ["new"]
 
 
@@ -227,7 +230,7 @@ def test_a_damaged_file_is_listed_as_such_and_hides_no_other(text: str) -> None:
     """Nothing about it is guessed."""
     kept("sound", "Hello", "Hi.")
     (archive.directory() / "bad.json").write_text(text)
-    shown = localspec("chats").stdout
+    shown = localspec("chats", "list").stdout
     assert "(damaged)" in shown
     assert "Hello" in shown
     assert localspec("chats", "show", "bad").exit_code == 1
@@ -247,15 +250,15 @@ def test_presets_are_files_with_variables(home: Path) -> None:
     """Saved, listed, shown, used and removed; the built-in ones come back."""
     assert localspec("presets", "save", "polite", "Be kind, in $language. $$5").exit_code == 0
     assert (home / "config" / "localspec" / "presets" / "polite.txt").exists()
-    listed = localspec("presets").stdout
+    listed = localspec("presets", "list").stdout
     assert "@polite" in listed
     assert "language=..." in listed
     assert localspec("presets", "show", "polite").stdout == "Be kind, in $language. $$5\n"
     assert localspec("presets", "save", "brief", stdin="My own.").exit_code == 0
     assert localspec("presets", "show", "brief").stdout == "My own.\n"
-    assert localspec("presets", "rm", "brief").exit_code == 0
+    assert localspec("presets", "rm", "--yes", "brief").exit_code == 0
     assert "few words" in localspec("presets", "show", "brief").stdout
-    assert "is built in" in localspec("presets", "rm", "brief").stderr
+    assert "is built in" in localspec("presets", "rm", "--yes", "brief").stderr
     assert localspec("presets", "save", "a/b", "x").exit_code == 2
     assert localspec("presets", "save", "bad", "5 $ each").exit_code == 2
 
@@ -267,7 +270,7 @@ def test_a_preset_that_was_written_by_hand_may_be_wrong(home: Path) -> None:
     (presets / "price.txt").write_text("It costs $5.")
     (presets / "my own.txt").write_text("No name has a blank.")
     (presets / "latin.txt").write_bytes("Größe".encode("latin1"))
-    listed = localspec("presets").stdout
+    listed = localspec("presets", "list").stdout
     assert "It costs $5." in listed
     assert "is not UTF-8 text" in listed
     assert "@translate" in listed

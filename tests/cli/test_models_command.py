@@ -68,7 +68,7 @@ def test_import_show_check_list_rm_tell_one_story(
     }
     here = {row["name"] for row in said("list")["models"] if row["installed"]}
     assert here == {"big", "small"}
-    assert said("rm", "big") == {"model": "big", "freed_bytes": target.stat().st_size}
+    assert said("rm", "big", "--yes") == {"model": "big", "freed_bytes": target.stat().st_size}
     assert sorted(path.name for path in models_dir.iterdir()) == ["drafts.json", "small.gguf"]
     assert json.loads((models_dir / "drafts.json").read_text()) == {}
     assert target.exists()
@@ -80,7 +80,7 @@ def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path
     table = run("list").stdout
     assert "big" in table
     assert "catalog" in table
-    assert run().stdout == table
+    assert run().stdout == run("--help").stdout
     page = run("show", "big").stdout
     for words in (
         "llama, 2 layers",
@@ -93,7 +93,7 @@ def test_the_human_output_names_what_matters(models_dir: Path, files: tuple[Path
     ):
         assert words in page
     assert run("show", "big", "--template").stdout.rstrip("\n") == tiny.TEMPLATE.rstrip("\n")
-    removed = run("rm", "big")
+    removed = run("rm", "big", "--yes")
     assert removed.stdout.startswith("removed big: ")
     assert "came back" in removed.stdout
     assert models_dir.exists()
@@ -103,8 +103,64 @@ def test_a_linked_model_costs_and_frees_nothing(models_dir: Path, files: tuple[P
     """--link leaves the file where it is; rm removes the link only."""
     assert said("import", files[0], "--link")["name"] == "big-model"
     assert (models_dir / "big-model.gguf").is_symlink()
-    assert said("rm", "big-model")["freed_bytes"] == 0
+    assert said("rm", "big-model", "--yes")["freed_bytes"] == 0
     assert files[0].exists()
+    assert list(models_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "gone"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False), ("", False)]
+)
+def test_removing_asks(
+    models_dir: Path, files: tuple[Path, Path], answer: str, *, gone: bool
+) -> None:
+    """By name and size, and what else it costs; nothing goes without a yes."""
+    run("import", files[1])
+    run("import", files[0], "--name", "big", "--draft", "small")
+    result = CliRunner().invoke(cli, ["models", "rm", "small"], input=answer)
+    assert "Remove small (" in result.stderr
+    assert "big will go without its draft" in result.stderr
+    assert (result.exit_code == 0) == gone
+    assert (models_dir / "small.gguf").exists() != gone
+    assert gone or "Nothing was done" in result.stderr or "--yes" in result.stderr
+
+
+def test_a_file_of_ones_own_is_pulled_like_any_other(
+    models_dir: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its path or its name where one stands; twice is once; its draft is found among models."""
+    monkeypatch.chdir(files[0].parent)
+    for path in ("./Big-Model.gguf", str(files[0]), "Big-Model.gguf", files[0].as_uri()):
+        result = run("pull", path, "--no-draft")
+        assert result.exit_code == 0, result.stderr
+    assert [path.name for path in models_dir.glob("*.gguf")] == ["big-model.gguf"]
+    assert said("pull", "./small.gguf", "--name", "other", "--no-draft")["model"] == "other"
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "says"),
+    [
+        ("./none.gguf", 69, "There is no file none.gguf"),
+        ("~/none.gguf", 69, "There is no file /"),
+        ("{}", 69, "is a directory"),
+        ("none.gguf", 2, "There is no model"),
+        ("./page.gguf", 65, "page.gguf cannot be used"),
+    ],
+)
+def test_a_path_that_is_no_model_says_so(  # noqa: PLR0917  fixtures and a case
+    models_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    code: int,
+    says: str,
+) -> None:
+    """And nothing is left of it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.gguf").write_bytes(b"<!DOCTYPE html>")
+    result = run("pull", path.format(tmp_path))
+    assert result.exit_code == code
+    assert says in result.stderr
     assert list(models_dir.iterdir()) == []
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from localspec.cli import edits
 from localspec.cli.main import cli
 from localspec.config import Config
 
@@ -46,6 +48,120 @@ def test_show_without_a_file_is_the_defaults(file: Path) -> None:
     """As one JSON object that programs can read."""
     assert not file.exists()
     assert json.loads(config("show", "--json").stdout) == json.loads(msgspec.json.encode(Config()))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        ("server.log_level", "debug", "debug"),
+        ("engine.slots", "2", 2),
+        ("chat.keep", "no", False),
+        ("chat.keep", "TRUE", True),
+        ("server.tcp", "127.0.0.1:8080", "127.0.0.1:8080"),
+        ("server.keep_alive", "-1", "-1"),
+        ("server.socket", "~/with 'quotes'", "~/with 'quotes'"),
+        ("speculation.drafters", "lookup, model", ["lookup", "model"]),
+        ("speculation.drafters", '["lookup"]', ["lookup"]),
+        ("engine.target.tensor_split", "3,1", [3, 1]),
+        ("sampling.temperature", "0.5", 0.5),
+        ("models.aliases.gpt-4.1", "", ""),
+        ('models.aliases."gpt-4.1"', "", ""),
+        ("sampling.logit_bias.17", "2", 2),
+    ],
+)
+def test_a_key_is_set_and_taken_back(file: Path, key: str, value: str, kept: object) -> None:
+    """Comments, order and everything else of the file stay to the letter."""
+    before = "# mine\n[engine]\ncontext = 4096  # enough\n"
+    file.write_text(before)
+    assert config("set", key, value).exit_code == 0
+    text = file.read_text()
+    assert all(line in text for line in before.splitlines())
+    found = tomllib.loads(text)
+    for name in edits.parts(key):
+        found = found[name]
+    assert found == kept
+    assert config("unset", key).exit_code == 0
+    assert file.read_text().rstrip("\n") == before.rstrip("\n")
+    assert config("unset", key).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("engine.slot", "2", "Did you mean engine.slots?"),
+        ("engine", "2", "a table"),
+        ("nonsense", "2", "no key nonsense"),
+        ("engine.slots.deep", "2", "no key engine.slots.deep"),
+        ("a = 1\nb", "2", "no key"),
+        ("engine.slots", "two", "must be a whole number, not text"),
+        ("engine.slots", "0", "out of range"),
+        ("engine.slots", "1.5", "a whole number, not a number with a fraction"),
+        ("chat.keep", "perhaps", "true or false"),
+        ("server.log_level", "loud", "debug, info, warning, error"),
+        ("engine.target.split", "layers", "layer, row, none"),
+        ("speculation.verify", "fast", "coupled, rejection"),
+        ("server.tcp", "0.0.0.0:80", "not a loopback address"),
+        ("models.default", "nope", 'no model "nope"'),
+        ("models.aliases.gpt", "nope", 'no model "nope"'),
+    ],
+)
+def test_what_the_daemon_would_not_take_is_not_written(
+    file: Path, key: str, value: str, says: str
+) -> None:
+    """The key, the reason and the values that there are; the file stays as it was."""
+    file.write_text("# mine\n")
+    result = config("set", key, value)
+    assert result.exit_code == 78
+    assert says in result.stderr
+    assert file.read_text() == "# mine\n"
+
+
+def test_a_file_is_made_private_and_a_link_stays_one(file: Path, home: Path) -> None:
+    """Configurations often lie in a repository of their own."""
+    config("set", "chat.keep", "false")
+    assert file.stat().st_mode & 0o777 == 0o600
+    real = home / "dotfiles.toml"
+    file.rename(real)
+    real.chmod(0o644)
+    file.symlink_to(real)
+    config("set", "chat.theme", "none")
+    assert file.is_symlink()
+    assert tomllib.loads(real.read_text()) == {"chat": {"keep": False, "theme": "none"}}
+    assert real.stat().st_mode & 0o777 == 0o644
+
+
+def test_get_prints_a_value_for_scripts() -> None:
+    """Text without quotes, the keys of a table each in a line."""
+    assert config("get", "chat.theme").stdout == "auto\n"
+    assert config("get", "speculation.max_draft").stdout == "31\n"
+    assert "chat.keep = true" in config("get", "chat").stdout
+    assert config("get", "chat.colour").exit_code == 78
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[models]\ndefault = "nope"',
+        '[models]\naliases = {gpt = "nope"}',
+        '[models]\ndirectory = "/nowhere"',
+        '[engine]\nmachine = "/nowhere.toml"',
+        '[upstream.a]\nurl = "http://h/v1"\nmodels = ["m"]\ntoken_file = "/nowhere"',
+    ],
+)
+def test_check_finds_names_of_what_is_not_there(file: Path, text: str) -> None:
+    """The daemon would take them, and fail with the first question."""
+    file.write_text(text)
+    result = config("check")
+    assert result.exit_code == 78
+    assert "nope" in result.stderr or "/nowhere" in result.stderr
+
+
+@pytest.mark.parametrize("model", ["qwen2.5-coder-1.5b-instruct", "yeti"])
+def test_check_takes_models_that_can_be_had(file: Path, model: str) -> None:
+    """Of the catalog, pulled or not, and of an upstream."""
+    upstream = '[upstream.rack]\nurl = "http://10.0.0.3:8000/v1"\nmodels = ["yeti"]\n'
+    file.write_text(f'[models]\ndefault = "{model}"\n{upstream}')
+    assert config("check").exit_code == 0
 
 
 def test_check_refuses_what_the_daemon_would_refuse(file: Path) -> None:

@@ -6,7 +6,6 @@ of `localspec.ranges`, so that none reaches the engine unchecked.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
-from localspec import ranges
+from localspec import ranges, wording
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Message
@@ -121,10 +120,9 @@ def decode(data: bytes, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at ")
-        found = re.search(r"`\$\.?([^`]*)`$", where)
-        param = found[1] if found and found[1] else None
-        raise RequestError(f"{param or 'The body'}: {problem}.", param=param) from error
+        fault = wording.fault(error, kind)
+        said = f"{fault.path or 'The body'}: {fault.sentence}"
+        raise RequestError(said, param=fault.path or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from error
     except RecursionError as error:

@@ -1,0 +1,95 @@
+"""A value of the wrong type as a sentence: which one, what it must be, and the values of an enum.
+
+msgspec says "Invalid enum value 'loud' - at `$.server.log_level`"; whoever wrote the value needs to
+know which others there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "array": "a list",
+    "object": "a table of keys and values",
+    "null": "nothing",
+}
+"""msgspec's names of types, in words."""
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+
+
+class Fault(NamedTuple):
+    """What is wrong: the dotted path of the value, "" for the whole, and a sentence about it."""
+
+    path: str
+    sentence: str
+
+
+def fault(error: msgspec.ValidationError, kind: Any) -> Fault:
+    """What `error` says of a value that was to be a `kind`, a struct."""
+    problem, _, where = str(error).partition(" - at ")
+    found = re.search(r"`\$([^`]*)`$", where)
+    steps = found[1] if found else ""
+    sentence = _sentence(problem, _at(kind, steps), is_key=where.startswith("`key`"))
+    return Fault(steps.removeprefix("."), sentence)
+
+
+def kind_at(kind: Any, names: Iterable[str]) -> Any:
+    """The type of what is reached by these keys, one below the other; None where there is none."""
+    for name in names:
+        kind = next(filter(None, (_below(each, name) for each in _alternatives(kind))), None)
+    return kind
+
+
+def choices(kind: Any) -> list[str]:
+    """The values of an enum of strings, also of one that may be missing; [] for other types."""
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    members = _alternatives(kind)
+    return [] if members == (kind,) else [value for each in members for value in choices(each)]
+
+
+def _sentence(problem: str, kind: Any, *, is_key: bool) -> str:
+    if problem.startswith("Invalid enum value") and (known := choices(kind)):
+        given = problem.removeprefix("Invalid enum value ").strip("'")
+        return f'"{given}" is none of its values, which are {", ".join(known)}.'
+    types = re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", problem)
+    if not types:
+        return f"{problem}."
+    wanted = [name.strip() for name in types[1].split("|") if name.strip() != "null"]
+    named = " or ".join(_WORDS.get(name, name) for name in wanted)
+    values = f" ({', '.join(known)})" if (known := choices(kind)) else ""
+    what = "its keys" if is_key else "it"
+    given = "a number with a fraction" if types[2] == "float" else _WORDS.get(types[2], types[2])
+    return f"{what} must be {named}{values}, not {given}."
+
+
+def _at(kind: Any, steps: str) -> Any:
+    return kind_at(kind, (name for name, _ in _STEP.findall(steps)))
+
+
+def _below(kind: Any, name: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        return fields.get(name)
+    arguments = get_args(kind)
+    if get_origin(kind) is dict:
+        return arguments[1]
+    return arguments[0] if get_origin(kind) in {list, tuple} and arguments else None
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; the type itself where it is none."""
+    if get_origin(kind) is Annotated:
+        return _alternatives(get_args(kind)[0])
+    if get_origin(kind) in {Union, UnionType}:
+        return tuple(inner for each in get_args(kind) for inner in _alternatives(each))
+    return (kind,)
