@@ -12,8 +12,12 @@ import msgspec
 from localspec import paths
 from localspec.catalog import filenames
 
-_SIZED = re.compile(r"-(?:e?\d+(?:\.\d+)?[bm](?:-.*)?|small|mini|nano)$")
+_SIZED = re.compile(r"-(?:e?\d+(?:\.\d+)?[bm](?:-.*)?|small|tiny)$")
 """The end of a name that tells a size: "-8b", "-30b-a3b", "-e4b"."""
+_FOUR_BITS = 4.85
+"""Bits a weight of Q4_K_M, which keeps some matrices in more than four."""
+LEAST_DRAFT, MOST_DRAFT = 1 / 30, 1 / 4
+"""Bytes of a draft as a share of the target's, between which one is looked for."""
 _SAYS_NOTHING = frozenset({"", "latest", "instruct", "it", "chat", "text"})
 
 
@@ -122,14 +126,34 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `words` are in the name of each of them, `models` are repositories by what people call them,
     `usual` those of them that a name without a size means ("gemma3"), and `drafts` repositories
-    that can propose for the larger ones.
+    that can propose for the larger ones; none can where the memory is a `state`. `gb` is what four
+    bits a weight come to, where a name does not tell its parameters; `architectures` are those of
+    llama.cpp.
     """
 
     name: str
     words: list[str]
     models: dict[str, str]
+    good_at: str
+    architectures: list[str]
+    license: str = ""
+    state: bool = False
     usual: list[str] = []
     drafts: list[str] = []
+    gb: dict[str, float] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether a repository or a file is of this family: one of its words stands in the name."""
+        return any(
+            re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9]|\.\d)", name.lower())
+            for word in self.words
+        )
+
+    def size_bytes(self, model: str) -> int:
+        """About what a model of it takes at four bits a weight."""
+        if model in self.gb:
+            return int(self.gb[model] * 1e9)
+        return int(filenames.parameters(model) * _FOUR_BITS / 8)
 
 
 class Short(NamedTuple):
@@ -193,16 +217,58 @@ def repository(name: str) -> str | None:
 
 
 def relatives(name: str) -> list[str]:
-    """Short names of the models in families whose name begins with `name`, such as "llama"."""
+    """Short names of the models in families whose name begins with `name`, such as "llama".
+
+    Those of a family that is called so come first.
+    """
     lower = name.strip().lower().partition(":")[0]
     if not lower:
         return []
-    return [
-        model
+    found = [
+        family
         for family in families()
         if any(each.startswith(lower) for each in (family.name.lower(), *family.words))
-        for model in family.models
     ]
+    found.sort(key=lambda family: lower not in {family.name.lower(), *family.words})
+    return [model for family in found for model in family.models]
+
+
+class Offer(NamedTuple):
+    """One model of a family, for people who choose: about its bytes, and how it is drafted for."""
+
+    name: str
+    repository: str
+    size_bytes: int
+    drafted: str
+    license: str
+    good_at: str
+
+
+def offers(word: str = "") -> list[Offer]:
+    """All models of families, or those with `word` in what is said of them."""
+    found = [
+        Offer(
+            name,
+            repository,
+            family.size_bytes(name),
+            _drafted(family, repository),
+            family.license,
+            family.good_at,
+        )
+        for family in families()
+        for name, repository in family.models.items()
+    ]
+    wanted = word.strip().lower()
+    said = [f"{each.name} {each.repository} {each.good_at}".lower() for each in found]
+    return [each for each, text in zip(found, said, strict=True) if wanted in text]
+
+
+def _drafted(family: Family, repository: str) -> str:
+    """How speculation goes on for it: by a smaller one of its family, or by lookup alone."""
+    size = filenames.active(repository.lower())
+    shares = (filenames.parameters(draft) / size if size else 0 for draft in family.drafts)
+    fits = any(LEAST_DRAFT <= share <= MOST_DRAFT for share in shares)
+    return "draft, lookup" if fits and not family.state else "lookup"
 
 
 # msgspec looks into a type that has others in it when it first meets it, and crashes where two

@@ -41,7 +41,9 @@ INCOMPLETE = "one of several parts of a model, which are not all there"
 UNREADABLE = "quantized in a way that llama.cpp cannot read"
 
 _HEADS = frozenset({"eagle3", "dflash", "dspark"})
-_FIRST_HEADS = frozenset({"mtp", "nextn", *_HEADS})
+_HEAD = re.compile(r"(?:eagle[3-9]|dflash|dspark)\d*")
+_FIRST_HEADS = frozenset({"mtp", "nextn"})
+_HEAD_PAIRS = {("eagle", "3"), ("p", "eagle"), ("mtp", "only"), ("mtp", "head"), ("mtp", "draft")}
 _MAYBE_HEADS = frozenset(
     {"mtp", "nextn", "eagle", "eagle2", "assistant", "draft", "drafter", "speculator"}
 )
@@ -144,7 +146,7 @@ def _surely(words: list[str], *, bare: bool) -> str:
     first = words[0] if words else ""
     if "projector" in words or any(word.startswith("mmproj") for word in words):
         return PROJECTOR
-    if first in _FIRST_HEADS or not _HEADS.isdisjoint(words) or _is_named_head(words):
+    if first in _FIRST_HEADS or any(map(_HEAD.fullmatch, words)) or _is_named_head(words):
         return HEAD
     for names, what in (
         (frozenset({"imatrix"}), MATRIX),
@@ -159,6 +161,6 @@ def _surely(words: list[str], *, bare: bool) -> str:
 def _is_named_head(words: list[str]) -> bool:
     """Whether words together name one: EAGLE-3, P-EAGLE, Gemma 4's assistants."""
     pairs = set(itertools.pairwise(words))
-    if pairs & {("eagle", "3"), ("p", "eagle")}:
+    if pairs & _HEAD_PAIRS:
         return True
     return "assistant" in words and ("mtp" in words or any(w.startswith("gemma") for w in words))

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from localspec.catalog import entries, header, pairing
-from localspec.catalog.entries import Family
+from localspec.catalog.entries import LEAST_DRAFT, MOST_DRAFT, Family
 from localspec.catalog.filenames import active, parameters
 from localspec.catalog.header import Header
 from localspec.catalog.registry import Registry
 from localspec.errors import BadGGUF
 
-LEAST, MOST = 1 / 30, 1 / 4
-"""Bytes of a draft as a share of the target's, between which one is looked for."""
 _BEST = 1 / 12
 """The share that is taken to suit best: smaller ones guess worse, larger ones cost more."""
 
@@ -41,7 +39,7 @@ def here(target: Path, registry: Registry) -> Partner | None:
         if model.path is None or model.path == target:
             continue
         share = model.size_bytes / ours.file_bytes
-        if LEAST <= share <= MOST and _fits(ours, model.path):
+        if LEAST_DRAFT <= share <= MOST_DRAFT and _fits(ours, model.path):
             found.append(Partner(model.name, share))
     return min(found, key=_badness, default=None)
 
@@ -56,7 +54,7 @@ def elsewhere(names: Iterable[str]) -> Partner | None:
         lower = name.lower()
         if size := active(lower):
             for family in entries.families():
-                if any(word in lower for word in family.words):
+                if family.has(lower) and not family.state:
                     return _smaller(family, size)
     return None
 
@@ -81,7 +79,11 @@ def _gain(share: float, agrees: float, row: float) -> float:
 
 def _smaller(family: Family, size: float) -> Partner | None:
     shares = (Partner(repo, parameters(repo) / size) for repo in family.drafts)
-    return min((each for each in shares if LEAST <= each.share <= MOST), key=_badness, default=None)
+    return min(
+        (each for each in shares if LEAST_DRAFT <= each.share <= MOST_DRAFT),
+        key=_badness,
+        default=None,
+    )
 
 
 def _fits(ours: Header, path: Path) -> bool:

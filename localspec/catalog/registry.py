@@ -17,6 +17,7 @@ import msgspec
 from localspec import paths
 from localspec.catalog import entries, filenames, origins
 from localspec.catalog.entries import Entry
+from localspec.catalog.memory import show_bytes
 from localspec.errors import ConfigError, UnknownModel
 
 DRAFTS_FILE = "drafts.json"
@@ -156,8 +157,11 @@ class Registry:
         if short:
             relatives = [name for name in entries.relatives(wanted) if name != short.name]
             others = f"; also: {', '.join(relatives[:_SHOWN_RELATIVES])}" if relatives else ""
+            (offer,) = (each for each in entries.offers() if each.name == short.name)
+            size = f", about {show_bytes(offer.size_bytes)}" if offer.size_bytes else ""
             raise UnknownModel(
-                f'Model "{wanted}" is not here; on the Hugging Face Hub it is {short.repository}.',
+                f'Model "{wanted}" is not here; on the Hugging Face Hub it is '
+                f"{short.repository}{size}.",
                 fix=f"Fetch it: localspec models pull {short.name}"
                 + (others if short.name != spelled else ""),
                 param="model",

@@ -29,7 +29,7 @@ DRAFT_ORDER = ("Q4_0", "Q4_K_M", "Q4_K_S", "IQ4_XS", "Q5_K_M", "Q8_0")
 _HEAD_SHARE = 0.5
 """What may be a draft head is one where it has less than this share of a model's bytes: heads have
 a thirtieth, and a model that has its head in it is larger than one without."""
-_ROOM = 1.15
+MEMORY_FACTOR = 1.15
 """Weights take this share of free memory at most; the rest is for KV and for computing."""
 
 
@@ -150,7 +150,7 @@ def choose(
         return Choice(_named(found, wanted), "as you asked for")
     if len(found) == 1:
         return Choice(found[0], "the only one there is")
-    fitting = [each for each in found if each.size_bytes * _ROOM <= room_bytes]
+    fitting = [each for each in found if each.size_bytes * MEMORY_FACTOR <= room_bytes]
     ranked = sorted(
         (each for each in fitting if each.label in order),
         key=lambda each: (order.index(each.label), not each.plain),

@@ -13,13 +13,14 @@ import msgspec
 from localspec.bench import native
 from localspec.catalog import acquire, entries, header, pairing, partner, repository, templates
 from localspec.catalog.devices import Present
+from localspec.catalog.entries import Offer
 from localspec.catalog.partner import Partner
 from localspec.catalog.reference import Reference, parse
 from localspec.catalog.registry import Registry
 from localspec.catalog.repository import Hit
-from localspec.catalog.variants import DRAFT_ORDER
+from localspec.catalog.variants import DRAFT_ORDER, MEMORY_FACTOR
 from localspec.cli import chosen, waiting
-from localspec.cli.columns import columns, hung
+from localspec.cli.columns import columns, folded, hung
 from localspec.cli.progress import shown
 from localspec.errors import BadPair, LocalSpecError, PullError, UnknownModel, escaped
 
@@ -29,24 +30,56 @@ _FIGURES_COLUMNS = 34
 
 
 @click.command()
-@click.argument("word")
+@click.argument("word", default="")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 def search(word: str, *, as_json: bool) -> None:
-    """List what the Hugging Face Hub has as GGUF under WORD, most fetched first.
+    """List models of the catalog with WORD in their name or in what they are good at.
 
-    Example: localspec models search qwen3
+    With them what the Hugging Face Hub has as GGUF under WORD, most fetched first; without WORD the
+    whole catalog, which needs no network.
+
+    Example: localspec models search code
     """
-    with waiting.word(_ASKING):
-        hits = repository.search(word)
+    known = entries.offers(word)
+    hits: list[Hit] = []
+    if word:
+        try:
+            with waiting.word(_ASKING):
+                hits = repository.search(word)
+        except PullError as error:
+            if not known:
+                raise
+            _say(f"The Hub was not asked: {error.message}")
     if as_json:
-        click.echo(msgspec.json.encode({"models": hits}).decode())
+        click.echo(
+            msgspec.json.encode(
+                {"models": hits, "catalog": [each._asdict() for each in known]}
+            ).decode()
+        )
         return
-    if not hits:
+    if not known and not hits:
         click.echo(f'The Hub has no GGUF repository under "{escaped(word)}".')
         return
-    for line in table(hits, columns()):
+    for line in [*offered(known, columns()), *(table(hits, columns()) if hits else ())]:
         click.echo(escaped(line))
-    click.echo(escaped(f"Fetch one: localspec models pull {hits[0].name}"), err=True)
+    first = known[0].name if known else hits[0].name
+    click.echo(escaped(f"Fetch one: localspec models pull {first}"), err=True)
+
+
+def offered(known: Sequence[Offer], width: int | None) -> Iterator[str]:
+    """Models of the catalog in rows: about the size of four bits, the memory to have, their use."""
+    if not known:
+        return
+    longest = max(len(each.name) for each in known)
+    yield f"{'NAME':{longest}}  {'SIZE':>8}  {'MEMORY':>8}  {'SPECULATES BY':13}  LICENCE; GOOD AT"
+    for each in known:
+        sizes = (each.size_bytes, int(each.size_bytes * MEMORY_FACTOR))
+        size, memory = (f"{count / 1e9:.1f} GB" if count else "-" for count in sizes)
+        said = f"{each.license or 'see its page'}; {each.good_at}"
+        row = f"{each.name:{longest}}  {size:>8}  {memory:>8}  {each.drafted:13}  "
+        first, *below = folded(row, said, width)
+        yield first
+        yield from (hung("    ", said, width),) if below else ()
 
 
 def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:

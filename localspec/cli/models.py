@@ -79,6 +79,7 @@ def list_models(*, as_json: bool = False) -> None:
         click.echo(first)
         if below:  # a reason has to be read to its end
             click.echo(hung("  ", escaped(draft), columns()))
+    click.echo(hung("", f"{len(entries.offers())} more: localspec models search", columns()))
     for file in skipped:
         skip = escaped(f"skipped {file.file}: {file.reason}")
         click.echo(hung("", skip, columns(sys.stderr)), err=True)

@@ -61,8 +61,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     best = placement.plans(wish, present.devices)[0]
     amounts = Amounts.of(wish, best)
     if as_json:
-        report: dict[str, Any] = {"devices": present.devices, "plan": best}
-        report["placement"] = best.sentence()
+        report = {"devices": present.devices, "plan": _told(best), "placement": best.sentence()}
         report["reads"] = reading.bytes_by_device(wish.target, best.target)
         click.echo(msgspec.json.encode({**report, "bytes": amounts}).decode())
     else:
@@ -117,6 +116,15 @@ def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str
     wish = Wish.of(settings, outlines, own=there.own)
     best = placement.plans(wish, there.devices)[0]
     return sums(best, Amounts.of(wish, best))
+
+
+def _told(plan: Plan) -> dict[str, Any]:
+    """A plan for machines; of experts only where some are apart."""
+    told: dict[str, Any] = msgspec.to_builtins(plan)
+    for layout in filter(None, (told["target"], told["draft"])):
+        if not layout["experts"]:
+            del layout["experts"]
+    return told
 
 
 def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:

@@ -16,7 +16,7 @@ import pytest
 import tiny
 from click.testing import CliRunner, Result
 
-from localspec.catalog import entries, filenames, header, joining, origins, partner
+from localspec.catalog import header, joining, origins
 from localspec.catalog.registry import Registry
 from localspec.catalog.repository import Hit
 from localspec.cli import fetching
@@ -358,36 +358,6 @@ def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
     assert (
         json.loads(run("search", "some", "--json").stdout)["models"][1]["license"] == "apache-2.0"
     )
-
-
-def test_every_family_is_reachable_and_its_drafts_are_its_own() -> None:
-    """Short names are unique, and a large model finds a smaller one of its words."""
-    families = entries.families()
-    names = [name for family in families for name in family.models]
-    assert len(names) == len(set(names))
-    assert len(families) >= 20
-    for family in families:
-        for repo in (*family.models.values(), *family.drafts):
-            assert any(word in repo.lower() for word in family.words), repo
-        for repo in family.models.values():
-            size, found = filenames.active(repo), partner.elsewhere([repo])
-            times = [size / filenames.parameters(draft) for draft in family.drafts]
-            assert (found is not None) == any(4 <= each <= 30 for each in times), repo
-            assert found is None or found.name in family.drafts
-    found = partner.elsewhere([entries.repository("llama3.3-70b") or ""])
-    assert found is not None
-    assert found.name == "bartowski/Llama-3.2-3B-Instruct-GGUF"
-    mixture = partner.elsewhere(["Qwen/Qwen3-30B-A3B-GGUF"])
-    assert mixture is not None
-    assert mixture.name == "Qwen/Qwen3-0.6B-GGUF"
-    assert mixture.share == pytest.approx(0.2)  # of 3e9 parameters that a token costs
-
-
-def test_what_a_draft_may_bring_falls_with_its_size_and_is_never_a_loss() -> None:
-    """The controller does not use one that would be."""
-    gains = [partner.brings(share) for share in (0.03, 0.1, 0.3, 1.0)]
-    assert gains == sorted(gains, reverse=True)
-    assert all(1 <= low <= high for low, high in gains)
 
 
 def test_a_chat_offers_to_fetch_what_is_elsewhere(hub: Any, tmp_path: Path, models: Path) -> None:

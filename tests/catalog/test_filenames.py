@@ -91,6 +91,8 @@ def test_a_name_without_one_has_none(name: str, label: str) -> None:
         ("qwen3-coder-30b-p-eagle-q8_0.gguf", HEAD),
         ("dflash-gemma-4-31B-it-Q8_0.gguf", HEAD),
         ("Qwen3.6-27B-DFlash-q4_k_m.gguf", HEAD),
+        ("Qwen3.8-27B-DFlash2-Q8_0.gguf", HEAD),
+        ("Qwen3.8-27B-MTP-ONLY-Q8_0.gguf", HEAD),
         ("dspark-DeepSeek-V4-Flash-Q8_0.gguf", HEAD),
         ("gemma-4-12B-it-assistant-Q8_0.gguf", HEAD),
         ("gemma-4-E2B-it-qat-assistant-MTP-Q8_0.gguf", HEAD),
