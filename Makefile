@@ -23,7 +23,7 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test storm mutants clients remote-test kernels clean llama-server bench-gpu
+.PHONY: help chat install lint test storm mutants peer-tests clients remote-test kernels clean llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make test                 every check, the tests on the real pair of models included'
 	@echo 'make storm                kills, rude clients and broken files for two hours, with a report'
 	@echo 'make mutants [ONLY=WORD]  mistakes are planted one by one, and the tests must notice each'
+	@echo 'make peer-tests           the tests of llama.cpp for its own server, against this daemon'
 	@echo 'make clients              every client on the real pair of models; those from npm are 1.5 GB'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
 	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit, and of ARM'
@@ -64,6 +65,9 @@ storm: $(VENV)/.checks
 mutants: $(VENV)/.checks
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
+peer-tests: $(VENV)/.checks
+	@sh -eu -c "$$PEER_TESTS"
+
 clients: $(VENV)/.checks
 	@mkdir -p $(VENV)/npm
 	@cp tests/clients/npm/* $(VENV)/npm
@@ -94,7 +98,7 @@ clean:
 
 # --- installation: each step leaves a file in VENV that make can date ----------------------------
 
-export FIND_PYTHON BUILD KERNELS LLAMA_SERVER NEED_CUDA
+export FIND_PYTHON BUILD KERNELS LLAMA_SERVER PEER_TESTS NEED_CUDA
 
 $(BIN)/python:
 	@sh -eu -c "$$FIND_PYTHON"
@@ -420,6 +424,25 @@ if [ ! -x "$$built/llama-server" ]; then
 fi
 ln -sf "$$built/llama-server" $(BIN)/llama-server
 echo "$(BIN)/llama-server"
+endef
+
+# The tests of llama.cpp's server, out of the same source distribution: into a cache, never into the
+# repository. ARGS are pytest's, such as unit/test_completion.py.
+define PEER_TESTS
+place="$${XDG_CACHE_HOME:-$$HOME/.cache}/localspec/peer-tests/$(subst ==,-,$(LLAMA))"
+if [ ! -d "$$place" ]; then
+    mkdir -p "$$(dirname "$$place")"
+    work=$$(mktemp -d "$$place.XXXXXX")
+    trap 'rm -rf "$$work"' EXIT
+    $(BIN)/pip download -q --no-deps --no-binary llama-cpp-python -d "$$work" "$(LLAMA)"
+    mkdir "$$work/source"
+    tar -xzf "$$work"/llama_cpp_python-*.tar.gz -C "$$work/source" --strip-components 3
+    mkdir -p "$$work/kept/tools/server" "$$work/kept/models"
+    mv "$$work/source/tools/server/tests" "$$work/kept/tools/server/"
+    mv "$$work/source/models/templates" "$$work/kept/models/"
+    mv "$$work/kept" "$$place"
+fi
+PYTHONPATH=tests $(BIN)/python -m peers "$$place" $(ARGS)
 endef
 
 define NEED_CUDA

@@ -352,7 +352,7 @@ def _check(config: Config, origin: str) -> None:
                 fix='Leave flash_attention at "auto", or kv_type at "f16".',
                 param=f"engine.{model}.kv_type",
             )
-    _check_biases(config.sampling.logit_bias, origin)
+    ranges.check_chain(config.sampling, origin)
     seconds(config.server.keep_alive)
     if config.server.tcp:
         tcp_address(config.server.tcp)
@@ -367,17 +367,6 @@ def _check(config: Config, origin: str) -> None:
             )
     _check_remote(config.engine.remote, origin)
     _check_upstream(config.upstream, origin)
-
-
-def _check_biases(biases: dict[int, float], origin: str) -> None:
-    name = "sampling.logit_bias"
-    if len(biases) > ranges.MAX_BIASES:
-        fix = f"Name at most {ranges.MAX_BIASES} tokens."
-        raise _out_of_range(origin, name, f"{len(biases)} tokens", fix)
-    for token, bias in biases.items():
-        if token not in ranges.TOKEN or bias not in ranges.BIAS:
-            fix = f"Token ids are {ranges.TOKEN}; choose a bias from {ranges.BIAS}."
-            raise _out_of_range(origin, name, {token: bias}, fix)
 
 
 def _check_remote(remote: tuple[str, ...], origin: str) -> None:

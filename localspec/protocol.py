@@ -12,6 +12,9 @@ import msgspec
 
 from localspec.config import Config
 from localspec.machine import Machine
+from localspec.replayed import Fork as Fork  # noqa: PLC0414 - part of what crosses
+from localspec.replayed import Replayed as Replayed  # noqa: PLC0414
+from localspec.replayed import Trace as Trace  # noqa: PLC0414
 from localspec.types import (
     CallDelta,
     FinishReason,
@@ -41,7 +44,8 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Spent(msgspec.Struct, frozen=True):
     """What an answer has cost so far, as its workers counted it, without the pauses between them.
 
-    `predicted` are output tokens that the request's prediction told; the rest is as in reports.
+    `predicted` are output tokens that the request's prediction told, `aim` is what mirostat aims at
+    next; the rest is as in reports.
     """
 
     ttft_seconds: float = 0.0
@@ -53,6 +57,7 @@ class Spent(msgspec.Struct, frozen=True):
     host_seconds: float = 0.0
     predicted: int = 0
     sources: dict[str, SourceCount] = {}
+    aim: float = 0.0
 
 
 class SoFar(msgspec.Struct, frozen=True):
@@ -90,7 +95,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
-    """One request. Exactly one of `messages`, `prompt` and `prompt_tokens` is set.
+    """One request, with one of `messages`, `prompt`, `prompt_tokens` and `prompt_pieces`.
 
     `client` is the principal that the supervisor established, never a field of the request; it keys
     the prefix cache and the length statistics. `endpoint` is "chat" or "completion".
@@ -103,7 +108,11 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     other files, `begun` is how the middle begins, and a line indented less than `indent` ends it.
     `predict_seconds` after the first token the answer ends, once it has a line; without a token
     `prompt_seconds` after it had its slot. With `reasoning_apart` False thoughts are part of the
-    text. With `so_far` the answer has begun on another worker and goes on from there.
+    text. Of `biased_texts` each token is made likelier or less likely, as `logit_bias` does it for
+    tokens. Without `reuse` the prompt is read anew. `prompt_pieces` are texts and tokens in a row.
+    With `after_sampling` logprobs are those of the law after the sampler chain. `tells_prompt` and
+    `tells_reading` ask for the prompt as text, in `Started`, and for `Reading`s. With `so_far` the
+    answer has begun on another worker and goes on from there.
     """
 
     id: str
@@ -111,10 +120,12 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     client: str
     sampling: SamplingParams
     speculation: SpeculationParams
+    biased_texts: list[tuple[str, float]] = []
     max_tokens: int | None = None
     messages: list[Message] | None = None
     prompt: str | None = None
     prompt_tokens: list[int] | None = None
+    prompt_pieces: list[int | str] | None = None
     stop: list[str] = []
     ignore_eos: bool = False
     echo: bool = False
@@ -135,6 +146,10 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     prompt_seconds: float | None = None
     predict_seconds: float | None = None
     session: str = ""
+    reuse: bool = True
+    after_sampling: bool = False
+    tells_prompt: bool = False
+    tells_reading: bool = False
     so_far: SoFar | None = None
 
 
@@ -188,7 +203,7 @@ class Embed(msgspec.Struct, frozen=True, tag="embed"):
     """
 
     id: str
-    texts: list[str | list[int]]
+    texts: list[str | list[int | str]]
     norm: int = 2
     width: int | None = None
     cut: bool = False
@@ -272,7 +287,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """The request has its slot; `cached_tokens` of `prompt_tokens`, `prompt`, need no prefill.
 
-    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere.
+    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere. `text` is
+    the prompt as text, for a request that `tells_prompt`.
     """
 
     id: str
@@ -280,6 +296,16 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     cached_tokens: int
     relaxed: list[str] = []
     prompt: list[int] = []
+    text: str = ""
+    slot: int = -1
+
+
+class Reading(msgspec.Struct, frozen=True, tag="reading"):
+    """So many tokens of the prompt have been read, cached ones included, in so many seconds."""
+
+    id: str
+    tokens: int
+    seconds: float
 
 
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
@@ -331,7 +357,7 @@ class SpeculationReport(msgspec.Struct, frozen=True):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The last event of a request that ended by itself or by `Cancel`; it called so many tools.
 
-    `stop` is the stop string that ended it, if one did.
+    `stop` is the stop string that ended it, if one did; `full`: the context ended it.
     """
 
     id: str
@@ -342,48 +368,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     seed: int
     tool_calls: int = 0
     stop: str = ""
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """What one drafter would have proposed along a text, a value for each of the text's tokens.
-
-    `survives[p]` counts the tokens from p on that it would have drafted there and the target kept,
-    `predicted[p]` is the acceptance expected of the first; None where it had nothing to say. `free`
-    is the drafter's.
-    """
-
-    free: bool
-    survives: list[int]
-    predicted: list[float | None]
-
-
-class Fork(msgspec.Struct, frozen=True):
-    """The two likeliest tokens at one position, the likelier first, and how far their logits part.
-
-    The pieces are for people: special tokens are spelled out, broken characters replaced.
-    """
-
-    pieces: tuple[str, str]
-    gap: float
-
-
-class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
-    """What came of a replay, and its last event; `tokens` are those of the text, counted.
-
-    `gaps[p]` is the target's largest logit less that of the text's token p: 0 where greedy decoding
-    says the same. `margins[p]` is that logit less the second largest. `after` is the position that
-    follows the text. A drafter that failed has no trace.
-    """
-
-    id: str
-    prompt_tokens: int
-    cached_tokens: int
-    tokens: int
-    max_draft: int
-    gaps: list[float]
-    margins: list[float]
-    after: Fork
-    drafters: dict[str, Trace]
+    full: bool = False
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):
@@ -447,4 +432,6 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
 
 
 Last: TypeAlias = Finished | Replayed | Told | Failed
-Event: TypeAlias = Progress | Ready | Refused | Started | Delta | Last | Heartbeat | Goodbye
+Event: TypeAlias = (
+    Progress | Ready | Refused | Started | Reading | Delta | Last | Heartbeat | Goodbye
+)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.errors import RequestError
+from localspec.chain import SAMPLERS, SamplingParams
+from localspec.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     import msgspec
@@ -35,6 +36,13 @@ class Range:
 
         return msgspec.Meta(ge=self.low, le=self.high)
 
+    @property
+    def at_most(self) -> msgspec.Meta:
+        """Its upper end alone."""
+        import msgspec  # noqa: PLC0415 — as above
+
+        return msgspec.Meta(le=self.high)
+
 
 SAMPLING = {
     "temperature": Range(0, 100),
@@ -42,10 +50,24 @@ SAMPLING = {
     "top_p": Range(0, 1),
     "min_p": Range(0, 1),
     "repetition_penalty": Range(0.01, 100),
-    "frequency_penalty": Range(-2, 2),
-    "presence_penalty": Range(-2, 2),
+    "frequency_penalty": Range(-100, 100),
+    "presence_penalty": Range(-100, 100),
     "penalty_last_n": Range(0, 4096),
-    "seed": Range(0, 2**64 - 1),
+    "typical_p": Range(0, 1),
+    "top_n_sigma": Range(-1, 1000),
+    "dynatemp_range": Range(0, 100),
+    "dynatemp_exponent": Range(0, 100),
+    "xtc_probability": Range(0, 1),
+    "xtc_threshold": Range(0, 1),
+    "dry_multiplier": Range(0, 1000),
+    "dry_base": Range(1, 100),
+    "dry_allowed_length": Range(0, 4096),
+    "dry_penalty_last_n": Range(0, 4096),
+    "mirostat": Range(0, 2),
+    "mirostat_tau": Range(0, 100),
+    "mirostat_eta": Range(0, 1),
+    "min_keep": Range(0, 2**31 - 1),
+    "seed": Range(-1, 2**64 - 1),
 }
 """By the name of each number of `types.SamplingParams`."""
 
@@ -54,6 +76,11 @@ TOKEN = Range(0, 2**31 - 1)
 
 BIAS = Range(-1000, 1000)
 MAX_BIASES = 4096
+MAX_BREAKERS = 32
+MAX_BREAKER_CHARS = 40
+"""Of a text that no repetition reaches over: llama.cpp's."""
+MAX_SAMPLERS = 32
+"""Steps of a chain: each may stand in it more than once."""
 MAX_TOKENS = Range(0, 2**31 - 1)
 MAX_DRAFT = Range(0, 64)
 MAX_DRAFTERS = 16
@@ -62,6 +89,36 @@ MAX_DRAFTERS = 16
 MAX_STOPS = 32
 MAX_STOP_BYTES = 1024
 """Of one stop string in UTF-8."""
+
+
+def check_chain(chain: SamplingParams, origin: str) -> None:
+    """Refuse what the numbers' ranges do not say of a configured chain. Raises ConfigError."""
+
+    def refuse(name: str, value: object, fix: str) -> None:
+        key = f"sampling.{name}"
+        raise ConfigError(f"{origin}: {key} = {value} is out of range.", fix=fix, param=key)
+
+    if len(chain.logit_bias) > MAX_BIASES:
+        refuse("logit_bias", f"{len(chain.logit_bias)} tokens", f"Name at most {MAX_BIASES}.")
+    for token, bias in chain.logit_bias.items():
+        if token not in TOKEN or bias not in BIAS:
+            fix = f"Token ids are {TOKEN}; choose a bias from {BIAS}."
+            refuse("logit_bias", {token: bias}, fix)
+    if not known_samplers(chain.samplers):
+        refuse("samplers", [*chain.samplers], f"Known: {', '.join(SAMPLERS)}.")
+    if not short_breakers(chain.dry_sequence_breakers):
+        fix = f"Name at most {MAX_BREAKERS} texts of 1 to {MAX_BREAKER_CHARS} characters."
+        refuse("dry_sequence_breakers", [*chain.dry_sequence_breakers], fix)
+
+
+def known_samplers(names: Sequence[str]) -> bool:
+    """Whether a chain may consist of these steps."""
+    return len(names) <= MAX_SAMPLERS and all(name in SAMPLERS for name in names)
+
+
+def short_breakers(texts: Sequence[str]) -> bool:
+    """Whether repetitions may be looked for between these texts."""
+    return len(texts) <= MAX_BREAKERS and all(0 < len(one) <= MAX_BREAKER_CHARS for one in texts)
 
 
 def check_stops(stops: Sequence[str], param: str = "stop") -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, runt
 
 import msgspec
 
+from localspec.chain import SamplingParams as SamplingParams  # noqa: PLC0414 - looked for here
+
 if TYPE_CHECKING:  # whoever reads settings need not wait for numpy
     import numpy as np
     from numpy.typing import NDArray
@@ -21,26 +23,6 @@ FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
 
 PREDICTION = "prediction"
 """The source of nodes copied from what the client predicted that the answer would be."""
-
-
-class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sampler chain of one request, in the order it is applied.
-
-    logit_bias, penalties (over the last `penalty_last_n` tokens), grammar, temperature, top_k,
-    top_p, min_p. Temperature 0 is greedy. `seed` keys the noise; with the same tokens before it, a
-    seed fixes every draw.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    penalty_last_n: int = 64
-    logit_bias: dict[int, float] = {}
-    seed: int = 0
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

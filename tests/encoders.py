@@ -67,9 +67,15 @@ class Encoder:
         return found
 
 
-def bert(path: Path, pooling: gguf.PoolingType = gguf.PoolingType.MEAN, seed: int = 0) -> Encoder:
+def bert(
+    path: Path,
+    pooling: gguf.PoolingType = gguf.PoolingType.MEAN,
+    seed: int = 0,
+    *,
+    places: int = PLACES,
+) -> Encoder:
     """Write one."""
-    writer, vocabulary = tiny.begun(path, "bert", seed, context=PLACES)
+    writer, vocabulary = tiny.begun(path, "bert", seed, context=places)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(INNER)
@@ -93,7 +99,7 @@ def bert(path: Path, pooling: gguf.PoolingType = gguf.PoolingType.MEAN, seed: in
         add(f"{name}.bias", WIDTH, scale=0.1)
 
     add("token_embd.weight", vocabulary, WIDTH, scale=1.0)
-    add("position_embd.weight", PLACES, WIDTH, scale=0.3)
+    add("position_embd.weight", places, WIDTH, scale=0.3)
     add("token_types.weight", 1, WIDTH, scale=0.3)
     norm("token_embd_norm")
     for layer in range(LAYERS):

@@ -146,7 +146,7 @@ def test_a_value_of_the_wrong_type_is_named(text: str, named: str) -> None:
         ("sampling.temperature", "-0.1"),
         ("sampling.top_p", "1.5"),
         ("sampling.repetition_penalty", "0.0"),
-        ("sampling.seed", "-1"),
+        ("sampling.seed", "-2"),
         ("sampling.seed", str(1 << 64)),
         ("sampling.logit_bias", "{-1 = 1.0}"),
         ("sampling.logit_bias", "{7 = nan}"),

@@ -24,20 +24,22 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
-    "errors", "types", "toml", "ranges", "machine", "config", "protocol", "frames", "paths",
-    "wording",
+    "errors", "chain", "replayed", "types", "toml", "ranges", "machine", "config", "protocol",
+    "frames", "paths", "wording",
 }  # fmt: skip
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
-    "types": {"errors"},
+    "chain": set(),
+    "replayed": set(),
+    "types": {"errors", "chain"},
     "toml": set(),
     "wording": set(),
-    "ranges": {"errors"},
+    "ranges": {"errors", "chain"},
     "machine": {"errors"},
-    "config": {"errors", "types", "ranges", "paths", "wording"},
-    "protocol": {"errors", "types", "machine", "config"},
-    "frames": {"errors", "types", "machine", "config", "protocol"},
+    "config": {"errors", "chain", "types", "ranges", "paths", "wording"},
+    "protocol": {"errors", "chain", "types", "machine", "config", "replayed"},
+    "frames": {"errors", "chain", "types", "machine", "config", "protocol", "replayed"},
     "control": LEAVES,
     "engine": LEAVES | {"control"},
     "drafters": LEAVES | {"engine"},
@@ -56,7 +58,17 @@ PURE = (
     "localspec/control",
     *(
         f"localspec/engine/{name}.py"
-        for name in ("peaks", "likelihood", "sampling", "verify", "slots", "cells", "rows", "room")
+        for name in (
+            "peaks",
+            "likelihood",
+            "sampling",
+            "verify",
+            "slots",
+            "cells",
+            "rows",
+            "room",
+            "chain",
+        )
     ),
 )
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}

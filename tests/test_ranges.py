@@ -25,7 +25,7 @@ from localspec_daemon.dialects import openai
 from localspec_daemon.dialects.dialect import Caller
 
 WHOLE = {field.name for field in msgspec.structs.fields(SamplingParams) if field.type is int}
-FOLDED = {("api", "top_k"), ("api", "seed")}
+FOLDED = {("api", "top_k"), ("api", "seed"), ("api", "dry_penalty_last_n")}
 """Where -1 is what other servers' clients write for "no limit" and "any"."""
 
 
@@ -63,7 +63,7 @@ def beyond(name: str) -> Iterator[float]:
 def test_every_number_of_the_sampler_is_in_the_table() -> None:
     """Those added later included; a bias has rows of its own."""
     names = {field.name for field in msgspec.structs.fields(SamplingParams)}
-    assert set(SAMPLING) == names - {"logit_bias"}
+    assert set(SAMPLING) == names - {"logit_bias", "samplers", "dry_sequence_breakers"}
     assert all(getattr(SamplingParams(), name) in range_ for name, range_ in SAMPLING.items())
 
 
@@ -177,7 +177,7 @@ def test_whatever_is_in_range_has_a_law(
     sampler = Sampler(SamplingParams(**numbers, logit_bias=biases))
     recent = [0, logits.size - 1] * 3
 
-    law = sampler.law(logits, recent, [0])
+    law = sampler.law(logits, recent, [0], 1)
 
     assert np.isclose(np.exp(law.logp).sum(), 1)
     assert len({*law.tokens.tolist()}) == law.tokens.size

@@ -21,6 +21,8 @@ SENTENCEPIECES = (
     "re", "ur", "ret", "urn", "▁ret", "return", "▁return", "▁▁", "▁▁▁▁",
 )  # fmt: skip
 """The earlier of two is joined first."""
+ALWAYS = 6.0
+"""The first number of every embedding, where some tokens are never to be said."""
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -72,6 +74,37 @@ def build(
         specials=specials,
         sentencepiece=sentencepiece,
     )
+    weights(
+        writer,
+        vocabulary,
+        seed=seed,
+        layers=layers,
+        width=width,
+        like=like,
+        noise=noise,
+        quantization=quantization,
+        sharpness=sharpness,
+    )
+    return ended(writer, path)
+
+
+def weights(
+    writer: gguf.GGUFWriter,
+    vocabulary: int,
+    *,
+    seed: int = 0,
+    layers: int = 2,
+    width: int = 64,
+    like: int | None = None,
+    noise: float = 0.0,
+    quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q4_0,
+    sharpness: float = 4.0,
+    never: tuple[int, ...] = (),
+) -> None:
+    """Add a random Llama to a file that has its vocabulary; it says none of `never`.
+
+    Every state then has a large first number, by which those tokens' logits are far below others.
+    """
     writer.add_embedding_length(width)
     writer.add_block_count(layers)
     writer.add_feed_forward_length(width * 2)
@@ -87,6 +120,11 @@ def build(
         values = random.normal(0, scale, (rows, columns))
         if noise:
             values += differ.normal(0, scale * noise, (rows, columns))
+        if never and name == "token_embd.weight":
+            values[:, 0] = ALWAYS
+        if never and name == "output.weight":
+            values[:, 0] = 0
+            values[never, 0] = -ALWAYS
         packed = gguf.quants.quantize(values.astype(np.float32), quantization)
         writer.add_tensor(name, packed, raw_dtype=quantization)
 
@@ -108,7 +146,6 @@ def build(
         matrix(block + "ffn_gate.weight", width * 2, width, inner)
         matrix(block + "ffn_up.weight", width * 2, width, inner)
         matrix(block + "ffn_down.weight", width, width * 2, inner)
-    return ended(writer, path)
 
 
 def begun(

@@ -18,8 +18,9 @@ from msgspec import Meta
 from localspec.catalog import header
 from localspec.errors import LocalSpecError, UnknownModel, no_embeddings
 from localspec.protocol import Embed, Told
-from localspec_daemon.dialects.bodies import TokenId, identity
+from localspec_daemon.dialects.bodies import identity
 from localspec_daemon.dialects.openai import prompts
+from localspec_daemon.dialects.openai_types import Prompts
 from localspec_daemon.model import Model
 from localspec_daemon.questions import decoded
 from localspec_daemon.serve import SUPERVISOR
@@ -31,7 +32,6 @@ MAX_TEXTS = 2048
 """Of one request: OpenAI's own bound."""
 MAX_NORM = 64
 
-Texts: TypeAlias = str | list[str | TokenId | list[TokenId]]
 Width: TypeAlias = Annotated[int, Meta(ge=1)]
 
 
@@ -43,8 +43,8 @@ class EmbeddingRequest(msgspec.Struct):
     """
 
     model: str | None = None
-    input: Texts | None = None
-    content: Texts | None = None
+    input: Prompts | None = None
+    content: Prompts | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Width | None = None
     embd_normalize: Annotated[int, Meta(ge=-1, le=MAX_NORM)] | None = None
@@ -97,7 +97,8 @@ async def ollama_vectors(request: web.Request) -> web.Response:
     """POST /api/embed."""
     began = time.monotonic()
     asked = await decoded(request, OllamaEmbedRequest)
-    texts = prompts(asked.input, "input", MAX_TEXTS)
+    given: Any = asked.input
+    texts = prompts(given, "input", MAX_TEXTS, empty=True)
     embed = Embed(identity("embd"), texts, width=asked.dimensions, cut=asked.truncate is not False)
     told = await _ollama_told(request, asked, embed)
     return json_response(
@@ -122,7 +123,9 @@ async def ollama_vector(request: web.Request) -> web.Response:
 async def _generally(request: web.Request) -> tuple[EmbeddingRequest, str, Told]:
     """What OpenAI's and llama-server's endpoints read alike, and the answer."""
     asked = await decoded(request, EmbeddingRequest)
-    texts = prompts(asked.content if asked.input is None else asked.input, "input", MAX_TEXTS)
+    texts = prompts(
+        asked.content if asked.input is None else asked.input, "input", MAX_TEXTS, empty=True
+    )
     norm = 2 if asked.embd_normalize is None else asked.embd_normalize
     model, told = await _told(
         request, asked.model, Embed(identity("embd"), texts, norm, asked.dimensions)
@@ -150,7 +153,10 @@ async def _ollama_told(
 async def _asked(request: web.Request, model: Model, embed: Embed) -> Told:
     supervisor = request.app[SUPERVISOR]
     async with supervisor.request():
-        return await model.ask(embed, supervisor.config.server.max_queue)
+        began = time.monotonic()
+        told = await model.ask(embed, supervisor.config.server.max_queue)
+        supervisor.tallies[model.name].embedded(told.tokens, time.monotonic() - began)
+        return told
 
 
 async def _encoder(supervisor: Supervisor, name: str | None) -> Model:

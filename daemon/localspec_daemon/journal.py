@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from localspec.protocol import Delta, Finished, Progress, Replayed, Started
@@ -32,6 +33,8 @@ class Tally:
     draft_rounds: int = 0
     host_seconds: float = 0.0
     resumes: int = 0
+    longest: int = 0
+    """Tokens of the longest text, prompt and answer."""
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
@@ -39,8 +42,17 @@ class Tally:
         total = cls()
         for tally in tallies:
             for name in cls.__slots__:
-                setattr(total, name, getattr(total, name) + getattr(tally, name))
+                together = max if name == "longest" else operator.add
+                setattr(total, name, together(getattr(total, name), getattr(tally, name)))
         return total
+
+    def embedded(self, texts: Sequence[int], seconds: float) -> None:
+        """One more request for embeddings of texts of so many tokens, which took so long."""
+        self.requests["embedded"] += 1
+        self.prompt_tokens += sum(texts)
+        self.prompt_seconds += seconds
+        self.rounds += 1
+        self.longest = max(self.longest, *texts)
 
     def add(self, finished: Finished) -> None:
         """One more request that ended in order."""
@@ -51,6 +63,7 @@ class Tally:
         self.completion_tokens += usage.completion_tokens
         self.completion_seconds += timings.predicted_ms / 1000
         self.rounds += report.rounds
+        self.longest = max(self.longest, usage.prompt_tokens + usage.completion_tokens)
         self.reasons[report.reason] += 1
         self.host_seconds += report.host_seconds
         drafted_first = 0

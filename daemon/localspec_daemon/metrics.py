@@ -14,10 +14,13 @@ from localspec_daemon.model import Model
 
 
 def exposition(tallies: Mapping[str, Tally], models: Iterable[Model]) -> bytes:
-    """Prometheus' text format."""
+    """Prometheus' text format. llama-server calls its one high watermark a counter."""
     registry = CollectorRegistry()
     registry.register(_Figures(tallies, list(models)))
-    return generate_latest(registry)
+    text = generate_latest(registry)
+    return text.replace(
+        b"# TYPE llamacpp:n_tokens_max gauge", b"# TYPE llamacpp:n_tokens_max counter"
+    )
 
 
 class _Figures(Collector):
@@ -42,7 +45,11 @@ class _Figures(Collector):
             ("prompt_seconds", "Time spent processing prompts", total.prompt_seconds),
             ("tokens_predicted", "Tokens generated", total.completion_tokens),
             ("tokens_predicted_seconds", "Time spent generating", total.completion_seconds),
-            ("n_decode", "Target forwards of the decode phase", total.rounds),
+            (
+                "n_decode",
+                "Target forwards of the decode phase, and requests for vectors",
+                total.rounds,
+            ),
             ("spec_decode_num_draft_tokens", "Tokens drafted", total.drafted.total()),
             ("spec_decode_num_accepted_tokens", "Drafted and accepted", total.accepted.total()),
             ("spec_decode_num_drafts", "Rounds that verified a draft", total.draft_rounds),
@@ -68,8 +75,16 @@ class _Figures(Collector):
              _rate(total.completion_tokens, total.completion_seconds)),
             ("requests_processing", "Requests being processed", processing),
             ("requests_deferred", "Requests waiting for a slot", queued),
+            ("n_busy_slots_per_decode", "Average busy slots of a step",
+             _rate(total.rounds, self._steps())),
+            ("n_tokens_max", "Tokens of the longest text so far", total.longest),
         ):  # fmt: skip
             yield GaugeMetricFamily(f"llamacpp:{name}", help_, value=value)
+
+    def _steps(self) -> int:
+        """Steps of the present workers, as far as they have told."""
+        beats = [model.worker.heartbeat for model in self._models if model.worker]
+        return sum(beat.steps for beat in beats if beat)
 
     def _by_model(self) -> Iterable[Metric]:
         loaded = GaugeMetricFamily("localspec_model_loaded", "1 while ready", labels=["model"])
@@ -105,5 +120,5 @@ class _Figures(Collector):
             yield family
 
 
-def _rate(count: int, seconds: float) -> float:
+def _rate(count: float, seconds: float) -> float:
     return count / seconds if seconds else 0.0

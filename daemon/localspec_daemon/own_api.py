@@ -45,4 +45,8 @@ async def prometheus(request: web.Request) -> web.Response:
     """GET /metrics."""
     supervisor = request.app[SUPERVISOR]
     text = metrics.exposition(supervisor.tallies, supervisor.pool.models.values())
-    return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+    headers = {
+        "Content-Type": "text/plain; version=0.0.4",
+        "Process-Start-Time-Unix": str(int(supervisor.began_at)),
+    }
+    return web.Response(body=text, headers=headers)

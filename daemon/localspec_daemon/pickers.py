@@ -12,17 +12,29 @@ from aiohttp import web
 
 from localspec.catalog import header
 from localspec.catalog.registry import Model as Entry
+from localspec.errors import Busy
+from localspec.protocol import Ready
 from localspec_daemon import holdings
 from localspec_daemon.dialects.bodies import decode
 from localspec_daemon.dialects.dialect import Json
 from localspec_daemon.dialects.framing import UNENDING_EVENTS
 from localspec_daemon.dialects.ollama import stamp
 from localspec_daemon.dialects.relay import Route
+from localspec_daemon.dialects.settings import settings
 from localspec_daemon.model import Model
 from localspec_daemon.serve import SUPERVISOR
 from localspec_daemon.supervisor import Supervisor
 from localspec_daemon.wall import body
 from localspec_daemon.wire import FrameStream, json_response
+
+NOTHING_NEXT: Json = {
+    "has_next_token": True,
+    "has_new_line": False,
+    "n_remain": -1,
+    "n_decoded": 0,
+    "stopping_word": "",
+}
+"""Of a slot in which nothing is written."""
 
 LOOK_SECONDS = 1.0
 """So often files that came or went are noticed."""
@@ -66,14 +78,21 @@ async def props(request: web.Request) -> web.Response:
     found = await asyncio.to_thread(header.read, entry.path) if entry.path else None
     known = supervisor.pool.models.get(entry.name)
     ready = known.worker.ready if known and known.worker else None
-    context = ready.context if ready else found.context_length if found else 0
+    context = ready.context if ready else await _context(supervisor, entry)
     template = supervisor.template(entry) or (found.chat_template if found else None) or ""
     slots = supervisor.config.engine.slots
+    speculates = _speculates(supervisor, entry, ready)
     return json_response(
         {
             "default_generation_settings": {
+                "id": 0,
+                "id_task": -1,
                 "n_ctx": context,
-                "params": msgspec.to_builtins(supervisor.config.sampling),
+                "speculative": speculates,
+                "is_processing": False,
+                "params": settings(supervisor.config.sampling, speculates=speculates),
+                "prompt": "",
+                "next_token": NOTHING_NEXT,
             },
             "total_slots": ready.slots or slots if ready else slots,
             "model_alias": entry.name,
@@ -81,7 +100,8 @@ async def props(request: web.Request) -> web.Response:
             "modalities": {"vision": False, "audio": False},
             "chat_template": template,
             "chat_template_caps": {"supports_tool_calls": "tools" in template},
-            "build_info": ready.llama_build if ready else "",
+            "build_info": f"b0-{ready.llama_build if ready else 'localspec'}",
+            "is_sleeping": ready is None,
         }
     )
 
@@ -91,20 +111,44 @@ async def slots(request: web.Request) -> web.Response:
     supervisor = request.app[SUPERVISOR]
     entry = await supervisor.entry(request.query.get("model") or supervisor.config.models.default)
     known = supervisor.pool.models.get(entry.name)
-    count = supervisor.config.engine.slots
-    busy = min(known.requests, count) if known else 0
     ready = known.worker.ready if known and known.worker else None
+    count = (ready.slots if ready else 0) or supervisor.config.engine.slots
+    busy = min(known.requests - known.queued, count) if known else 0
+    if request.query.get("fail_on_no_slot") and busy >= count:
+        raise Busy("No slot is free.", fix="Try again in a moment, or raise engine.slots.")
+    context = ready.context if ready else await _context(supervisor, entry)
+    speculates = _speculates(supervisor, entry, ready)
     return json_response(
         [
             {
                 "id": slot,
-                "n_ctx": ready.context if ready else 0,
-                "speculative": bool(ready and ready.drafters),
+                "id_task": -1,
+                "n_ctx": context,
+                "speculative": speculates,
                 "is_processing": slot < busy,
+                "next_token": [NOTHING_NEXT],
             }
             for slot in range(count)
         ]
     )
+
+
+async def _context(supervisor: Supervisor, entry: Entry) -> int:
+    """What a session will have at most once the model is loaded: what is configured, or trained."""
+    trained = await asyncio.to_thread(_trained, entry)
+    wanted = supervisor.config.engine.context
+    return min(wanted, trained) if wanted and trained else wanted or trained
+
+
+def _trained(entry: Entry) -> int:
+    return header.read(entry.path).context_length if entry.path else 0
+
+
+def _speculates(supervisor: Supervisor, entry: Entry, ready: Ready | None) -> bool:
+    """Whether drafts are made of its answers, or will be once it is loaded."""
+    if supervisor.config.speculation.mode == "off":
+        return False
+    return bool(ready.drafters) if ready else entry.role != "encoder"
 
 
 async def changes(request: web.Request) -> web.StreamResponse:
@@ -130,7 +174,7 @@ async def load(request: web.Request) -> web.Response:
     found = await _named(request)
     if not found.worker:
         found.start_loading()
-    return json_response({"model": found.name, "status": found.state})
+    return json_response({"model": found.name, "status": found.state, "success": True})
 
 
 async def unload(request: web.Request) -> web.Response:
@@ -141,7 +185,7 @@ async def unload(request: web.Request) -> web.Response:
     found = await _named(request)
     request.app[SUPERVISOR].pool.retire(found)
     found.give_up()
-    return json_response({"model": found.name, "status": "unloading"})
+    return json_response({"model": found.name, "status": "unloading", "success": True})
 
 
 async def _named(request: web.Request) -> Model:

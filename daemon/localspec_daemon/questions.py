@@ -12,8 +12,9 @@ from msgspec import Meta
 
 from localspec.config import Config
 from localspec.protocol import Detokenize, Question, Render, Tokenize, Told
-from localspec_daemon.dialects import anthropic, openai
-from localspec_daemon.dialects.bodies import TokenId, decode, identity
+from localspec_daemon.dialects import anthropic, openai, responses
+from localspec_daemon.dialects.bodies import decode, identity
+from localspec_daemon.dialects.chain import TokenId
 from localspec_daemon.dialects.dialect import Asked, Caller
 from localspec_daemon.reading import beside
 from localspec_daemon.serve import SUPERVISOR
@@ -74,6 +75,21 @@ async def count_tokens(request: web.Request) -> web.Response:
     """POST /v1/messages/count_tokens: how many tokens the prompt of a message has."""
     told = await _prompt(request, anthropic.counted)
     return json_response({"input_tokens": len(told.tokens)})
+
+
+async def chat_tokens(request: web.Request) -> web.Response:
+    """POST /v1/chat/completions/input_tokens: how many tokens the prompt of a chat has."""
+    return await _counted(request, openai.chat)
+
+
+async def response_tokens(request: web.Request) -> web.Response:
+    """POST /v1/responses/input_tokens: how many tokens the input of a response has."""
+    return await _counted(request, responses.response)
+
+
+async def _counted(request: web.Request, read: Read) -> web.Response:
+    told = await _prompt(request, read)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(told.tokens)})
 
 
 async def _prompt(request: web.Request, read: Read) -> Told:

@@ -151,6 +151,28 @@ QUESTIONS = (
     *_both(
         Route(
             "POST",
+            "/chat/completions/input_tokens",
+            questions.chat_tokens,
+            "How many tokens the prompt of a chat has.",
+            openai_types.ChatRequest,
+            responses_answers.InputTokens,
+            loads=True,
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
+            "/responses/input_tokens",
+            questions.response_tokens,
+            "How many tokens the input of a response has.",
+            responses.ResponsesRequest,
+            responses_answers.InputTokens,
+            loads=True,
+        )
+    ),
+    *_both(
+        Route(
+            "POST",
             "/tokenize",
             questions.tokenize,
             "A text in tokens.",

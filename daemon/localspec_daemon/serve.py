@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
@@ -123,12 +124,19 @@ async def _streamed(
     return await stream.done()
 
 
+def _silence_seconds(request: web.Request, asked: Asked) -> float:
+    """How long a stream may be silent."""
+    if asked.silence_seconds is None:
+        return request.app[SILENCE_SECONDS]
+    return max(1.0, asked.silence_seconds) if asked.silence_seconds >= 0 else math.inf
+
+
 async def _pump(
     request: web.Request, asked: Asked, found: Model, reply: Reply, stream: FrameStream
 ) -> None:
     """Events of the engine, and the pauses between them, into frames and comments."""
-    clock, silence = asyncio.get_running_loop().time, request.app[SILENCE_SECONDS]
-    if asked.progress:
+    clock, silence = asyncio.get_running_loop().time, _silence_seconds(request, asked)
+    if asked.progress and asked.silence_seconds is None:
         silence = min(silence, EAGER_SILENCE_SECONDS)
     telling = Telling(reply, silence, asked.progress, quiet_until=clock() + silence)
     answers = answered(request.app[SUPERVISOR], found, asked)

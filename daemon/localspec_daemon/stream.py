@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from localspec import frames
-from localspec.protocol import Delta, Generate, Question, Render, Replay, SoFar, Started
+from localspec.protocol import Delta, Generate, Question, Reading, Render, Replay, SoFar, Started
 from localspec_daemon.worker import StreamEvent
 
 Asked: TypeAlias = Generate | Replay | Question
@@ -62,6 +62,8 @@ class Stream:
         if isinstance(event, Started):
             again, self._started = self._started is not None, self._started or event
             return None if again else event
+        if isinstance(event, Reading) and self._latest:
+            return None
         if isinstance(event, Delta):
             self._latest = event
             self._tokens += event.decided

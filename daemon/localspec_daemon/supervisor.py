@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -75,6 +76,8 @@ class Supervisor:
         self.pool = Pool(self.config, command)
         self.upstreams = Upstreams()
         self._started_at = asyncio.get_running_loop().time()
+        self.began_at = time.time()
+        """When the daemon was started, in seconds since 1970."""
         self._open: set[asyncio.Timeout] = set()
         self._one_closed = Bell()
         self._tick_seconds = tick_seconds

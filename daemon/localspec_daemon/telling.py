@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from localspec.protocol import Delta, Finished, Progress, Started
+from localspec.protocol import Delta, Finished, Progress, Reading, Started
 from localspec_daemon.choices import ChoiceEvent
 from localspec_daemon.dialects.dialect import Json, Reply
 from localspec_daemon.stream import Resumed
@@ -42,6 +42,8 @@ class Telling:
                 told = (f"going on with another worker after {cause}",)
             case _, Started() as started:
                 told = self._begin(started)
+            case choice, Reading() as reading:
+                told = self.reply.reading(choice, reading)
             case choice, Delta() as delta:
                 told, self._why = self.reply.delta(choice, delta), ""
             case choice, Finished() as finished:

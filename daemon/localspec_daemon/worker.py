@@ -40,6 +40,7 @@ from localspec.protocol import (
     Progress,
     Question,
     Quit,
+    Reading,
     Ready,
     Refused,
     Replay,
@@ -60,7 +61,7 @@ LAST_WORDS_LINES = 12
 MAX_WORDS_CHARS = 1000
 """Of one of its last lines: a line may hold a whole key of a file."""
 
-StreamEvent: TypeAlias = Started | Delta | Finished | Replayed | Told
+StreamEvent: TypeAlias = Started | Reading | Delta | Finished | Replayed | Told
 
 
 _NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
@@ -288,7 +289,7 @@ class Worker:
                 self.watchdog.heard(event)
             case Goodbye():
                 self._goodbye = True
-            case Started() | Delta() | Finished() | Replayed() | Told() | Failed():
+            case Started() | Reading() | Delta() | Finished() | Replayed() | Told() | Failed():
                 if stream := self._streams.get(event.id):
                     stream.put_nowait(event)
                 self.on_event(event)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localspec.engine.peaks import Peaks
-from localspec.types import Draft, Token, Verdict
+from localspec.types import Draft, Law, Token, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,17 @@ def likelihood(row: Peaks, token: Token, count: int) -> Likelihood:
         token,
         float(logprobs[token]),
         tuple((int(other), float(logprobs[other])) for other in top),
+    )
+
+
+def of_law(law: Law, token: Token, count: int) -> Likelihood:
+    """Of one token by the law that it was drawn from, with `count` alternatives of it."""
+    order = np.lexsort((law.tokens, -law.logp))[:count]
+    chosen = law.logp[law.tokens == token]
+    return Likelihood(
+        token,
+        float(chosen[0]) if chosen.size else -np.inf,
+        tuple((int(law.tokens[place]), float(law.logp[place])) for place in order),
     )
 
 

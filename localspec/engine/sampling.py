@@ -12,17 +12,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.chain import SamplingParams
+from localspec.engine import chain
 from localspec.engine.peaks import Logits, Peaks
 from localspec.errors import EngineError
-from localspec.types import Constraint, Floats, Law, SamplingParams, Token, Verification
+from localspec.types import Constraint, Floats, Law, Token, Verification
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_CHANCE = 0x9E6C63D0876A9A35
+"""Makes a seed another one: what a step of the chain draws must not meet the noise of tokens."""
 
 
 class Purpose(IntEnum):
@@ -61,12 +66,16 @@ def unit(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 class Sampler:
-    """One request's sampler chain. Stateless but for its constraint; same inputs, same token.
+    """One request's sampler chain; same inputs, same token.
+
+    Its state is what its constraint has, and what mirostat aims at behind the latest token that
+    `pick` has given: nothing that depends on drafts.
 
     Args:
         params: The chain and the seed.
         constraint: A grammar that masks tokens, if the request has one.
         verify: The rule that will judge drafts; it settles how drafts are drawn.
+        breakers: What a repetition does not reach over, for `dry_multiplier`.
     """
 
     def __init__(
@@ -74,21 +83,28 @@ class Sampler:
         params: SamplingParams,
         constraint: Constraint | None = None,
         verify: Verification = "coupled",
+        breakers: chain.Breakers = MappingProxyType({}),
     ) -> None:
         self.params = params
         self.constraint = constraint
         self.verify = verify
-        self.greedy = params.temperature == 0.0
+        self._breakers = breakers
+        self._whole = _needs_whole_chain(params)
+        self.greedy = params.temperature == 0.0 and not self._whole
         self._penalized = (
             params.repetition_penalty != 1.0
             or params.frequency_penalty != 0.0
             or params.presence_penalty != 0.0
         ) and params.penalty_last_n > 0
+        self.aim = 2 * params.mirostat_tau
+        """What mirostat aims at behind the latest token; whoever goes on elsewhere sets it."""
 
     @property
     def looks_back(self) -> int:
         """How many of the latest tokens `pick` and `law` have to be shown."""
-        return self.params.penalty_last_n if self._penalized else 0
+        penalized = self.params.penalty_last_n if self._penalized else 0
+        repeats = self._whole and chain.repeats(self.params)
+        return max(penalized, self.params.dry_penalty_last_n if repeats else 0)
 
     def pick(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
@@ -106,7 +122,12 @@ class Sampler:
             token = int(adjusted.argmax())
             _require_finite(adjusted[token])
             return token
-        return self.draw(self.law(logits, recent, path), position, Purpose.TOKEN)
+        law = self.law(logits, recent, path, position)
+        token = self.draw(law, position, Purpose.TOKEN)
+        if self.params.mirostat:
+            surprise = -float(law.logp[law.tokens == token][0]) / np.log(2)
+            self.aim -= self.params.mirostat_eta * (surprise - self.params.mirostat_tau)
+        return token
 
     def propose(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
@@ -117,9 +138,11 @@ class Sampler:
         drawn independently of the noise that will judge them, and of what was drawn for the same
         position in earlier rounds: something may have been learned from that.
         """
-        if self.greedy or self.verify == "coupled":
+        if self.greedy:
             return self.pick(logits, recent, path, position), None
-        law = self.law(logits, recent, path)
+        law = self.law(logits, recent, path, position)
+        if self.verify == "coupled":
+            return self.draw(law, position, Purpose.TOKEN), None
         root = position - len(path)
         return self.draw(law, root << 32 | position, Purpose.DRAFT), law
 
@@ -134,13 +157,24 @@ class Sampler:
         """One number in (0, 1) that belongs to this position."""
         return float(uniforms(self.params.seed, position, purpose, np.zeros(1, dtype=np.int32))[0])
 
-    def law(self, logits: Logits, recent: Sequence[Token], path: Sequence[Token]) -> Law:
-        """The law after the whole chain, with all its mass on one token when greedy."""
+    def law(
+        self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
+    ) -> Law:
+        """The law after the whole chain, with all its mass on one token when greedy.
+
+        Where a step of the chain leaves something to chance, it is the position's own: given that,
+        the law is one, and all who ask for it here get the same.
+        """
         params = self.params
         adjusted = self._adjusted(logits, recent, path)
         if self.greedy:
             best = int(adjusted.argmax())
             return Law(np.array([best], dtype=np.int32), np.zeros(1))
+        if self._whole:
+            row = adjusted.logits if isinstance(adjusted, Peaks) else adjusted
+            chance = self._chance(position)
+            moment = chain.Moment([*recent, *path], chance, self.aim, row.size, self._breakers)
+            return chain.law(params, chain.Candidates.of(row), moment)
         peaks = adjusted if isinstance(adjusted, Peaks) else Peaks(adjusted)
         _require_finite(float(peaks.maxima.max()))
         tokens, scores, whole = self._support(peaks)
@@ -152,6 +186,10 @@ class Sampler:
         if not allowed.all():
             tokens, scores, mass = tokens[allowed], scores[allowed], mass[allowed]
         return Law(tokens, scores - np.log(mass.sum()))
+
+    def _chance(self, position: int) -> float:
+        none = np.zeros(1, dtype=np.int32)
+        return float(uniforms(self.params.seed ^ _CHANCE, position, Purpose.TOKEN, none)[0])
 
     def _support(self, peaks: Peaks) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
         """Tokens after top_k, their scores after temperature, and the mass of all of them.
@@ -178,12 +216,13 @@ class Sampler:
         """Bias, penalties and mask; `logits` itself, not a copy, when none applies."""
         params = self.params
         allowed = None if self.constraint is None else self.constraint.mask(path)
-        if not params.logit_bias and not self._penalized and allowed is None:
+        penalized = self._penalized and not self._whole
+        if not params.logit_bias and not penalized and allowed is None:
             return logits
         adjusted = logits.logits.copy() if isinstance(logits, Peaks) else logits.copy()
         for token, bias in params.logit_bias.items():
             adjusted[token] += bias
-        if self._penalized:
+        if penalized:
             self._penalize(adjusted, [*recent[-params.penalty_last_n :], *path])
         if allowed is not None:
             adjusted[~allowed] = -np.inf
@@ -200,6 +239,20 @@ class Sampler:
                 else value * params.repetition_penalty
             )
             logits[token] = value - count * params.frequency_penalty - params.presence_penalty
+
+
+def _needs_whole_chain(params: SamplingParams) -> bool:
+    """Whether a request asks for more than the short way does, or for another order."""
+    return bool(
+        params.samplers
+        or params.mirostat
+        or params.typical_p < 1
+        or params.top_n_sigma > 0
+        or params.dynatemp_range > 0
+        or params.xtc_probability > 0
+        or params.min_keep > 1
+        or chain.repeats(params)
+    )
 
 
 def _scores(logits: Floats, temperature: float) -> NDArray[np.float64]:

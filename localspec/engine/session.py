@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localspec.control.round import Memory
 from localspec.control.routing import SPECULATING, Expectation
-from localspec.engine.likelihood import Likelihood, likelihoods
+from localspec.engine.chain import Breakers
+from localspec.engine.likelihood import Likelihood, likelihoods, of_law
 from localspec.engine.peaks import Peaks
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
@@ -16,6 +17,7 @@ from localspec.types import (
     Draft,
     DraftSession,
     FinishReason,
+    Law,
     SamplingParams,
     SourceCount,
     SpeculationParams,
@@ -40,6 +42,8 @@ class Request:
     each token, with so many alternatives. `so_far` is output that was decided elsewhere: the
     session goes on behind it, as if it had been decided here. `session` is what the client calls
     the conversation. A `brief` prompt is read in short chunks, because it may have to stop.
+    `breakers` are what a repetition does not reach over. Without `reuse` all of it is read anew.
+    With `after_sampling` likelihoods are those of the law after the sampler chain.
     """
 
     id: str
@@ -57,6 +61,9 @@ class Request:
     so_far: Sequence[Token] = ()
     session: str = ""
     brief: bool = False
+    breakers: Breakers = field(default_factory=dict)
+    reuse: bool = True
+    after_sampling: bool = False
 
     @property
     def text(self) -> list[Token]:
@@ -174,7 +181,26 @@ class Session:
             for node in (-1, *verdict.accepted):
                 self.saw(rows[node + 1].certainty())
         if self.request.logprobs is not None:
-            self.likelihoods += likelihoods(rows, draft, verdict, self.request.logprobs)
+            count = self.request.logprobs
+            if self.request.after_sampling:
+                laws = self._laws(rows, draft, verdict)
+                self.likelihoods += [of_law(law, token, count) for law, token in laws]
+            else:
+                self.likelihoods += likelihoods(rows, draft, verdict, count)
+
+    def _laws(
+        self, rows: Sequence[Peaks], draft: Draft, verdict: Verdict
+    ) -> Iterator[tuple[Law, Token]]:
+        """The law that each kept token was drawn from, and the token."""
+        back, path = self.sampler.looks_back, list[Token]()
+        recent = self.tokens[-back:] if back else []
+        tokens = [*(draft.tokens[node] for node in verdict.accepted), verdict.token]
+        for node, token in zip((-1, *verdict.accepted), tokens, strict=True):
+            yield (
+                self.sampler.law(rows[node + 1], recent, path, len(self.tokens) + len(path)),
+                token,
+            )
+            path.append(token)
 
     def ending(self, ends: frozenset[Token], context: int) -> FinishReason | None:
         """Why the output is over, in a context of so many tokens; None while it goes on."""

@@ -157,12 +157,14 @@ class Engine:
         Raises:
             Busy: every slot is taken.
         """
-        index, shared = self.seat(request.client, request.text, request.session)
+        client, text = request.client, request.text
+        index, shared = self.seat(client, text, request.session, reuse=request.reuse)
         try:
-            shared = self.twins.copied(index, shared, request.client, request.text)
+            if request.reuse:
+                shared = self.twins.copied(index, shared, client, text)
             session = self._session(request, index, shared)
         except Exception:
-            self.leave(index, request.client, [])
+            self.leave(index, client, [])
             raise
         self._sessions.append(session)
         longest = len(session.tokens) + min(request.max_tokens, FORESEEN_TOKENS)
@@ -171,7 +173,7 @@ class Engine:
 
     def _session(self, request: Request, index: int, shared: int) -> Session:
         masks = Masks(request.constraint, self.clock) if request.constraint else None
-        sampler = Sampler(request.sampling, masks, request.speculation.verify)
+        sampler = Sampler(request.sampling, masks, request.speculation.verify, request.breakers)
         session = Session(
             request=request,
             slot=index,
@@ -203,10 +205,13 @@ class Engine:
         request = session.request
         self.leave(session.slot, request.client, session.tokens[:length], request.session)
 
-    def seat(self, client: str, prompt: Sequence[Token], session: str = "") -> tuple[int, int]:
+    def seat(
+        self, client: str, prompt: Sequence[Token], session: str = "", *, reuse: bool = True
+    ) -> tuple[int, int]:
         """Take the free slot that holds the longest prefix of `prompt`; it, and how much it holds.
 
-        Whoever takes one without a session reads there with `read`, and must `leave` it.
+        Without `reuse` it is emptied. Whoever takes one without a session reads there with `read`,
+        and must `leave` it.
 
         Raises:
             Busy: every slot is taken.
@@ -215,7 +220,7 @@ class Engine:
         if chosen is None:
             raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
         index, shared = chosen
-        shared = self.target.truncate(index, shared)
+        shared = self.target.truncate(index, shared if reuse else 0)
         self._slots[index].busy = True
         self.seated += 1
         return index, shared

@@ -84,7 +84,7 @@ def rejection(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
     node = -1
     while True:
         here = frontier.position + len(path)
-        law = sampler.law(logits[node + 1], frontier.recent, path)
+        law = sampler.law(logits[node + 1], frontier.recent, path, here)
         child = next((i for i in range(node + 1, len(draft)) if draft.parents[i] == node), None)
         if child is None:
             return Verdict(tuple(accepted), sampler.draw(law, here, Purpose.TOKEN))

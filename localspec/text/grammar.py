@@ -20,6 +20,8 @@ from localspec.errors import RequestError
 from localspec.text import schema
 
 MAX_GRAMMAR_BYTES = 64 * 1024
+MAX_SCHEMA_BYTES = 1024 * 1024
+"""Without what only explains it; what is in it is counted as well (`schema.excess`)."""
 
 LIMITS = llguidance.LLParserLimits(
     max_items_in_row=10_000,  # an object may have two thousand optional properties
@@ -147,10 +149,14 @@ def reason(error: str) -> str:
 
 def _of_schema(wanted: dict[str, Any], *, strict: bool) -> Source:
     """The schema as JSON, after bounding it."""
+    if why := schema.too_deep(wanted):
+        raise refused(why)
+    wanted = schema.without_words(wanted)
     if why := schema.excess(wanted, strict=strict):
         raise refused(why)
     try:
-        return Source("json_schema", _bounded(json.dumps(wanted, allow_nan=False)), strict)
+        text = json.dumps(wanted, allow_nan=False)
+        return Source("json_schema", _bounded(text, MAX_SCHEMA_BYTES), strict)
     except (TypeError, ValueError) as error:
         raise refused(f"it is not JSON: {error}") from error
 
@@ -172,9 +178,9 @@ def _of_text(wanted: dict[str, Any]) -> Source:
     )
 
 
-def _bounded(text: str) -> str:
-    if (size := len(text.encode(errors="replace"))) > MAX_GRAMMAR_BYTES:
-        raise refused(f"it has {size} bytes, {MAX_GRAMMAR_BYTES} are allowed")
+def _bounded(text: str, most: int = MAX_GRAMMAR_BYTES) -> str:
+    if (size := len(text.encode(errors="replace"))) > most:
+        raise refused(f"it has {size} bytes, {most} are allowed")
     return text
 
 

@@ -10,7 +10,11 @@ from typing import Any, TypeAlias
 Schema: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
-MAX_NODES = 20_000
+MAX_NODES = 60_000
+"""Values in it: a property has a name in two places, a type, and often more."""
+MAX_PROPERTIES = 5_000
+MAX_NAME_CHARS = 120_000
+"""Of names of properties and definitions, and of values of `enum` and `const`: OpenAI's bounds."""
 MAX_INTEGER = 9 * 10**18
 """llguidance counts in 64 bits with a sign, and near the lower end of them it recurses for ever."""
 
@@ -29,22 +33,47 @@ _NOT_REGULAR = re.compile(r"\\[bB1-9]|\(\?<?[=!]")
 """Boundaries of words, looking around and back: no automaton does it."""
 
 
+_WORDS = frozenset({"description", "title", "examples", "$comment", "default"})
+"""Keys that explain a schema to people and models, and restrict nothing."""
+
+
+def without_words(asked: Schema) -> Schema:
+    """The schema without what only explains it, which is most of many."""
+    return _without(asked, lambda key, _value: key in _WORDS)[0]
+
+
 def excess(asked: Schema, *, strict: bool) -> str:
     """Why the schema is beyond what may be compiled; empty where it is not."""
-    pending: list[tuple[str, Any, int]] = [("", asked, 1)]
+    properties, chars = _named_size(asked)
+    if properties > MAX_PROPERTIES:
+        return f"it has {properties} properties, {MAX_PROPERTIES} are allowed"
+    if chars > MAX_NAME_CHARS:
+        return f"its names and enum values have {chars} characters, {MAX_NAME_CHARS} are allowed"
+    pending: list[tuple[str, Any]] = [("", asked)]
     nodes = 0
     while pending:
-        key, value, depth = pending.pop()
+        key, value = pending.pop()
         nodes += 1
-        if depth > MAX_DEPTH:
-            return f"it is nested more than {MAX_DEPTH} deep"
         if isinstance(value, dict):
-            pending += ((name, inner, depth + 1) for name, inner in value.items())
+            pending += value.items()
         elif isinstance(value, list):
-            pending += ((key, inner, depth + 1) for inner in value)
+            pending += ((key, inner) for inner in value)
         elif _beyond(value) and (strict or key not in _BOUNDS):
             return f"{key[:40]} holds an integer beyond 64 bits"
     return f"it has {nodes} parts, {MAX_NODES} are allowed" if nodes > MAX_NODES else ""
+
+
+def too_deep(asked: Schema) -> str:
+    """Why nothing may walk through the schema; empty where everything may."""
+    pending: list[tuple[Any, int]] = [(asked, 1)]
+    while pending:
+        value, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            return f"it is nested more than {MAX_DEPTH} deep"
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            pending += ((one, depth + 1) for one in inner)
+    return ""
 
 
 def relaxations(asked: Schema, *, strict: bool) -> Iterator[tuple[Schema, set[str]]]:
@@ -74,6 +103,29 @@ def keys_of(warning: str) -> set[str]:
     if warning.startswith("min/maxProperties"):
         return {"minProperties", "maxProperties"}
     return {"oneOf"} if warning.startswith("oneOf") else {"something"}
+
+
+def _named_size(asked: Schema) -> tuple[int, int]:
+    """How many properties it has, and the characters of all names and of values that are given."""
+    properties = chars = 0
+    pending: list[Any] = [asked]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        if not isinstance(value, dict):
+            continue
+        for key, inner in value.items():
+            if key in _NAMED and isinstance(inner, dict):
+                properties += len(inner) if key == "properties" else 0
+                chars += sum(map(len, inner))
+                pending += inner.values()
+            elif key in {"enum", "const"}:
+                given = inner if isinstance(inner, list) else [inner]
+                chars += sum(len(one) for one in given if isinstance(one, str))
+            elif key not in _VALUES:
+                pending.append(inner)
+    return properties, chars
 
 
 def _beyond(value: Any) -> bool:

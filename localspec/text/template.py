@@ -87,6 +87,7 @@ class Conversation(msgspec.Struct, frozen=True, tag="template"):
         eos: Text of the token that ends one.
         messages: Each with role, content and what else the client sent.
         variables: The request's own, such as `enable_thinking`.
+        generation: Whether the prompt ends where the assistant begins to speak.
     """
 
     source: str
@@ -94,6 +95,7 @@ class Conversation(msgspec.Struct, frozen=True, tag="template"):
     eos: str
     messages: list[dict[str, Any]]
     variables: dict[str, Any] = {}
+    generation: bool = True
 
 
 class Rendered(msgspec.Struct, frozen=True, tag="rendered"):
@@ -121,7 +123,7 @@ def rendered(asked: Conversation, now: Callable[[], datetime] = datetime.now) ->
         "raise_exception": _refuse,
         "strftime_now": lambda form: now().strftime(form),
         "messages": asked.messages,
-        "add_generation_prompt": True,
+        "add_generation_prompt": asked.generation,
     }
     try:
         text = _joined(_compiled(asked.source).generate(variables))

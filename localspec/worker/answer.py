@@ -11,7 +11,15 @@ import msgspec
 from localspec.engine.judging import Advance
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
-from localspec.protocol import Delta, Finished, Generate, SoFar, SpeculationReport, Spent
+from localspec.protocol import (
+    Delta,
+    Finished,
+    Generate,
+    Reading,
+    SoFar,
+    SpeculationReport,
+    Spent,
+)
 from localspec.text.healing import behind
 from localspec.text.stream import AnswerText
 from localspec.types import Alternative, FinishReason, Timings, Token, TokenLogprob, Usage
@@ -43,6 +51,8 @@ class Answer:
     completion_tokens: int = 0
     _logprobs: deque[TokenLogprob] = field(default_factory=deque)
     finish: FinishReason | None = None
+    _read: int = -1
+    """Tokens of the prompt that were told to be read."""
 
     def __post_init__(self) -> None:
         self.text = AnswerText(self.order.request.stop, self.order.request.indent)
@@ -77,6 +87,15 @@ class Answer:
         if not echo or self.order.request.so_far:
             return None
         return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.order.scored or [])
+
+    def reading(self, now: float) -> Reading | None:
+        """How far the prompt is read, where somebody wants to know and it has moved."""
+        request, session = self.order.request, self.session
+        read = min(session.cached, session.n_prompt)
+        if not request.tells_reading or request.so_far or read <= self._read:
+            return None
+        self._read = read
+        return Reading(self.id, read, max(0.0, now - session.meter.admitted_at))
 
     def advance(self, advance: Advance) -> Delta | None:
         """Take what a step gave; what it decided and let out, None where it decided nothing.
@@ -154,6 +173,8 @@ class Answer:
         meter.rounds, meter.predicted = spent.rounds, spent.predicted
         meter.draft_seconds, meter.verify_seconds = spent.draft_seconds, spent.verify_seconds
         meter.host_seconds, meter.sources = spent.host_seconds, spent.sources
+        if so_far.tokens:
+            self.session.sampler.aim = spent.aim
 
     def _spent(self) -> Spent:
         meter = self.session.meter
@@ -167,6 +188,7 @@ class Answer:
             host_seconds=meter.host_seconds,
             predicted=meter.predicted,
             sources=meter.sources,
+            aim=self.session.sampler.aim,
         )
 
     def finished(self, reason: FinishReason) -> Finished:
@@ -200,6 +222,7 @@ class Answer:
             seed=session.request.sampling.seed,
             tool_calls=self.order.said.calls,
             stop=self.text.stop,
+            full=reason == "length" and self.order.full(self.completion_tokens),
         )
 
 

@@ -284,25 +284,32 @@ class EmbeddingService:
             )
         return _Job(asked, [self._text(*numbered, asked) for numbered in enumerate(asked.texts)])
 
-    def _text(self, index: int, text: str | list[int], asked: Embed) -> list[Token]:
+    def _text(self, index: int, text: str | list[int | str], asked: Embed) -> list[Token]:
         """One text in the tokens that the model wants, those around it included."""
-        model, most, param = self._encoder.pooling.model, self._encoder.ready.context, "input"
-        if not text:
+        most, param = self._encoder.ready.context, "input"
+        tokens = self._pieced(text, param)
+        if not tokens:
             raise RequestError(f"{param}[{index}] is empty.", fix="Send some text.", param=param)
-        if isinstance(text, str):
-            limits.check_text(text, param)
-            tokens = model.tokenize(text, add_special=True, parse_special=False)
-        else:
-            tokens = text
-            limits.check_tokens(tokens, model.n_vocab, param)
         if len(tokens) > most and not asked.cut:
             raise ContextOverflow(
-                f"{param}[{index}] has {len(tokens)} tokens; one text may have {most}.",
+                f"{param}[{index}] has {len(tokens)} tokens; too large: one text may have {most}.",
                 fix="Send it in pieces, or raise engine.context in config.toml.",
                 param=param,
                 details={"n_prompt_tokens": len(tokens), "n_ctx": most},
             )
         return tokens if len(tokens) <= most else [*tokens[: most - 1], tokens[-1]]
+
+    def _pieced(self, text: str | list[int | str], param: str) -> list[Token]:
+        """Tokens as they stand, and those of texts; the first gets what stands around one."""
+        model, tokens = self._encoder.pooling.model, list[Token]()
+        for place, piece in enumerate([text] if isinstance(text, str) else text):
+            if isinstance(piece, str):
+                limits.check_text(piece, param)
+                tokens += model.tokenize(piece, add_special=not place, parse_special=False)
+            else:
+                limits.check_tokens([piece], model.n_vocab, param)
+                tokens.append(piece)
+        return tokens
 
     def _beat(self) -> None:
         self._beat_at = self._clock()

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from localspec.chain import SamplingParams
+from localspec.engine.chain import Breakers, repeats
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Tokenize
 from localspec.text import grammar
+from localspec.text.breakers import breakers
 from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
 from localspec.text.healing import Held
@@ -30,12 +33,16 @@ class Order:
     """A checked request: prompt and prediction in tokens, its room, and its grammar."""
 
     request: Generate
+    sampling: SamplingParams
+    breakers: Breakers
     prompt: list[Token]
     prediction: list[Token]
     max_tokens: int
     constraint: GrammarConstraint | Held | None
     relaxed: list[str]
     """Keys of the schema that the constraint does not keep."""
+    told: str
+    """The prompt as text, for a request that wants to be told; else empty."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
     typed: str
@@ -51,6 +58,11 @@ class Order:
     def warms(self) -> bool:
         """Whether it is only to be read, so that a later one finds it: nobody waits for text."""
         return not self.max_tokens and not self.echo
+
+    def full(self, said: int) -> bool:
+        """Whether so many tokens fill the context, and more were wanted."""
+        wanted = self.request.max_tokens
+        return said >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
 
     def goes_on(self) -> Order:
         """A warm-up that reads on what this one could not in its time. Nobody hears of it."""
@@ -91,6 +103,8 @@ class Intake:
         self._prompts = prompts
         self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
         self._grammars = grammars
+        self._known_breakers: dict[tuple[str, ...], Breakers] = {}
+        """Of the texts that a request named last: finding them takes a look at every token."""
 
     def order(self, request: Generate) -> Order:
         """The request in the engine's terms.
@@ -115,17 +129,40 @@ class Intake:
         constraint, relaxed = self._constraint(request, turn, typed)
         if constraint and request.so_far:
             constraint.commit(request.so_far.tokens)
+        sampling = self._sampling(request)
         return Order(
             request=request,
+            sampling=sampling,
+            breakers=self._breakers(sampling),
             prompt=prompt,
             prediction=self._prediction(request, typed, room),
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             constraint=constraint,
             relaxed=relaxed,
+            told=self._spelled(prompt) if request.tells_prompt else "",
             echo=self._echo(request, prompt),
             typed=typed,
             said=self._said(request, turn),
         )
+
+    def _sampling(self, request: Generate) -> SamplingParams:
+        """The chain, with biases of texts as those of their tokens. Raises RequestError."""
+        biases = dict(request.sampling.logit_bias)
+        for text, bias in request.biased_texts:
+            for token in self.words(text, "logit_bias"):
+                biases[token] = biases.get(token, 0.0) + bias
+        sampling = msgspec.structs.replace(request.sampling, logit_bias=biases)
+        limits.check_sampling(sampling, self._model.n_vocab)
+        return sampling
+
+    def _breakers(self, sampling: SamplingParams) -> Breakers:
+        if not repeats(sampling):
+            return {}
+        texts = sampling.dry_sequence_breakers
+        if texts not in self._known_breakers:
+            pieces = [*map(self._model.spelled, range(self._model.n_vocab))]
+            self._known_breakers = {texts: breakers(texts, pieces, self._model.plain_tokens)}
+        return self._known_breakers[texts]
 
     def _prediction(self, request: Generate, typed: str, room: int) -> list[Token]:
         expected = request.prediction
@@ -183,3 +220,7 @@ class Intake:
         if request.prompt is not None:
             return request.prompt
         return b"".join(map(self._model.piece, prompt)).decode("utf-8", errors="replace")
+
+    def _spelled(self, prompt: list[Token]) -> str:
+        """The text of tokens, special ones spelled out."""
+        return b"".join(map(self._model.spelled, prompt)).decode("utf-8", errors="replace")

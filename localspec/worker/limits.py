@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable
 
@@ -24,7 +25,8 @@ _RUNS = (re.compile(r"\S*"), re.compile(r"\s*"))
 
 def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:
     """Refuse what is out of range. Raises RequestError, which names the field."""
-    sources = (request.messages, request.prompt, request.prompt_tokens)
+    pieces = request.prompt_pieces
+    sources = (request.messages, request.prompt, request.prompt_tokens, pieces)
     if sum(source is not None for source in sources) != 1:
         raise RequestError("A request needs exactly one of messages, prompt and prompt tokens.")
     if request.messages is not None and not request.messages:
@@ -32,10 +34,17 @@ def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None
     if request.max_tokens is not None:
         _in_range("max_tokens", request.max_tokens, ranges.MAX_TOKENS)
     so_far = [*request.so_far.prompt, *request.so_far.tokens] if request.so_far else ()
-    check_tokens((*(request.prompt_tokens or ()), *so_far), n_vocab, "prompt")
+    numbers = [each for each in pieces or () if isinstance(each, int)]
+    check_tokens((*(request.prompt_tokens or ()), *numbers, *so_far), n_vocab, "prompt")
     ranges.check_stops(request.stop)
-    _check_sampling(request.sampling, n_vocab)
+    check_sampling(request.sampling, n_vocab)
     _check_speculation(request.speculation, drafters)
+    if request.after_sampling and request.sampling.mirostat:
+        raise RequestError(
+            "post_sampling_probs and mirostat exclude each other: its law is gone once a token is "
+            "chosen.",
+            param="post_sampling_probs",
+        )
     if request.ignore_eos and (request.response_format or {}).get("type", "text") != "text":
         raise RequestError(
             "ignore_eos and response_format exclude each other: finished JSON must end.",
@@ -103,7 +112,8 @@ def _length(run: re.Pattern[str], text: str, start: int, end: int) -> int:
     return found.end() - start if found else 0
 
 
-def _check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
+def check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
+    """Refuse numbers out of range, and biases of tokens that there are not. Raises RequestError."""
     for name, range_ in ranges.SAMPLING.items():
         _in_range(name, getattr(sampling, name), range_)
     count = len(sampling.logit_bias)
@@ -115,7 +125,13 @@ def _check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
     for token, bias in sampling.logit_bias.items():
         if not 0 <= token < n_vocab:
             raise _no_such_token("logit_bias", token, n_vocab)
-        _in_range("logit_bias", bias, ranges.BIAS)
+        if bias != -math.inf:  # that forbids it
+            _in_range("logit_bias", bias, ranges.BIAS)
+    if not ranges.known_samplers(sampling.samplers):
+        raise RequestError("samplers has a step that is not served.", param="samplers")
+    if not ranges.short_breakers(sampling.dry_sequence_breakers):
+        name = "dry_sequence_breakers"
+        raise RequestError(f"{name} has too many texts, or one too long.", param=name)
 
 
 def _check_speculation(speculation: SpeculationParams, drafters: Collection[str]) -> None:

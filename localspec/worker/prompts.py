@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from localspec.engine.model import Model
 
 
+GENERATION = "add_generation_prompt"
+"""The variable of templates that says whether a prompt ends where the assistant begins to speak."""
 _INFILL_TOKENS = 512
 """Room that is kept for a middle, where the context is short."""
 _MARKS = 16
@@ -75,6 +77,9 @@ class Prompts:
         Messages are `quoted` already, and what it writes still is. Raises TemplateError.
         """
         variables = {**variables, "tools": self._markers.quoted(variables.get("tools"))}
+        generation = variables.pop(GENERATION, True)
+        if not isinstance(generation, bool):
+            raise RequestError(f"{GENERATION} is neither true nor false.", param=GENERATION)
         conversation = Conversation(
             source=self.template,
             bos=self._bos,
@@ -84,6 +89,7 @@ class Prompts:
                 for message in messages
             ],
             variables=variables,
+            generation=generation,
         )
         try:
             return self._sandbox.render(conversation)
@@ -107,6 +113,8 @@ class Prompts:
         """
         if request.prompt_tokens is not None:
             return request.prompt_tokens
+        if request.prompt_pieces is not None:
+            return self.joined(request.prompt_pieces, "prompt", context)
         if rendered is not None:
             text = rendered + self._markers.quoted(request.prefill, own=True)
             self._check(text, "messages", context)
@@ -117,6 +125,21 @@ class Prompts:
         text = request.prompt or ""
         self._check(text, "prompt", context)
         return self._tokenized(self._markers.parts(text), add_special=True)
+
+    def joined(self, pieces: Sequence[int | str], param: str, context: int) -> list[Token]:
+        """The tokens of texts and tokens in a row; a text that comes first gets the model's BOS.
+
+        Raises ContextOverflow, TooLarge.
+        """
+        tokens: list[Token] = []
+        for place, piece in enumerate(pieces):
+            if isinstance(piece, str):
+                self._check(piece, param, context)
+                parts = self._markers.parts(piece)
+                tokens += self._tokenized(parts, add_special=not place)
+            else:
+                tokens.append(piece)
+        return tokens
 
     def text(self, rendered: str, prefill: str) -> str:
         """A chat's prompt as it is read."""

@@ -241,8 +241,12 @@ class Service:
                     session.cached_tokens,
                     order.relaxed,
                     order.prompt,
+                    order.told,
+                    session.slot,
                 )
             )
+            if reading := answer.reading(session.meter.admitted_at):
+                self._line.send(reading)
             if opening := answer.opening():
                 self._line.send(opening)
             if answer.finish is not None:  # its last worker died with the last word on its lips
@@ -274,7 +278,7 @@ class Service:
             id=request.id,
             client=request.client,
             prompt=order.prompt,
-            sampling=request.sampling,
+            sampling=order.sampling,
             speculation=request.speculation,
             max_tokens=order.max_tokens,
             route=reason,
@@ -286,6 +290,9 @@ class Service:
             so_far=request.so_far.tokens if request.so_far else (),
             session=request.session,
             brief=order.warms or request.prompt_seconds is not None,
+            breakers=order.breakers,
+            reuse=request.reuse,
+            after_sampling=request.after_sampling,
         )
 
     def _step(self) -> None:
@@ -296,6 +303,9 @@ class Service:
         """
         advances = self._engine.step()
         self._settle()
+        for answer in self._answers.values():
+            if reading := answer.reading(self._engine.clock()):
+                self._line.send(reading)
         self._owed = [advance for advance in advances if advance.session in self._answers]
         if not self._engine.waits or any(advance.finish for advance in self._owed):
             self._settle()

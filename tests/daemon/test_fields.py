@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from daemon.test_dialects import FINISHED
 
+from localspec.chain import SamplingParams
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Delta
@@ -79,9 +80,21 @@ def test_a_field_is_what_the_worker_is_asked(
         (CHAT, {"function_call": {"name": "f"}}, "function_call"),
         (CHAT, {"repeat_last_n": -2}, "repeat_last_n"),
         (TEXT, {"prompt": "", "suffix": ""}, "prompt"),
-        (OLLAMA, {"options": {"mirostat": 2}}, "mirostat"),
-        (MESSAGE, {"mirostat": 2}, "mirostat"),
-        (RESPONSE, {"typical_p": 0.5}, "typical_p"),
+        (OLLAMA, {"options": {"mirostat": 3}}, "options.mirostat"),
+        (MESSAGE, {"adaptive_target": 0.5}, "adaptive_target"),
+        (RESPONSE, {"typical_p": 1.5}, "typical_p"),
+        (LLAMA, {"samplers": ["top_k", "infill"]}, "samplers"),
+        (LLAMA, {"samplers": "kz"}, "samplers"),
+        (LLAMA, {"n_cache_reuse": 256}, "n_cache_reuse"),
+        (LLAMA, {"dry_sequence_breakers": []}, "dry_sequence_breakers"),
+        (CHAT, {"mirostat": 2, "speculation": {"verify": "rejection"}}, "speculation.verify"),
+        (CHAT, {"reasoning_control": True}, "reasoning_control"),
+        (CHAT, {"parse_tool_calls": False}, "parse_tool_calls"),
+        (
+            CHAT,
+            {"continue_final_message": True, "add_generation_prompt": True},
+            "continue_final_message",
+        ),
     ],
 )
 def test_a_field_that_nobody_serves_is_refused_by_its_name(
@@ -91,6 +104,136 @@ def test_a_field_that_nobody_serves_is_refused_by_its_name(
     with pytest.raises(RequestError) as caught:
         read(endpoint, **fields)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])
+def test_every_step_of_llama_cpps_chain_may_be_asked_for(endpoint: Any) -> None:
+    """In every dialect, and coupled verification with it where nothing else is exact."""
+    fields: dict[str, Any] = {
+        "typical_p": 0.5, "top_n_sigma": 1.5, "dynatemp_range": 0.5, "dynatemp_exponent": 2.0,
+        "xtc_probability": 0.5, "xtc_threshold": 0.2, "dry_multiplier": 0.8, "dry_base": 2.0,
+        "dry_allowed_length": 3, "dry_penalty_last_n": 9, "mirostat": 2, "mirostat_tau": 3.0,
+        "mirostat_eta": 0.2, "min_keep": 2,
+    }  # fmt: skip
+    one = read(endpoint, **fields, dry_sequence_breakers=["x"], samplers="kt").generates[0]
+    assert {name: getattr(one.sampling, name) for name in fields} == fields
+    assert one.sampling.dry_sequence_breakers == ("x",)
+    assert one.sampling.samplers == ("top_k", "temperature")
+    assert one.speculation.verify == "coupled"
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])
+def test_a_seed_is_the_requests_or_the_configured_one_or_random(endpoint: Any) -> None:
+    """-1 and 4294967295 draw one; so does a configuration without one."""
+    fixed = Config(sampling=SamplingParams(seed=7))
+    dialect, body = endpoint
+
+    def seed(config: Config, **fields: Any) -> int:
+        asked = dialect.read(msgspec.json.encode(body | fields), config, Caller("uid:1"))
+        return int(asked.generates[0].sampling.seed)
+
+    assert (seed(fixed), seed(fixed, seed=3), seed(fixed, seed=None)) == (7, 3, 7)
+    for drawn in (Config(), fixed):
+        for asked in (-1, 2**32 - 1):
+            assert len({seed(drawn, seed=asked) for _ in range(4)}) == 4
+    assert len({seed(Config()) for _ in range(4)}) == 4
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])
+@pytest.mark.parametrize(
+    ("sent", "tokens", "texts"),
+    [
+        ({"5": 1.5, "7": -100}, {5: 1.5, 7: -100.0}, []),
+        ([[5, 1.5], ["7", -2]], {5: 1.5, 7: -2.0}, []),
+        ([[5, 1.5], [5, 1]], {5: 2.5}, []),
+        ([[5, False]], {5: -float("inf")}, []),
+        ({"5": False, "hello": 2}, {5: -float("inf")}, [("hello", 2.0)]),
+        ([["hello", -1], [" x", False]], {}, [("hello", -1.0), (" x", -float("inf"))]),
+        ([], {}, []),
+        ({}, {}, []),
+    ],
+)
+def test_biases_come_as_pairs_and_objects_of_tokens_and_texts(
+    endpoint: Any, sent: Any, tokens: dict[int, float], texts: list[Any]
+) -> None:
+    """All of llama-server's forms; false forbids."""
+    one = read(endpoint, logit_bias=sent).generates[0]
+    assert (one.sampling.logit_bias, one.biased_texts) == (tokens, texts)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"5": True}, [[5, True]], [[5]], [[5, 1, 2]], [["5", 1001]], {"-3": 1}, [[-3, 1]], "5", 5,
+        [[2**31, 1]], [[5.5, 1]],
+    ],
+)  # fmt: skip
+def test_what_is_no_bias_is_refused(sent: Any) -> None:
+    """By the field's name."""
+    with pytest.raises(RequestError) as caught:
+        read(LLAMA, logit_bias=sent)
+    assert str(caught.value.param).startswith("logit_bias")
+
+
+@pytest.mark.parametrize("endpoint", [LLAMA, INFILL])
+def test_llama_servers_endpoints_take_the_nearest_number_in_range(endpoint: Any) -> None:
+    """Where llama-server does; others refuse what is out of range."""
+    sent = {"temperature": -1, "top_p": 1.5, "min_p": -0.5, "top_k": -5, "xtc_threshold": 2}
+    chain = read(endpoint, **sent, presence_penalty=3.5, dry_base=0.5).generates[0].sampling
+    assert (chain.temperature, chain.top_p, chain.min_p, chain.top_k) == (0, 1, 0, 0)
+    assert (chain.xtc_threshold, chain.presence_penalty, chain.dry_base) == (1, 3.5, 1.75)
+    for name, value in sent.items():
+        with pytest.raises(RequestError):
+            read(CHAT, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked"),
+    [
+        ("a", [("a", None, None)]),
+        ({"prompt_string": "a"}, [("a", None, None)]),
+        ({"prompt_string": "a", "multimodal_data": []}, [("a", None, None)]),
+        ([1, 2], [(None, [1, 2], None)]),
+        ([1, "a", 2], [(None, None, [1, "a", 2])]),
+        (["a", 1], [(None, None, ["a", 1])]),
+        (["a", "b"], [("a", None, None), ("b", None, None)]),
+        (["a", [1], {"prompt_string": "b"}, [1, "a"]],
+         [("a", None, None), (None, [1], None), ("b", None, None), (None, None, [1, "a"])]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("endpoint", [TEXT, LLAMA])
+def test_prompts_come_as_text_tokens_objects_and_mixtures(
+    endpoint: Any, sent: Any, asked: list[Any]
+) -> None:
+    """One or several of them."""
+    generates = read(endpoint, prompt=sent).generates
+    assert [(one.prompt, one.prompt_tokens, one.prompt_pieces) for one in generates] == asked
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"t_max_predict_ms": 1500}, "predict_seconds", 1.5),
+        ({"t_max_predict_ms": 0}, "predict_seconds", None),
+        ({"t_max_prompt_ms": 20}, "prompt_seconds", 0.02),
+        ({"cache_prompt": False}, "reuse", False),
+        ({"cache_prompt": True}, "reuse", True),
+        ({"post_sampling_probs": True}, "after_sampling", True),
+        ({"return_progress": True}, "tells_reading", True),
+    ],
+)
+@pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL])
+def test_llama_servers_fields_reach_the_worker(
+    endpoint: Any, fields: dict[str, Any], name: str, value: Any
+) -> None:
+    """On each endpoint that it has them on."""
+    assert getattr(read(endpoint, **fields).generates[0], name) == value
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL])
+def test_completions_are_counted_by_either_name(endpoint: Any) -> None:
+    """`n_cmpl` as `n`."""
+    assert len(read(endpoint, n_cmpl=3).generates) == 3
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])

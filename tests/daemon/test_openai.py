@@ -75,14 +75,14 @@ def test_what_is_said_is_what_is_asked_of_the_worker() -> None:
     asked = chat(
         model="m", stream=True, stream_options={"include_usage": True}, return_origins=True,
         max_tokens=9, temperature=0, top_k=-1, top_p=0.5, min_p=0.1, repeat_penalty=1.2,
-        frequency_penalty=-1, presence_penalty=1, logit_bias={"3": -100}, seed=-1, stop="END",
+        frequency_penalty=-1, presence_penalty=1, logit_bias={"3": -100}, seed=-2, stop="END",
         ignore_eos=True, response_format={"type": "json_object"},
         speculation=ASKED, some_field_of_tomorrow={"a": [1]}, user="me", store=False,
     )  # fmt: skip
     assert (asked.model, asked.stream, asked.body.return_origins) == ("m", True, True)
     generate = asked.generates[0]
     assert generate.sampling == SamplingParams(
-        0, 0, 0.5, 0.1, 1.2, -1, 1, 64, {3: -100.0}, 2**64 - 1
+        0, 0, 0.5, 0.1, 1.2, -1, 1, 64, logit_bias={3: -100.0}, seed=2**64 - 2
     )
     speculation = msgspec.to_builtins(generate.speculation)
     assert speculation == ASKED
@@ -193,19 +193,19 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
         ({"n": 0}, "n"),
         ({"n": 65}, "n"),
         ({"top_logprobs": 21}, "top_logprobs"),
-        ({"mirostat": 2}, "mirostat"),
+        ({"mirostat": 3}, "mirostat"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"typical_p": 0.5}, "typical_p"),
+        ({"typical_p": 1.5}, "typical_p"),
         ({"lora": [{"id": 0}]}, "lora"),
         ({"repeat_penalty": 1000}, "repeat_penalty"),
-        ({"frequency_penalty": 2.1}, "frequency_penalty"),
-        ({"presence_penalty": -2.1}, "presence_penalty"),
+        ({"frequency_penalty": 100.1}, "frequency_penalty"),
+        ({"presence_penalty": -100.1}, "presence_penalty"),
         ({"penalty_last_n": 5000}, "penalty_last_n"),
         ({"logit_bias": {"-1": 0}}, "logit_bias"),
-        ({"logit_bias": {"x": 0}}, "logit_bias"),
+        ({"logit_bias": {"x": True}}, "logit_bias"),
         ({"logit_bias": {str(2**31): 0}}, "logit_bias"),
-        ({"logit_bias": {"1": 1001}}, "logit_bias[...]"),
-        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {"1": 1001}}, "logit_bias"),
+        ({"logit_bias": [1]}, "logit_bias[0]"),
         ({"seed": 2**64}, "seed"),
         ({"seed": -(2**63) - 1}, "seed"),
         ({"seed": 1.5}, "seed"),
@@ -246,7 +246,7 @@ def test_a_wrong_value_is_refused_and_the_field_named(fields: dict[str, Any], pa
 
 @pytest.mark.parametrize(
     "prompt",
-    [None, "", [], [[]], ["a", ""], ["a", 1], [-1], [2**31], [1.5], {}, [["a"]], ["a"] * 65],
+    [None, "", [], [[]], ["a", ""], ["a", 1.5], [-1], [2**31], [1.5], {}, [1, ["a"]], ["a"] * 65],
 )
 def test_a_prompt_that_is_none_or_a_mixture_is_refused(prompt: object) -> None:
     """A list holds prompts or tokens, and not too many."""
@@ -287,7 +287,7 @@ def test_an_answer_goes_on_where_a_last_message_of_the_assistant_ends() -> None:
     begun = [*HELLO, {"role": "assistant", "content": "Well, "}]
     for fields, prefill in (
         ({}, "Well, "),
-        ({"continue_final_message": True, "add_generation_prompt": True}, "Well, "),
+        ({"continue_final_message": True}, "Well, "),
         ({"continue_final_message": False}, ""),
         ({"add_generation_prompt": True}, ""),
     ):

@@ -104,7 +104,7 @@ def surprises(house: House, sessions: Sequence[Session]) -> dict[str, float]:
         texts = [_logits(memory, rows, session) for memory in (house.memory, house.draft_memory)]
         for index, token in enumerate(session.tokens[session.n_prompt :]):
             past = session.tokens[: session.n_prompt + index]
-            law, draft = (session.sampler.law(text[index], past, []) for text in texts)
+            law, draft = (session.sampler.law(text[index], past, [], len(past)) for text in texts)
             within, shares = random.random(), np.exp(law.logp)
             for name, order in ORDERS.items():
                 ahead = order(past, law, draft)

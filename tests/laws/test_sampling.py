@@ -63,7 +63,7 @@ def test_the_law_equals_the_textbook_chain(
     keep &= mass >= min_p * mass[0] * (1 - 1e-12)
     expected = np.where(keep, mass, 0) / mass[keep].sum()
 
-    law = Sampler(params).law(logits, [], [])
+    law = Sampler(params).law(logits, [], [], 0)
 
     got = np.zeros(logits.size)
     got[law.tokens] = np.exp(law.logp)

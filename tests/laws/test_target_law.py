@@ -47,7 +47,7 @@ def tables(house: House) -> Tables:
     prompt = house.request("To be or not to", CHAIN).prompt
     sampler = Sampler(CHAIN)
     roots = [_logits(memory, prompt) for memory in (house.memory, house.draft_memory)]
-    firsts = {int(token) for root in roots for token in sampler.law(root, [], []).tokens}
+    firsts = {int(token) for root in roots for token in sampler.law(root, [], [], 0).tokens}
     found = Tables({(): roots[0]}, {(): roots[1]})
     for token in firsts:
         found.target[(token,)] = _logits(house.memory, [*prompt, token])
@@ -60,7 +60,7 @@ def _draft(tables: Tables, sampler: Sampler, *, sampled: bool) -> Draft:
     tokens: list[int] = []
     laws: list[Law | None] = []
     for position in (0, 1):
-        law = sampler.law(tables.draft[tuple(tokens)], [], tokens)
+        law = sampler.law(tables.draft[tuple(tokens)], [], tokens, len(tokens))
         laws.append(law if sampled else None)
         drawn = sampler.draw(law, position, Purpose.DRAFT) if sampled else int(law.tokens[0])
         tokens.append(drawn)
@@ -71,11 +71,11 @@ def _draft(tables: Tables, sampler: Sampler, *, sampled: bool) -> Draft:
 
 def _cells(tables: Tables, sampler: Sampler) -> dict[tuple[int, int], float]:
     """The target's probability of each pair of tokens."""
-    first = sampler.law(tables.target[()], [], [])
+    first = sampler.law(tables.target[()], [], [], 0)
     return {
         (int(one), int(two)): float(np.exp(p_one + p_two))
         for one, p_one in zip(first.tokens, first.logp, strict=True)
-        for second in [sampler.law(tables.target[(int(one),)], [], [int(one)])]
+        for second in [sampler.law(tables.target[(int(one),)], [], [int(one)], 1)]
         for two, p_two in zip(second.tokens, second.logp, strict=True)
     }
 
@@ -127,7 +127,7 @@ def _without_residual(draft: Draft, logits: Floats, frontier: Frontier) -> Verdi
     verdict = rejection(draft, logits, frontier)
     if verdict.accepted or not len(draft):
         return verdict
-    law = frontier.sampler.law(logits[0], [], [])
+    law = frontier.sampler.law(logits[0], [], [], 0)
     return Verdict((), frontier.sampler.draw(law, frontier.position, Purpose.RESIDUAL))
 
 
@@ -147,7 +147,7 @@ _FIRST: set[int] = set()
 @pytest.mark.parametrize("wrong", [_without_residual, _too_generous])
 def test_the_test_finds_wrong_rules(tables: Tables, wrong: Verify) -> None:
     """Rules with known mistakes are refused by the same statistic: the test can fail."""
-    _FIRST.update(int(token) for token in Sampler(CHAIN).law(tables.target[()], [], []).tokens)
+    _FIRST.update(int(token) for token in Sampler(CHAIN).law(tables.target[()], [], [], 0).tokens)
 
     statistic, _, _ = _statistic(tables, wrong, sampled=True)
 

@@ -19,8 +19,8 @@ LAW = [
     Mutant(
         "rejection: penalties do not see the draft's path",
         VERIFY,
-        "law = sampler.law(logits[node + 1], frontier.recent, path)",
-        "law = sampler.law(logits[node + 1], frontier.recent, [])",
+        "law = sampler.law(logits[node + 1], frontier.recent, path, here)",
+        "law = sampler.law(logits[node + 1], frontier.recent, [], here)",
         (f"{FAIR}[penalties-1000]",),
     ),
     Mutant(

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.errors import RequestError
 from localspec.text import grammar, schema
-from localspec.text.grammar import MAX_GRAMMAR_BYTES, Compiled
+from localspec.text.grammar import MAX_SCHEMA_BYTES, Compiled
 
 
 def of_schema(wanted: Any, **more: Any) -> dict[str, Any]:
@@ -61,10 +61,13 @@ EXPLODING: dict[str, Any] = {
         (of_schema({"const": -(1 << 63) + 2}), "beyond 64 bits"),
         (of_schema({"const": -1e19}), "beyond 64 bits"),
         (of_schema({"minimum": -(1 << 63), "maximum": -(1 << 63)}, strict=True), "beyond 64 bits"),
-        (of_schema({"properties": {f"p{i}": {} for i in range(schema.MAX_NODES)}}), "parts"),
+        (of_schema({"properties": {f"p{i}": {} for i in range(5_001)}}), "5001 properties"),
+        (of_schema({"enum": ["x" * 60_001] * 2}), "120002 characters"),
+        (of_schema({"$defs": {"x" * 120_001: {}}}), "120001 characters"),
+        (of_schema({"enum": [*range(schema.MAX_NODES)]}), "parts"),
         (of_schema(nested(70)), "nested more than"),
         (of_schema(nested(100_000)), "nested more than"),
-        (of_schema({"title": "x" * MAX_GRAMMAR_BYTES}), "bytes"),
+        (of_schema({"pattern": "x" * MAX_SCHEMA_BYTES}), "bytes"),
         (of_schema(EXPLODING), "too large"),
         ({"type": "regex", "pattern": "(a"}, "unclosed group"),
         ({"type": "regex", "pattern": "(" * 60_000}, "invalid regex"),
@@ -94,10 +97,23 @@ def test_what_cannot_be_served_is_a_request_error(
         {"type": "number", "minimum": -0.5e18, "maximum": 1e-300},
         nested(30),
         {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(600)}},
+        {"type": "string", "description": "x" * MAX_SCHEMA_BYTES, "title": "y" * MAX_SCHEMA_BYTES},
+        {"enum": [f"{number:06}" for number in range(20_000)]},
+        {
+            "type": "object",
+            "properties": {f"p{i:04}": {"type": "string", "description": "word " * 20}
+                           for i in range(5_000)},
+            "required": [f"p{i:04}" for i in range(5_000)],
+            "additionalProperties": False,
+        },
     ],
-)
+    ids=["integers", "borders", "numbers", "deep", "optional", "words", "enum", "required"],
+)  # fmt: skip
 def test_what_is_large_but_fits_compiles(wanted: dict[str, Any]) -> None:
-    """The largest integers, deep nesting and hundreds of optional properties are kept as asked."""
+    """The largest integers, deep nesting, many optional properties, OpenAI's largest schemas.
+
+    They are kept as asked; what only explains them counts for nothing.
+    """
     assert compiled(of_schema(wanted)).relaxed == []
 
 

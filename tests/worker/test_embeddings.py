@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import gguf
 import numpy as np
@@ -57,12 +58,18 @@ def vectors(worker: Worker, asked: Embed) -> list[Vectors]:
 
 def test_vectors_are_those_of_the_model(worker: Worker, encoder: Encoder) -> None:
     """Texts and tokens, short ones and the longest, many in one forward: numpy says the same."""
-    texts: list[str | list[int]] = ["good", [1, 2, 3], "a", list(range(PLACES)), "a word or two"]
+    texts: list[str | list[int | str]] = [
+        "good",
+        [1, 2, 3],
+        "a",
+        list(range(PLACES)),
+        "a word or two",
+    ]
     found = vectors(worker, Embed("raw", texts, norm=-1))
     unit = vectors(worker, Embed("unit", texts))
     narrow = vectors(worker, Embed("narrow", texts, width=8))
     for text, each, one, few in zip(texts, found, unit, narrow, strict=True):
-        tokens = text if isinstance(text, list) else list(text.encode())  # a byte is a token
+        tokens: Any = text if isinstance(text, list) else list(text.encode())  # a byte is a token
         expected = encoder.embedding(tokens)
         assert np.abs(each - expected).max() < 0.01
         assert one == pytest.approx(expected / np.linalg.norm(expected), abs=0.005)

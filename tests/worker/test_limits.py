@@ -46,7 +46,11 @@ def check(**changes: Any) -> None:
         {"speculation": SpeculationParams(drafters=["model"], max_draft=0)},
         {"response_format": {"type": "json_object"}},
         {"ignore_eos": True, "response_format": {"type": "text"}},
-        {"sampling": SamplingParams(0, 0, 0, 0, 0.01, -2, 2, 0, {0: -1000}, (1 << 64) - 1)},
+        {
+            "sampling": SamplingParams(
+                0, 0, 0, 0, 0.01, -2, 2, 0, logit_bias={0: -1000}, seed=(1 << 64) - 1
+            )
+        },
     ],
 )
 def test_requests_at_the_edge_of_what_is_allowed_pass(changes: dict[str, Any]) -> None:
@@ -100,9 +104,14 @@ def test_the_longest_word_is_found_in_one_walk(gap: str) -> None:
         *(
             (field.name, value)
             for field in msgspec.structs.fields(SamplingParams)
-            if field.name != "logit_bias"
-            for value in (-3, 1 << 70, math.nan, math.inf)
+            if field.name in ranges.SAMPLING
+            for value in (-300, 1 << 70, math.nan, math.inf)
         ),
+        ("samplers", ("top_k", "infill")),
+        ("samplers", ("top_k",) * (ranges.MAX_SAMPLERS + 1)),
+        ("dry_sequence_breakers", ("",)),
+        ("dry_sequence_breakers", ("x" * (ranges.MAX_BREAKER_CHARS + 1),)),
+        ("dry_sequence_breakers", ("x",) * (ranges.MAX_BREAKERS + 1)),
         ("logit_bias", {VOCABULARY: 1.0}),
         ("logit_bias", {-1: 1.0}),
         ("logit_bias", {0: math.nan}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import encoders
 import pytest
@@ -116,7 +116,9 @@ def held_by(cache: Path, command: Load) -> tuple[int, Amounts]:
         worker.send(command)
         worker.until_ready()
         ready = worker.ready
-        prompts = [[1 + at % 200 for at in range(start, start + 192)] for start in (0, 50)]
+        prompts: list[Any] = [
+            [1 + at % 200 for at in range(start, start + 192)] for start in (0, 50)
+        ]
         if ready.speculation_off == "embeddings":
             worker.send(Embed("some", [prompt[:90] for prompt in prompts]))
             worker.until(lambda event: isinstance(event, Told))

@@ -8,20 +8,25 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from localspec.types import Timings
-from localspec_daemon.answers.openai import Spelled
+from localspec_daemon.answers.openai import PromptProgress
 from localspec_daemon.answers.shape import Shape
 
 
-class Probability(Spelled):
-    """A token by its number, and how likely it was."""
+class Probability(Shape):
+    """A token by its number, and how likely it was: as the model has it, or after sampling."""
 
     id: int
+    token: str
+    bytes: list[int]
+    logprob: float | UnsetType | None = UNSET
+    prob: float | UnsetType = UNSET
 
 
 class Probabilities(Probability):
     """The token of an answer, and the likeliest at its place."""
 
-    top_logprobs: list[Probability]
+    top_logprobs: list[Probability] | UnsetType = UNSET
+    top_probs: list[Probability] | UnsetType = UNSET
 
 
 class LlamaCompletion(msgspec.Struct, kw_only=True):
@@ -43,6 +48,7 @@ class LlamaCompletion(msgspec.Struct, kw_only=True):
     stopping_word: str | UnsetType = UNSET
     tokens_cached: int | UnsetType = UNSET
     timings: Timings | UnsetType = UNSET
+    prompt_progress: PromptProgress | UnsetType = UNSET
     completion_probabilities: list[Probabilities] | UnsetType = UNSET
 
 
@@ -85,8 +91,14 @@ class LlamaEmbedding(Shape):
 class GenerationDefaults(Shape):
     """What holds where a request says nothing."""
 
+    id: int
+    id_task: int
     n_ctx: int
+    speculative: bool
+    is_processing: bool
     params: dict[str, Any]
+    prompt: str
+    next_token: dict[str, Any]
 
 
 class Props(Shape):
@@ -100,15 +112,18 @@ class Props(Shape):
     chat_template: str
     chat_template_caps: dict[str, bool]
     build_info: str
+    is_sleeping: bool
 
 
 class Slot(Shape):
     """One of the requests that are answered at the same time."""
 
     id: int
+    id_task: int
     n_ctx: int
     speculative: bool
     is_processing: bool
+    next_token: list[dict[str, Any]]
 
 
 class Health(Shape):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -143,6 +143,26 @@ class Head(Shape):
     system_fingerprint: str
 
 
+class Verbose(Shape):
+    """What llama-server tells besides of the first answer: its prompt, and what it was made by."""
+
+    prompt: str
+    content: str
+    tokens_predicted: int
+    tokens_evaluated: int
+    truncated: bool
+    generation_settings: dict[str, Any]
+
+
+class PromptProgress(Shape):
+    """How far a prompt is read."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
 class Whole(Head):
     """What whole answers have besides their choices; the figures are those of the first."""
 
@@ -150,6 +170,7 @@ class Whole(Head):
     timings: Timings
     speculation: Speculation
     origins: Origins | UnsetType = UNSET
+    verbose: Verbose | UnsetType = msgspec.field(default=UNSET, name="__verbose")
 
 
 class ChatCompletion(Whole, kw_only=True):
@@ -216,6 +237,7 @@ class Chunk(Head):
     timings: Timings | UnsetType = UNSET
     speculation: Speculation | UnsetType = UNSET
     origins: Origins | UnsetType = UNSET
+    prompt_progress: PromptProgress | UnsetType = UNSET
 
 
 class ChatChunk(Chunk, kw_only=True):

@@ -25,3 +25,4 @@ class ModelStatusWord(Shape):
 
     model: str
     status: str
+    success: bool

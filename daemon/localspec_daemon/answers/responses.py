@@ -81,6 +81,13 @@ class Response(Shape):
     speculation: Speculation | UnsetType = UNSET
 
 
+class InputTokens(Shape):
+    """Tokens of what was sent."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 class ResponseEvent(msgspec.Struct):
     """One event of a stream, called as its type says: `response.created`, text, calls, the end."""
 

@@ -7,7 +7,7 @@ of `localspec.ranges`, so that none reaches the engine unchecked.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -17,40 +17,19 @@ from localspec import ranges, wording
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.protocol import Generate, Message
-from localspec.ranges import SAMPLING
-from localspec.types import SamplingParams, SpeculationParams
-from localspec_daemon.dialects.dialect import Asked, Caller, Json
+from localspec.types import SpeculationParams
+from localspec_daemon.dialects.chain import Chain, biased_texts, given, sampling, whole
+from localspec_daemon.dialects.dialect import Asked, Caller
 
 Body = TypeVar("Body", bound=msgspec.Struct)
-
-SEED_BITS = 53
-"""A seed that is drawn here is reported, and JavaScript's numbers must be able to repeat it."""
 
 IMAGES = {"image", "image_url", "input_image"}
 UNSEEN = "[An image, which this model cannot see.]"
 """Stands for one that a tool gave: refused, it would end that conversation for good, since agents
 send it again with every turn. One that somebody attached is refused, who then knows."""
 
-TokenId: TypeAlias = Annotated[int, ranges.TOKEN.meta]
-Bias: TypeAlias = Annotated[float, ranges.BIAS.meta]
-Repetition: TypeAlias = Annotated[float, Meta(ge=0, le=SAMPLING["repetition_penalty"].high)]
-"""0 is how some clients write "off"."""
-
-
-def _whole(low: float, high: float) -> Any:
-    """A whole number, which some clients write as 1.0."""
-    return (
-        Annotated[int, Meta(ge=low, le=high)]
-        | Annotated[float, Meta(ge=low, le=high, multiple_of=1)]
-    )
-
-
-Count: TypeAlias = _whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
+Count: TypeAlias = whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
 """Tokens to say; less than 0 is as many as there is room for."""
-TopK: TypeAlias = _whole(-1, SAMPLING["top_k"].high)  # type: ignore[valid-type]
-LastTokens: TypeAlias = Annotated[int, Meta(ge=-1, le=SAMPLING["penalty_last_n"].high)]
-"""-1 is llama.cpp's "all there are"; here as many as may be looked at."""
-Seed: TypeAlias = int | Annotated[float, Meta(ge=-(2**53), le=2**53, multiple_of=1)]
 
 
 class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,45 +39,6 @@ class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
     drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
     max_draft: Annotated[int, ranges.MAX_DRAFT.meta] | None = None
     verify: Literal["coupled", "rejection"] | None = None
-
-
-class Unserved(msgspec.Struct):
-    """Samplers of others that nobody here serves: `NEUTRAL` has the values that ask for nothing."""
-
-    mirostat: Any = None
-    typical_p: Any = None
-    dynatemp_range: Any = None
-    dry_multiplier: Any = None
-    xtc_probability: Any = None
-    top_n_sigma: Any = None
-
-
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "mirostat": (None, 0),
-    "typical_p": (None, 1),
-    "dynatemp_range": (None, 0),
-    "dry_multiplier": (None, 0),
-    "xtc_probability": (None, 0),
-    "top_n_sigma": (None, -1, 0),
-}
-"""What editors send always."""
-
-
-class Chain(Unserved):
-    """The sampler chain as a body may set it, under the names that most dialects share."""
-
-    temperature: Annotated[float, SAMPLING["temperature"].meta] | None = None
-    top_k: TopK | None = None
-    top_p: Annotated[float, SAMPLING["top_p"].meta] | None = None
-    min_p: Annotated[float, SAMPLING["min_p"].meta] | None = None
-    repetition_penalty: Repetition | None = None
-    repeat_penalty: Repetition | None = None
-    frequency_penalty: Annotated[float, SAMPLING["frequency_penalty"].meta] | None = None
-    presence_penalty: Annotated[float, SAMPLING["presence_penalty"].meta] | None = None
-    penalty_last_n: Annotated[int, SAMPLING["penalty_last_n"].meta] | None = None
-    repeat_last_n: LastTokens | None = None
-    logit_bias: dict[TokenId, Bias] | None = None
-    seed: Seed | None = None
 
 
 class TextRequest(Chain):
@@ -147,12 +87,14 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
     What the chain and the speculation leave out is what the configuration says, and a conversation
     without a name has the one in the caller's headers. Raises RequestError.
     """
+    chosen = sampling(chain, config.sampling)
     return Generate(
         id=identity(prefix),
         endpoint=endpoint,
         client=caller.client,
-        sampling=sampling(chain, config.sampling),
-        speculation=_speculation(speculation, config),
+        sampling=chosen,
+        biased_texts=biased_texts(chain),
+        speculation=_speculation(speculation, config, mirostat=bool(chosen.mirostat)),
         max_tokens=None if max_tokens is None or max_tokens < 0 else int(max_tokens),
         stop=stops(stop),
         session=session or caller.session,
@@ -175,6 +117,7 @@ def asked(request: TextRequest, generates: Sequence[Generate]) -> Asked:
         body=request,
         aliases=request.aliases is not False,
         progress=bool(request.return_progress),
+        silence_seconds=getattr(request, "sse_ping_interval", None),
     )
 
 
@@ -190,39 +133,9 @@ def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
 
 
 def identity(prefix: str) -> str:
-    """A new id, such as "chatcmpl-" and 24 digits."""
-    return f"{prefix}-{secrets.token_hex(12)}"
-
-
-def sampling(chain: Chain, defaults: SamplingParams) -> SamplingParams:
-    """The configured chain with what the request says instead; both use the same names.
-
-    Raises RequestError for a number out of range, and for samplers that are not here.
-    """
-    refuse_unless(NEUTRAL, chain)
-    chosen = _given(chain, SamplingParams)
-    if chain.repeat_penalty is not None:
-        chosen.setdefault("repetition_penalty", chain.repeat_penalty)
-    penalty = chosen.get("repetition_penalty", 1.0) or 1.0  # 0 is how some clients write "off"
-    if penalty not in SAMPLING["repetition_penalty"]:
-        name = "repeat_penalty" if chain.repetition_penalty is None else "repetition_penalty"
-        raise RequestError(f"{name} = {penalty} is out of range.", param=name)
-    if "repetition_penalty" in chosen:
-        chosen["repetition_penalty"] = penalty
-    window = chain.repeat_last_n if chain.penalty_last_n is None else chain.penalty_last_n
-    if window is not None:
-        chosen["penalty_last_n"] = int(SAMPLING["penalty_last_n"].high) if window < 0 else window
-    if chain.top_k is not None:
-        chosen["top_k"] = max(int(chain.top_k), 0)  # -1 is how others write "no limit"
-    chosen["seed"] = _seed(chain.seed)
-    return msgspec.structs.replace(defaults, **chosen)
-
-
-def refuse_unless(neutral: Mapping[str, tuple[Any, ...]], asked: msgspec.Struct) -> None:
-    """Raises RequestError for a field that would change the answer and is served by nobody here."""
-    for name, values in neutral.items():
-        if getattr(asked, name) not in values:
-            raise RequestError(f"{name} is not served.", fix=f"Leave {name} out.", param=name)
+    """A new id, such as "chatcmpl-" and 24 digits; those of responses have a line below."""
+    joint = "_" if prefix == "resp" else "-"
+    return f"{prefix}{joint}{secrets.token_hex(12)}"
 
 
 def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:
@@ -236,27 +149,24 @@ def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:
     return texts
 
 
-def _seed(seed: float | None) -> int:
-    if seed is None:
-        return secrets.randbits(SEED_BITS)
-    if not -(2**63) <= seed < 2**64:
-        raise RequestError(f"seed = {seed} does not fit 64 bits.", param="seed")
-    return int(seed) % 2**64
+def _speculation(
+    options: SpeculationOptions | None, config: Config, *, mirostat: bool
+) -> SpeculationParams:
+    """The configured defaults; which drafters they mean is known where they are loaded.
 
-
-def _speculation(options: SpeculationOptions | None, config: Config) -> SpeculationParams:
-    """The configured defaults; which drafters they mean is known where they are loaded."""
+    What mirostat aims at depends on the tokens before, one after the other: rejection sampling
+    knows no such law. Raises RequestError where both are asked for.
+    """
+    verify = "coupled" if mirostat else config.speculation.verify
     defaults = SpeculationParams(
-        mode=config.speculation.mode,
-        max_draft=config.speculation.max_draft,
-        verify=config.speculation.verify,
+        mode=config.speculation.mode, max_draft=config.speculation.max_draft, verify=verify
     )
     if not options:
         return defaults
-    return msgspec.structs.replace(defaults, **_given(options, SpeculationParams))
-
-
-def _given(source: msgspec.Struct, target: type[msgspec.Struct]) -> Json:
-    """The fields of `target` that `source` sets."""
-    values = ((name, getattr(source, name, None)) for name in target.__struct_fields__)
-    return {name: value for name, value in values if value is not None}
+    if mirostat and options.verify == "rejection":
+        raise RequestError(
+            "mirostat and rejection sampling exclude each other.",
+            fix='Leave speculation.verify out, or say "coupled".',
+            param="speculation.verify",
+        )
+    return msgspec.structs.replace(defaults, **given(options, SpeculationParams))

@@ -14,7 +14,7 @@ import msgspec
 
 from localspec.config import Config
 from localspec.errors import LocalSpecError
-from localspec.protocol import Delta, Finished, Generate, Started
+from localspec.protocol import Delta, Finished, Generate, Reading, Started
 from localspec.types import TokenLogprob
 from localspec_daemon.dialects.framing import Framing
 
@@ -39,7 +39,9 @@ class Asked:
 
     `generates` are its choices in the order in which they are answered: one for each prompt and
     each of `n`. `body` is the body as the dialect decoded it, for its own `Reply`. `aliases` False
-    takes a model's name as it stands; `progress` asks for every word about loading.
+    takes a model's name as it stands; `progress` asks for every word about loading. After
+    `silence_seconds` a stream gives a sign of life, never if that is below 0, and by the daemon's
+    own number where it is None.
     """
 
     model: str
@@ -48,6 +50,7 @@ class Asked:
     body: Any = None
     aliases: bool = True
     progress: bool = False
+    silence_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class Answer:
     origins: list[tuple[int, str]] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     started: Started | None = None
+    tokens: list[int] = field(default_factory=list)
     _texts: list[str] = field(default_factory=list)
 
     @property
@@ -96,6 +100,7 @@ class Answer:
                     self.calls.append(Call(part.id, part.name))
                 self.calls[part.index].arguments += part.arguments
             self.origins += event.origins
+            self.tokens += event.tokens
             self.logprobs += event.logprobs
         elif isinstance(event, Finished):
             self.finished = event
@@ -120,6 +125,9 @@ class Reply(Protocol):
 
     def waiting(self) -> Iterable[Json]:
         """A sign of life at any time, before `begin` too; nothing where a comment will do."""
+
+    def reading(self, choice: int, reading: Reading) -> Iterable[Json]:
+        """How far a choice's prompt is read; only where the request asked to be told."""
 
     def delta(self, choice: int, delta: Delta) -> Iterable[Json]:
         """New text of a choice."""
@@ -148,6 +156,10 @@ class Quiet:
 
     def waiting(self) -> Iterable[Json]:
         """Nothing: what parsers skip will do."""
+        return ()
+
+    def reading(self, _choice: int, _reading: Reading) -> Iterable[Json]:
+        """Nothing of how far the prompt is read."""
         return ()
 
     def end(self) -> Iterable[Json]:

@@ -16,7 +16,8 @@ from localspec.config import Config
 from localspec.errors import LocalSpecError, RequestError
 from localspec.protocol import Delta, Finished, Message
 from localspec.types import TokenLogprob
-from localspec_daemon.dialects.bodies import Chain, Count, decode, generate, prefilled
+from localspec_daemon.dialects.bodies import Count, decode, generate, prefilled
+from localspec_daemon.dialects.chain import Chain
 from localspec_daemon.dialects.dialect import Answer, Asked, Call, Caller, Dialect, Json, Quiet
 from localspec_daemon.dialects.framing import LINES
 from localspec_daemon.dialects.openai_replies import token_logprob

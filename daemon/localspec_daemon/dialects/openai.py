@@ -16,8 +16,8 @@ from localspec_daemon.dialects.bodies import (
     decode,
     generate,
     prefilled,
-    refuse_unless,
 )
+from localspec_daemon.dialects.chain import refuse_unless
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import EVENTS
 from localspec_daemon.dialects.openai_errors import errors
@@ -28,8 +28,10 @@ from localspec_daemon.dialects.openai_types import (
     ChatMessage,
     ChatRequest,
     CompletionRequest,
+    Continuation,
     Part,
-    PromptRequest,
+    PromptObject,
+    Prompts,
     Request,
 )
 
@@ -61,7 +63,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         max_tokens=limit(request) if most is None else most,
         messages=messages,
         prefill=prefill,
-        template_kwargs=request.chat_template_kwargs,
+        template_kwargs=_template_kwargs(request, prefill),
         prediction=text("prediction.content", request.prediction.content)
         if request.prediction
         else None,
@@ -76,10 +78,17 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     return as_asked(request, [one])
 
 
+def _template_kwargs(request: ChatRequest, prefill: str) -> Json | None:
+    """The template's variables; whether the assistant is to begin, if no beginning is there."""
+    if request.add_generation_prompt is False and not prefill:
+        return {**(request.chat_template_kwargs or {}), "add_generation_prompt": False}
+    return request.chat_template_kwargs
+
+
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /v1/completions or /v1/fim/completions. Raises RequestError."""
     request = decode(data, CompletionRequest)
-    if request.best_of not in {None, request.n or 1}:
+    if request.best_of not in {None, request.n or request.n_cmpl or 1}:
         raise RequestError(
             "best_of other than n is not served: every choice is sent.",
             fix="Leave best_of out, and choose among n.",
@@ -91,11 +100,11 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
         caller,
         suffix=request.suffix or None,
         echo=request.echo,
-        logprobs=request.logprobs,
+        logprobs=request.n_probs if request.logprobs is None else request.logprobs,
     )
 
 
-def continued(request: PromptRequest, config: Config, caller: Caller, **more: Any) -> Asked:
+def continued(request: Continuation, config: Config, caller: Caller, **more: Any) -> Asked:
     """A request to go on with each of its prompts; `more` is what its endpoint says besides.
 
     Raises RequestError.
@@ -110,8 +119,7 @@ def continued(request: PromptRequest, config: Config, caller: Caller, **more: An
                 prefix="cmpl",
                 endpoint="completion",
                 max_tokens=limit(request),
-                prompt=prompt if isinstance(prompt, str) else None,
-                prompt_tokens=None if isinstance(prompt, str) else prompt,
+                **as_prompt(prompt),
                 **fields,
             )
             for prompt in _texts(request.prompt, more)
@@ -119,7 +127,15 @@ def continued(request: PromptRequest, config: Config, caller: Caller, **more: An
     )
 
 
-def _texts(given: str | list[Any] | None, more: Json) -> list[str | list[int]]:
+def as_prompt(given: str | list[int | str]) -> Json:
+    """A prompt under the name that it has in a `Generate`."""
+    if isinstance(given, str):
+        return {"prompt": given}
+    mixed = any(isinstance(piece, str) for piece in given)
+    return {"prompt_pieces" if mixed else "prompt_tokens": given}
+
+
+def _texts(given: Prompts | None, more: Json) -> list[str | list[int | str]]:
     """The prompts. Before a suffix there may be nothing: a cursor at the beginning of a file.
 
     Raises RequestError.
@@ -155,6 +171,12 @@ def begun(request: ChatRequest, messages: list[Message]) -> tuple[list[Message],
     Raises RequestError where it wants a beginning and there is none.
     """
     wanted = request.continue_final_message
+    if wanted and request.add_generation_prompt:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt exclude each other.",
+            fix="Leave add_generation_prompt out.",
+            param="continue_final_message",
+        )
     if wanted is None:
         wanted = not request.add_generation_prompt
     before, prefill = prefilled(messages) if wanted else (messages, "")
@@ -193,18 +215,42 @@ def tool_text(param: str, content: str | list[Part]) -> str:
 
 
 def prompts(
-    given: str | list[Any] | None, param: str = "prompt", most: int = MAX_CHOICES
-) -> list[str | list[int]]:
-    """The prompts, each as text or tokens: one, or those of a list. Raises RequestError."""
-    alone = isinstance(given, str) or (bool(given) and all(type(one) is int for one in given or ()))
+    given: Prompts | None, param: str = "prompt", most: int = MAX_CHOICES, *, empty: bool = False
+) -> list[str | list[int | str]]:
+    """The prompts: one, or those of a list. A list with a token in it is one, texts and tokens.
+
+    Raises RequestError, also where one says nothing, unless it may be `empty`.
+    """
+    alone = not isinstance(given, list) or any(isinstance(one, int) for one in given)
     several: Any = [given] if alone else given
-    if not several or not all(prompt or prompt == 0 for prompt in several):
+    if given is None or not several:
         raise RequestError(f"{param} is empty.", fix="Send some text or tokens.", param=param)
-    if any(isinstance(prompt, int) for prompt in several):
-        raise RequestError(f"{param} mixes tokens and texts.", param=param)
     if len(several) > most:
         raise RequestError(f"{param} has {len(several)} texts; {most} may be.", param=param)
-    return [*several]
+    return [_prompt(one, param, empty=empty) for one in several]
+
+
+def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
+    if isinstance(given, PromptObject):
+        if given.multimodal_data:
+            raise RequestError(
+                "multimodal_data cannot be read here; only text can.",
+                fix="Send the text alone.",
+                param=param,
+            )
+        said = given.prompt_string
+        if said is None and isinstance(given.content, list):
+            said = text(f"{param}.content", given.content)
+        if said is None:
+            raise RequestError(
+                f"{param} is an object without prompt_string or a content in parts.", param=param
+            )
+        given = said
+    if isinstance(given, list) and not all(isinstance(piece, int | str) for piece in given):
+        raise RequestError(f"{param} has an object or a list inside of a prompt.", param=param)
+    if not given and not (empty and given == ""):
+        raise RequestError(f"{param} is empty.", fix="Send some text or tokens.", param=param)
+    return given if isinstance(given, str) else [*given]
 
 
 def response_format(request: Request) -> Json | None:
@@ -240,7 +286,18 @@ def shared(request: Request, config: Config) -> Json:
         "ignore_eos": request.ignore_eos,
         "response_format": response_format(request),
         "session": request.prompt_cache_key or _slot(request, config),
+        "prompt_seconds": seconds(request.t_max_prompt_ms),
+        "predict_seconds": seconds(request.t_max_predict_ms),
+        "reuse": request.cache_prompt,
+        "after_sampling": request.post_sampling_probs,
+        "tells_prompt": request.verbose,
+        "tells_reading": request.return_progress,
     }
+
+
+def seconds(milliseconds: float | None) -> float | None:
+    """A deadline; none from 0 down."""
+    return milliseconds / 1000 if milliseconds and milliseconds > 0 else None
 
 
 def _slot(request: Request, config: Config) -> str:
@@ -253,7 +310,7 @@ def _slot(request: Request, config: Config) -> str:
 
 def as_asked(request: Request, generates: list[Generate]) -> Asked:
     """The request, each of its prompts as many times as `n` says."""
-    times = request.n or 1
+    times = request.n or request.n_cmpl or 1
     if len(generates) * times > MAX_CHOICES:
         raise RequestError(f"n makes more than {MAX_CHOICES} choices.", param="n")
     return asked(request, [again(one, turn) for one in generates for turn in range(times)])

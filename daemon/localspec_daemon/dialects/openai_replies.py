@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,10 +13,15 @@ from functools import partial
 import msgspec
 
 from localspec.errors import LocalSpecError
-from localspec.protocol import Delta, Finished, Started
+from localspec.protocol import Delta, Finished, Reading, Started
 from localspec.types import PREDICTION, Alternative, CallDelta, SourceCount, TokenLogprob, Usage
 from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 from localspec_daemon.dialects.openai_errors import errors
+from localspec_daemon.dialects.running import Running
+from localspec_daemon.dialects.settings import of_request
+
+FINGERPRINT = "b0-localspec"
+"""In llama-server's form, a build and what it is of, by which its clients know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,23 @@ class Kind:
     closing: Json
     piece: Callable[[str], Json]
     said: Callable[[Answer], Json]
-    logprobs: Callable[[Sequence[TokenLogprob], int], Json]
+    logprobs: Callable[[Sequence[TokenLogprob], Place], Json]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where the next token of a text begins, in characters."""
+
+    _chars: int = 0
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+
+    def of(self, piece: bytes) -> int:
+        """Where a token begins that writes `piece`: inside of a character, where that does."""
+        begins = self._chars
+        self._chars += len(self._decoder.decode(piece))
+        return begins
 
 
 @dataclass(slots=True)
@@ -44,26 +66,41 @@ class OpenAIReply(Quiet):
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
     _ends: list[Finished] = field(default_factory=list)
-    _chars: Counter[int] = field(default_factory=Counter)
+    _places: dict[int, Place] = field(default_factory=lambda: defaultdict(Place))
+    _running: Running = field(default_factory=Running)
 
-    def begin(self, _started: Started) -> Iterator[Json]:
+    def begin(self, started: Started) -> Iterator[Json]:
         """Whose turn it is, in every choice of a chat."""
+        self._running.started = started
         if self.kind.opening:
             for choice in range(len(self.asked.generates)):
                 yield self._chunk(choice, self.kind.opening)
 
+    def reading(self, choice: int, reading: Reading) -> Iterator[Json]:
+        """A chunk without text."""
+        chunk = self._chunk(choice, self.kind.closing) | self._running.progress(reading)
+        if self.asked.body.timings_per_token:
+            chunk["timings"] = self._running.timings(reading)
+        yield chunk
+
     def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
         """Chunks of thoughts, of text, and of calls: some clients read one call of a chunk only."""
+        self._running.take(choice, delta)
+        for chunk in self._chunks(choice, delta):
+            if self.asked.body.timings_per_token:
+                chunk["timings"] = self._running.timings(choice=choice)
+            yield chunk
+
+    def _chunks(self, choice: int, delta: Delta) -> Iterator[Json]:
         if delta.reasoning:
             yield self._chunk(choice, {"delta": {"reasoning_content": delta.reasoning}})
         if delta.text or delta.logprobs:
             fields = self.kind.piece(delta.text)
             if delta.logprobs:
-                fields["logprobs"] = self.kind.logprobs(delta.logprobs, self._chars[choice])
+                fields["logprobs"] = self.kind.logprobs(delta.logprobs, self._places[choice])
             chunk = self._chunk(choice, fields)
             if self.asked.body.return_origins:
                 chunk["origins"] = delta.origins
-            self._chars[choice] += len(delta.text)
             yield chunk
         for part in delta.calls:
             yield self._chunk(choice, {"delta": {"tool_calls": [_call_part(part)]}})
@@ -77,7 +114,8 @@ class OpenAIReply(Quiet):
         """Usage, for those who asked; nothing but [DONE] may follow it."""
         options = self.asked.body.stream_options
         if options and options.include_usage:
-            yield self._head(self.kind.chunk) | {"choices": [], "usage": usage(self._ends)}
+            last = {"choices": [], "usage": usage(self._ends)}
+            yield self._head(self.kind.chunk) | last | figures(self._ends[0])
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
         """The error, as it would have been without a stream."""
@@ -91,11 +129,28 @@ class OpenAIReply(Quiet):
         }
         if self.asked.body.return_origins:
             answer["origins"] = answers[0].origins
+        if self.asked.body.verbose:
+            answer["__verbose"] = self._verbose(answers[0])
         return answer | figures(answers[0].end)
+
+    def _verbose(self, answer: Answer) -> Json:
+        """What llama-server tells besides where it is asked to: the prompt, and the settings."""
+        one = self.asked.generates[0]
+        timed = bool(self.asked.body.timings_per_token)
+        return {
+            "prompt": answer.started.text if answer.started else "",
+            "content": answer.text,
+            "tokens_predicted": answer.end.usage.completion_tokens,
+            "tokens_evaluated": answer.end.usage.prompt_tokens,
+            "truncated": answer.end.full,
+            "generation_settings": of_request(
+                one, stream=self.asked.stream, timings_per_token=timed
+            ),
+        }
 
     def _choice(self, index: int, answer: Answer) -> Json:
         wanted = self.asked.generates[index].logprobs is not None
-        logprobs = self.kind.logprobs(answer.logprobs, 0) if wanted else None
+        logprobs = self.kind.logprobs(answer.logprobs, Place()) if wanted else None
         ending = {"logprobs": logprobs, "finish_reason": reason(answer.end)}
         return {"index": index} | self.kind.said(answer) | ending
 
@@ -109,7 +164,7 @@ class OpenAIReply(Quiet):
             "object": object_,
             "created": self.created,
             "model": self.model,
-            "system_fingerprint": "localspec",
+            "system_fingerprint": FINGERPRINT,
         }
 
 
@@ -176,7 +231,7 @@ def _call_part(part: CallDelta) -> Json:
     return {"index": part.index, "id": part.id, "type": "function", "function": function}
 
 
-def _chat_logprobs(tokens: Sequence[TokenLogprob], _offset: int) -> Json:
+def _chat_logprobs(tokens: Sequence[TokenLogprob], _place: Place) -> Json:
     return {"content": [token_logprob(token) for token in tokens], "refusal": None}
 
 
@@ -193,15 +248,13 @@ def _alternative(one: Alternative) -> Json:
     }
 
 
-def _text_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> Json:
+def _text_logprobs(tokens: Sequence[TokenLogprob], place: Place) -> Json:
     """The legacy shape: lists that go together; offsets are characters of the text.
 
-    JSON has no NaN: a first token's is null.
+    A token inside of a character is where that begins. JSON has no NaN: a first token's is null.
     """
-    offsets, shown = [], [_shown(token.chosen) for token in tokens]
-    for piece in shown:
-        offsets.append(offset)
-        offset += len(piece)
+    shown = [_shown(token.chosen) for token in tokens]
+    offsets = [place.of(token.chosen.piece) for token in tokens]
     return {
         "tokens": shown,
         "token_logprobs": [token.chosen.logprob for token in tokens],

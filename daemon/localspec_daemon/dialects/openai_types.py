@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from localspec_daemon.dialects.bodies import Count, TextRequest, TokenId
+from localspec_daemon.dialects.bodies import Count, TextRequest
+from localspec_daemon.dialects.chain import TokenId
 
 MAX_CHOICES = 64
+Milliseconds: TypeAlias = Annotated[float, Meta(ge=-1, le=86_400_000)]
+"""A span of time up to a day; none from 0 down."""
 MAX_ALTERNATIVES = 20
 """Alternatives to a token that logprobs may list: OpenAI's own bound."""
 
@@ -69,6 +72,15 @@ class Foreign(TextRequest):
     lora: Any = None
     functions: Any = None
     function_call: Any = None
+    n_cache_reuse: Any = None
+    n_discard: Any = None
+    reasoning_control: Any = None
+    reasoning_budget_tokens: Any = None
+    parse_tool_calls: Any = None
+    generation_prompt: Any = None
+    grammar_lazy: Any = None
+    grammar_triggers: Any = None
+    preserved_tokens: Any = None
 
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -79,18 +91,43 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "lora": (None, []),
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
+    "n_cache_reuse": (None, 0),
+    "n_discard": (None, 0),
+    "reasoning_control": (None, False),
+    "reasoning_budget_tokens": (None, -1),
+    "parse_tool_calls": (None, True),
+    "generation_prompt": (None, ""),
+    "grammar_lazy": (None, False),
+    "grammar_triggers": (None, []),
+    "preserved_tokens": (None, []),
 }
 """Values of those fields that ask for nothing."""
 
 
 class Request(Foreign):
-    """What both endpoints share."""
+    """What both endpoints share, llama-server's own fields among them.
+
+    `t_max_predict_ms` after its first token an answer ends, once it has a line. One without a token
+    ends `t_max_prompt_ms` after it began, and is read on while nobody waits. `sse_ping_interval`
+    is how many seconds a stream may be silent, -1 for ever. `n_keep` is granted: no context is
+    shifted, so nothing of a prompt is ever lost. `backend_sampling` says where, and not what.
+    """
 
     stream_options: StreamOptions | None = None
     return_origins: bool | None = None
     max_tokens: Count | None = None
     n_predict: Count | None = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    n_keep: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    t_max_prompt_ms: Milliseconds | None = None
+    t_max_predict_ms: Milliseconds | None = None
+    cache_prompt: bool | None = None
+    timings_per_token: bool | None = None
+    post_sampling_probs: bool | None = None
+    backend_sampling: bool | None = None
+    verbose: bool | None = None
+    sse_ping_interval: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
     response_format: ResponseFormat | None = None
@@ -122,16 +159,29 @@ class ChatRequest(Request):
     reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] | None = None
 
 
-class PromptRequest(Request):
-    """One prompt, or a list of them, each as text or as tokens."""
+class PromptObject(msgspec.Struct):
+    """A prompt as an object: its text, which may be in parts."""
 
-    prompt: str | list[str | TokenId | list[TokenId]] | None = None
+    prompt_string: str | None = None
+    content: str | list[Part] | None = None
+    multimodal_data: Any = None
 
 
-class CompletionRequest(PromptRequest):
+Prompts: TypeAlias = str | PromptObject | list[str | TokenId | PromptObject | list[TokenId | str]]
+"""One prompt or several: as text, as tokens, or as texts and tokens in a row."""
+
+
+class Continuation(Request):
+    """One prompt, or a list of them."""
+
+    prompt: Prompts | None = None
+
+
+class CompletionRequest(Continuation):
     """POST /v1/completions."""
 
     suffix: str | None = None
     echo: bool | None = None
     best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    n_probs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None

@@ -11,10 +11,10 @@ from localspec.protocol import Replay, Replayed
 from localspec_daemon.dialects import openai
 from localspec_daemon.dialects.bodies import decode
 from localspec_daemon.dialects.dialect import Asked, Caller
-from localspec_daemon.dialects.openai_types import ChatMessage, PromptRequest
+from localspec_daemon.dialects.openai_types import ChatMessage, Continuation
 
 
-class ReplayRequest(PromptRequest, kw_only=True):
+class ReplayRequest(Continuation, kw_only=True):
     """A body of POST /v1/replay: that of a chat, or without `messages` of a completion, and `text`.
 
     The text is what answered it.

@@ -54,6 +54,7 @@ class ResponsesRequest(TextRequest):
     background: bool | None = None
     prompt_cache_key: str | None = None
     include: list[str] | None = None
+    timings_per_token: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
 
 
@@ -83,6 +84,7 @@ def response(data: bytes, config: Config, caller: Caller) -> Asked:
         reasoning_effort=effort if isinstance(effort, str) else None,
         logprobs=(request.top_logprobs or 0) if _LOGPROBS in (request.include or ()) else None,
         session=request.prompt_cache_key,
+        tells_reading=request.return_progress,
     )
 
 

@@ -10,14 +10,18 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from localspec.errors import LocalSpecError
-from localspec.protocol import Delta, Finished, Started
+from localspec.protocol import Delta, Finished, Reading, Started
 from localspec.types import CallDelta, TokenLogprob
 from localspec_daemon.dialects.dialect import Answer, Asked, Json, Quiet
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_replies import figures, token_logprob
 from localspec_daemon.dialects.responses_tools import places
+from localspec_daemon.dialects.running import Running
 
 Kind: TypeAlias = Literal["reasoning", "message", "function_call"]
+
+_PREFIXES: dict[Kind, str] = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
+"""What OpenAI's ids of items begin with."""
 
 
 @dataclass(slots=True)
@@ -66,11 +70,13 @@ class ResponsesReply(Quiet):
     _items: list[_Item] = field(default_factory=list)
     _open: bool = False
     _sent: int = 0
+    _running: Running = field(default_factory=Running)
     _unsaid: list[TokenLogprob] = field(default_factory=list)
     """Of tokens whose text is still to come; those of thoughts and calls are told nowhere."""
 
-    def begin(self, _started: Started) -> Iterator[Json]:
+    def begin(self, started: Started) -> Iterator[Json]:
         """The response, empty."""
+        self._running.started = started
         empty = self._response("in_progress")
         yield self._event("response.created", response=empty)
         yield self._event("response.in_progress", response=empty)
@@ -80,8 +86,23 @@ class ResponsesReply(Quiet):
         if self._sent:
             yield self._event("response.in_progress", response=self._response("in_progress"))
 
-    def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
+    def reading(self, _choice: int, reading: Reading) -> Iterator[Json]:
+        """Once more that it is in progress, and how far the prompt is read."""
+        more = self._running.progress(reading)
+        if self.asked.body.timings_per_token:
+            more["timings"] = self._running.timings(reading)
+        response = self._response("in_progress")
+        yield self._event("response.in_progress", response=response, **more)
+
+    def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
         """A piece of what is being said, and its item if it is the first."""
+        self._running.take(choice, delta)
+        for event in self._deltas(delta):
+            if self.asked.body.timings_per_token:
+                event["timings"] = self._running.timings()
+            yield event
+
+    def _deltas(self, delta: Delta) -> Iterator[Json]:
         if delta.reasoning:
             yield from self._into("reasoning")
             yield from self._more("response.reasoning_text.delta", delta.reasoning)
@@ -103,7 +124,7 @@ class ResponsesReply(Quiet):
             yield from self._into("message")
         yield from self._close(_status(finished))
         whole = self._response(_status(finished), finished) | figures(finished)
-        yield self._event(f"response.{whole['status']}", response=whole)
+        yield self._event(f"response.{whole['status']}", response=whole) | _timed(finished)
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
         """An event of its own."""
@@ -128,7 +149,8 @@ class ResponsesReply(Quiet):
             return
         yield from self._close("completed")
         place = len(self._items)
-        item = _Item(kind, place, f"{kind}-{place}-{self._id}", call)
+        name = f"{_PREFIXES[kind]}_{self._id.removeprefix('resp_')}{place:02}"
+        item = _Item(kind, place, name, call)
         known = places(self.asked.body.tools or []) if call else {}
         if call and call.name in known:
             item.namespace, name = known[call.name]
@@ -213,6 +235,11 @@ class ResponsesReply(Quiet):
             "truncation": "disabled",
             "usage": _usage(end) if end else None,
         }
+
+
+def _timed(finished: Finished) -> Json:
+    """llama-server's place for timings: beside the response."""
+    return {"timings": figures(finished)["timings"]}
 
 
 def _where(item: _Item) -> Json:

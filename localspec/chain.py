@@ -1,0 +1,56 @@
+"""The sampler chain of one request as numbers. A leaf: settings, bodies and the engine read it."""
+
+from __future__ import annotations
+
+import msgspec
+
+RANDOM_SEED = -1
+"""Asks for another seed each time."""
+
+BREAKERS = ("\n", ":", '"', "*")
+"""llama.cpp's: a repetition does not reach over these."""
+
+
+SAMPLERS = (
+    "penalties", "dry", "top_n_sigma", "temperature", "top_k", "typ_p", "top_p", "min_p", "xtc",
+)  # fmt: skip
+"""The steps by llama.cpp's names, in the order that holds where a request names none."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sampler chain of one request, in the order it is applied.
+
+    logit_bias, penalties (over the last `penalty_last_n` tokens), dry, grammar, top_n_sigma,
+    temperature, top_k, typical_p, top_p, min_p, xtc; `samplers` is another order, in llama.cpp's
+    names, of which those that are left out are not applied. Temperature 0 is greedy. With
+    `mirostat` 1 or 2 temperature and mirostat are all that follows the grammar. The cuts leave at
+    least `min_keep` tokens. `seed` keys the noise; with the same tokens before it, a seed fixes
+    every draw.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: tuple[str, ...] = BREAKERS
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    min_keep: int = 0
+    samplers: tuple[str, ...] = ()
+    logit_bias: dict[int, float] = {}
+    seed: int = RANDOM_SEED

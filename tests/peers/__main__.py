@@ -1,0 +1,51 @@
+"""`make peer-tests`: llama.cpp's own tests of its server, run against this daemon.
+
+They come out of the source of the pinned llama-cpp-python at the time of the test and stay in a
+cache. Arguments are pytest's; without any, all run. The exit code is pytest's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from peers.differences import AMENDMENTS
+
+TESTS = Path(__file__).resolve().parent.parent
+WHERE = Path("tools/server/tests")
+
+
+def main(source: Path, arguments: Sequence[str]) -> int:
+    """Run them on a copy of `source`, the part of llama.cpp that was unpacked."""
+    with tempfile.TemporaryDirectory(prefix="peer-tests-") as folder:
+        root = Path(folder)
+        shutil.copytree(source, root / "llama.cpp")
+        tests = root / "llama.cpp" / WHERE
+        amend(tests)
+        paths = os.pathsep.join(map(str, (tests, TESTS)))
+        environment = os.environ | {"PYTHONPATH": paths, "LOCALSPEC_PEER_FOLDER": folder}
+        command = [sys.executable, "-m", "pytest", "-p", "peers.plugin", "-p", "no:cacheprovider"]
+        command += ["-q", "-rfEX", "--timeout", "300"]
+        chosen = [*arguments] or ["unit"]
+        return subprocess.run(
+            [*command, *chosen], cwd=tests, env=environment, check=False
+        ).returncode
+
+
+def amend(tests: Path) -> None:
+    """Take out of them what is said of a model that is not here. Raises ValueError."""
+    for each in AMENDMENTS:
+        path = tests / "unit" / each.file
+        text = path.read_text()
+        if each.text not in text:
+            raise ValueError(f"{each.file} does not say {each.text!r} any more")
+        path.write_text(text.replace(each.text, each.instead))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,149 @@
+"""Takes llama-server's command line, and is a LocalSpec daemon that was told the same.
+
+Their tests send no key unless the server was given one, and ours has a token on TCP always: without
+a key each connection goes on to the Unix socket, byte by byte, which needs none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from peers import standins
+from serving import House
+
+from localspec_daemon.server import Options, Server
+
+KINDS = {"infill": "infill", "bert": "encoder", "rerank": "ranker"}
+"""By a word of the file's name that their tests ask for; everything else writes text."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Those of llama-server's options that change what a test sees."""
+    options = argparse.ArgumentParser(allow_abbrev=False)
+    for name in (
+        "--hf-repo",
+        "--hf-file",
+        "--model",
+        "--alias",
+        "--host",
+        "--api-key",
+        "--pooling",
+    ):
+        options.add_argument(name, default="")
+    for name in ("--port", "--ctx-size", "--batch-size", "--n-predict", "--spec-draft-n-max"):
+        options.add_argument(name, type=int, default=0)
+    options.add_argument("--seed", type=int, default=-1)
+    options.add_argument("--temp", type=float, default=0.8)
+    options.add_argument("--parallel", type=int, default=4)
+    options.add_argument("--kv-unified", action="store_true")
+    return options
+
+
+def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The configuration that says what the options do."""
+    slots = asked.parallel
+    context = asked.ctx_size // (1 if asked.kv_unified else slots)
+    tables: dict[str, dict[str, Any]] = {
+        "models": {"default": name(asked)},
+        "engine": {"slots": slots, "context": context, "exactness": "standard"},
+        "sampling": {"temperature": asked.temp},
+    }
+    if asked.seed >= 0:
+        tables["sampling"]["seed"] = asked.seed
+    if asked.batch_size:
+        tables["engine"]["prefill_rows"] = max(16, asked.batch_size)
+    if asked.spec_draft_n_max:
+        tables["speculation"] = {"max_draft": asked.spec_draft_n_max}
+    return tables
+
+
+def name(asked: argparse.Namespace) -> str:
+    """What the model is called."""
+    return str(asked.alias.split(",")[0] or asked.hf_repo.split("/")[-1] or "model")
+
+
+def kind(asked: argparse.Namespace) -> str:
+    """What sort of model is asked for."""
+    file = f"{asked.hf_repo} {asked.hf_file}"
+    return next((kind for word, kind in KINDS.items() if word in file), "text")
+
+
+async def main(arguments: Sequence[str]) -> None:
+    """Serve until told to stop."""
+    asked, _ = parser().parse_known_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="peer-") as folder:
+        root = Path(folder)
+        for what in ("STATE", "CACHE", "DATA", "CONFIG", "RUNTIME"):
+            os.environ[f"XDG_{what}_HOME" if what != "RUNTIME" else "XDG_RUNTIME_DIR"] = folder
+        house = House(
+            root, standins.build(root / "models", kind(asked), name(asked), asked.pooling)
+        )
+        tables = settings(asked)
+        if asked.api_key:
+            token = root / "localspec" / "token"
+            token.parent.mkdir(mode=0o700)
+            token.touch(mode=0o600)
+            token.write_text(asked.api_key)
+            tables["server"] = {"tcp": f"127.0.0.1:{asked.port}"}
+        house.configure(**tables)
+        house.socket.parent.mkdir(mode=0o700)
+        await _serve(house, asked)
+
+
+async def _serve(house: House, asked: argparse.Namespace) -> None:
+    server = Server(Options(house.config_path, house.socket, tick_seconds=0.1))
+    running = asyncio.create_task(server.run())
+    ready = asyncio.create_task(server.ready.wait())
+    await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
+    doors = []
+    if not running.done():
+        await _load(house.socket, name(asked))
+        doors = [
+            await asyncio.start_server(
+                lambda *ends: _passed_on(house.socket, *ends), host, asked.port
+            )
+            for host in asked.host.split(",")
+            if not (asked.api_key and host == "127.0.0.1")
+        ]
+    await running
+    for door in doors:
+        door.close()
+
+
+async def _load(socket: Path, model: str) -> None:
+    """As llama-server does before it answers."""
+    connector = aiohttp.UnixConnector(str(socket))
+    async with aiohttp.ClientSession("http://localhost", connector=connector) as http:
+        body = json.dumps({"model": model, "content": "a"})
+        async with http.post("/tokenize", data=body) as response:
+            await response.read()
+
+
+async def _passed_on(
+    socket: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    there, back = await asyncio.open_unix_connection(str(socket))
+    await asyncio.gather(_copied(reader, back), _copied(there, writer))
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+    except ConnectionError:
+        writer.transport.abort()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
