@@ -267,3 +267,76 @@ def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Pat
             assert page.complaints == []
 
     asyncio.run(scene())
+
+
+HOSTILE = [
+    "> ", ">", "`", "``` ", "a`b``", "*", "**", "* ", "*a ", "**a* ", "_", "[", "[a](", "]", "[a]",
+    "[a](https://x", "[a](https://x) ", "(", "- ", "1. ", "- a\n ", "| ", "|", "| a |\n", "#", "# ",
+    "~", "~~~\n", "<a>", "<", "&amp;", "\\", "\n", "\t", " ", "-", "- - ", "> - ", "> a\n", "\n>\n",
+    "***a*** ", "`*[", "![a](", "a\n", "| - |\n",
+]  # fmt: skip
+
+
+@pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
+def test_any_text_is_drawn_in_time_that_its_length_takes_and_in_bounded_depth(
+    house: Any, daemon: Any, tmp_path: Path
+) -> None:
+    """Sixty thousand characters of what repeats: a search from each would take hours.
+
+    No letter is lost.
+    """
+    deep = (
+        "(text) => { const held = make('div', {}, markdown(text)); let deepest = 0;"
+        " const walk = document.createTreeWalker(held);"
+        " while (walk.nextNode()) { let depth = 0;"
+        " for (let at = walk.currentNode; at !== held && depth < 999; at = at.parentNode) depth++;"
+        "   deepest = Math.max(deepest, depth); }"
+        " return [deepest, (held.innerHTML.match(/z/g) ?? []).length]; }"
+    )
+
+    async def scene() -> None:
+        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+            async with asyncio.timeout(300):
+                for piece in HOSTILE:
+                    text = f"({json.dumps(piece)}).repeat({60_000 // len(piece)}) + 'z'"
+                    for given in (text, f"'z ' + {text}", f"'- z\\n  ' + {text}"):
+                        deepest, letters = await page.value(f"({deep})({given})")
+                        assert deepest <= 60, piece
+                        assert letters == given.count("z"), piece
+                item = "' '.repeat(2 * at) + '- a'"
+                nested = f"Array.from({{length: 500}}, (_, at) => {item}).join('\\n')"
+                deepest, _ = await page.value(f"({deep})({nested})")
+                assert 16 <= deepest <= 60
+            assert page.complaints == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("a **b *c* d** e", "<p>a <strong>b <em>c</em> d</strong> e</p>"),
+        ("`a*b*` ``c`d`` `e", "<p><code>a*b*</code> <code>c`d</code> `e</p>"),
+        ("2*3*4 *a*, *b *", "<p>2*3*4 <em>a</em>, *b *</p>"),
+        ("[a](https://b.c/d) [e](f)", '<p><a href="https://b.c/d">a</a> [e](f)</p>'),
+        ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
+        ("**a", "<p>**a</p>"),
+        ("***a***", "<p><strong>*a</strong>*</p>"),
+        ("# a `b`", "<h3>a <code>b</code></h3>"),
+        ("|a|*b*|\n|-|-|\n|c|d|",
+         "<table><tr><th>a</th><th><em>b</em></th></tr><tr><td>c</td><td>d</td></tr></table>"),
+    ],
+)  # fmt: skip
+def test_what_markdown_means_is_drawn(
+    house: Any, daemon: Any, tmp_path: Path, text: str, drawn: str
+) -> None:
+    """Marks that pair; what pairs with nothing is shown."""
+
+    async def scene() -> None:
+        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+            shown = await page.value(f"make('div', {{}}, markdown({json.dumps(text)})).innerHTML")
+            plain = ' target="_blank" rel="noopener noreferrer"'
+            assert shown.replace(plain, "") == drawn
+
+    asyncio.run(scene())

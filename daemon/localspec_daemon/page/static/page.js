@@ -11,7 +11,7 @@ function make(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value);
   }
-  element.append(...children);
+  for (const child of children.flat()) element.append(child);  // more of them than a call takes arguments
   return element;
 }
 
@@ -23,20 +23,83 @@ function svg(tag, attributes, ...children) {
 }
 
 // --- Markdown into nodes ---------------------------------------------------------------------------
+// Every text takes time in proportion to its length, and no tree is deeper than this: deeper than that a
+// text is shown as it was said. So nothing here searches from each place to the end: what was looked for
+// once is remembered until the place that was found is behind.
 
-const INLINE = /(`+)(.+?)\1(?!`)|\*\*(.+?)\*\*|(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?!\w)|\[([^\]]+)\]\((https?:\/\/[^\s)]+)\)/gs;
+const MAX_NESTING = 16;
+const ADDRESS = /\((https?:\/\/[^\s)]{1,2000})\)/y;
 
-function inline(text) {
-  const nodes = [];
-  let end = 0;
-  for (const found of text.matchAll(INLINE)) {
-    nodes.push(text.slice(end, found.index));
-    const [, , code, bold, italic, label, link] = found;
-    if (code !== undefined) nodes.push(make("code", {}, code));
-    else if (bold !== undefined) nodes.push(make("strong", {}, ...inline(bold)));
-    else if (italic !== undefined) nodes.push(make("em", {}, ...inline(italic)));
-    else nodes.push(make("a", { href: link, target: "_blank", rel: "noopener noreferrer" }, label));
-    end = found.index + found[0].length;
+function finder(text, what) {
+  let found = -2;
+  return (from) => {
+    if (found !== -1 && found < from) found = text.indexOf(what, from);
+    return found;
+  };
+}
+
+function codeSpans(text) {
+  // For the place of each run of backticks: where the next run of the same length is.
+  const ends = new Map(), last = new Map();
+  for (const run of text.matchAll(/`+/g)) {
+    const before = last.get(run[0].length);
+    if (before !== undefined) ends.set(before, run.index);
+    last.set(run[0].length, run.index);
+  }
+  return ends;
+}
+
+function links(text) {
+  // The label and address of a link that begins at a bracket, and where it ends.
+  const closing = finder(text, "]");
+  let known = -1, address = null;
+  return (at) => {
+    const end = closing(at + 1);
+    if (end === -1 || end === at + 1) return null;
+    if (end !== known) {
+      ADDRESS.lastIndex = end + 1;
+      known = end;
+      address = ADDRESS.exec(text);
+    }
+    return address && { label: text.slice(at + 1, end), address: address[1], end: end + 1 + address[0].length };
+  };
+}
+
+function emphasis(text, at, star) {
+  // What stands between this asterisk and the next one, where that is emphasis.
+  const end = star(at + 1), words = end === -1 ? "" : text.slice(at + 1, end);
+  const apart = /^[\w*]/.test(text[at - 1] ?? "") || /^\w/.test(text[end + 1] ?? "");
+  return words && !apart && words.trim() === words ? words : null;
+}
+
+function inline(text, depth = 0) {
+  if (depth >= MAX_NESTING) return [text];
+  const nodes = [], spans = codeSpans(text), link = links(text), strong = finder(text, "**"), star = finder(text, "*");
+  let end = 0, at = 0;
+  const add = (node, next) => {
+    nodes.push(text.slice(end, at), node);
+    at = end = next;
+  };
+  const special = /[`*[]/g;
+  for (let found; (special.lastIndex = at, found = special.exec(text)); ) {
+    at = found.index;
+    if (text[at] === "`") {
+      const marks = /`+/y;
+      marks.lastIndex = at;
+      const { length } = marks.exec(text)[0], close = spans.get(at);
+      if (close === undefined) at += length;
+      else add(make("code", {}, text.slice(at + length, close)), close + length);
+    } else if (text[at] === "*") {
+      const close = text[at + 1] === "*" ? strong(at + 3) : -1;
+      const words = close === -1 ? emphasis(text, at, star) : null;
+      if (close !== -1) add(make("strong", {}, inline(text.slice(at + 2, close), depth + 1)), close + 2);
+      else if (words) add(make("em", {}, inline(words, depth + 1)), at + words.length + 2);
+      else at += 1;
+    } else {
+      const to = link(at);
+      if (to) add(make("a", { href: to.address, target: "_blank", rel: "noopener noreferrer" }, to.label), to.end);
+      else at += 1;
+    }
   }
   nodes.push(text.slice(end));
   return nodes;
@@ -57,14 +120,18 @@ async function copy(button, text) {
   setTimeout(() => { button.textContent = "Copy"; }, 1500);
 }
 
-const FENCE = /^(\s*)(`{3,}|~{3,})\s*([^\s`]*)/;
+const FENCE = /^(\s*)(`{3,}(?=[^`]*$)|~{3,})\s*(.*)$/;
 const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)/;
 const ROW = /^\s*\|.*\|\s*$/;
 const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 
-function markdown(text) {
+function markdown(text, depth = 0) {
   const out = document.createDocumentFragment(), lines = text.split("\n");
   let at = 0;
+  if (depth >= MAX_NESTING) {
+    out.append(make("p", {}, text));
+    return out;
+  }
   const special = (line) => FENCE.test(line) || ITEM.test(line) || ROW.test(line) || RULE.test(line) || /^\s*(#{1,6}\s|>)/.test(line);
   while (at < lines.length) {
     const line = lines[at];
@@ -78,16 +145,16 @@ function markdown(text) {
         at += 1;
       }
       at += 1;
-      out.append(codeBlock(fence[3], body));
+      out.append(codeBlock(fence[3].trim(), body));
     } else if (RULE.test(line)) { out.append(make("hr")); at += 1; }
     else if (/^\s*#{1,6}\s/.test(line)) {
       const [, marks, title] = /^\s*(#{1,6})\s+(.*)/.exec(line) ?? [, "#", line];
-      out.append(make(`h${Math.min(6, marks.length + 2)}`, {}, ...inline(title)));
+      out.append(make(`h${Math.min(6, marks.length + 2)}`, {}, inline(title)));
       at += 1;
     } else if (/^\s*>/.test(line)) {
       const quoted = [];
       while (at < lines.length && /^\s*>/.test(lines[at])) quoted.push(lines[at++].replace(/^\s*> ?/, ""));
-      out.append(make("blockquote", {}, markdown(quoted.join("\n"))));
+      out.append(make("blockquote", {}, markdown(quoted.join("\n"), depth + 1)));
     } else if (ROW.test(line)) {
       const rows = [];
       while (at < lines.length && ROW.test(lines[at])) rows.push(lines[at++]);
@@ -95,18 +162,18 @@ function markdown(text) {
     } else if (ITEM.test(line)) {
       let end = at + 1;
       while (end < lines.length && lines[end].trim() && (ITEM.test(lines[end]) || /^\s/.test(lines[end]))) end += 1;
-      out.append(list(lines.slice(at, end)));
+      out.append(list(lines.slice(at, end), depth));
       at = end;
     } else {
       const words = [];
       while (at < lines.length && lines[at].trim() && !(words.length && special(lines[at]))) words.push(lines[at++]);
-      out.append(make("p", {}, ...inline(words.join("\n"))));
+      out.append(make("p", {}, inline(words.join("\n"))));
     }
   }
   return out;
 }
 
-function list(lines) {
+function list(lines, depth) {
   const [, indent, mark] = ITEM.exec(lines[0]);
   const items = make(/\d/.test(mark) ? "ol" : "ul", /\d/.test(mark) ? { start: parseInt(mark, 10) } : {});
   let at = 0;
@@ -114,8 +181,8 @@ function list(lines) {
     const words = ITEM.exec(lines[at])[3], inner = [], edge = new RegExp(`^(\\t| {1,${lines[at].length - words.length}})`);
     at += 1;
     while (at < lines.length && !(ITEM.test(lines[at]) && ITEM.exec(lines[at])[1].length <= indent.length)) inner.push(lines[at++]);
-    const item = make("li", {}, ...inline(words));
-    if (inner.length) item.append(markdown(inner.map((line) => line.replace(edge, "")).join("\n")));
+    const item = make("li", {}, inline(words));
+    if (inner.length) item.append(markdown(inner.map((line) => line.replace(edge, "")).join("\n"), depth + 1));
     items.append(item);
   }
   return items;
@@ -125,8 +192,8 @@ function table(rows) {
   const cells = (row) => row.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
   const headed = rows.length > 1 && cells(rows[1]).every((cell) => /^:?-+:?$/.test(cell));
   const body = headed ? [rows[0], ...rows.slice(2)] : rows;
-  return make("table", {}, ...body.map((row, index) =>
-    make("tr", {}, ...cells(row).map((cell) => make(headed && index === 0 ? "th" : "td", {}, ...inline(cell))))));
+  return make("table", {}, body.map((row, index) =>
+    make("tr", {}, cells(row).map((cell) => make(headed && index === 0 ? "th" : "td", {}, inline(cell))))));
 }
 
 // --- Conversations: the files that `localspec chats` lists ---------------------------------------------
