@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec import paths
-from localspec.cli import chosen, waiting
+from localspec.cli import chosen, door, waiting
+from localspec.cli.columns import columns, hung
+from localspec.cli.confirming import YES
 from localspec.cli.connections import agents, edit, editors
 from localspec.cli.connections.recipe import Daemon, Recipe
 from localspec.cli.names import of_models
-from localspec.client import Client
-from localspec.errors import ConfigError, RequestError
+from localspec.cli.render import Notice
+from localspec.client import Client, Waiting
+from localspec.errors import RequestError
 
 if TYPE_CHECKING:
     from localspec.client import Json
@@ -33,21 +39,26 @@ RECIPES = editors.RECIPES | agents.RECIPES
     help="The model; by default the default one.",
 )  # fmt: skip
 @click.option("--check/--no-check", default=True, help="Send a request the way the tool will.")
-def connect(tool: str, *, write: bool, restore: bool, model: str, check: bool) -> None:
+@YES
+def connect(  # noqa: PLR0913  one argument per option is click's way
+    tool: str, *, write: bool, restore: bool, model: str, check: bool, yes: bool
+) -> None:
     """Print or write what an editor or an agent needs to use the daemon.
 
     TOOL is llama.vim, llama.vscode, zed, continue, gptel, minuet, codecompanion, aider, opencode,
     codex, claude-code, open-webui or llm.
 
-    What a file already holds stays, and --restore brings back what --write changed.
+    A tool that needs a TCP port gets one, when asked and agreed. What a file already holds stays,
+    and --restore brings back what --write changed, the port included.
 
     Example: localspec connect codex --write
     """
     recipe = RECIPES[tool]
     if restore:
-        click.echo(_restored(tool, recipe))
+        for line in filter(None, (_restored(tool, recipe), _door_closed())):
+            click.echo(line)
         return
-    daemon = _daemon(recipe, model)
+    daemon = _daemon(recipe, model, yes=yes)
     if check:
         daemon = replace(daemon, context=_checked(daemon))
     text = recipe.text(daemon)
@@ -55,31 +66,44 @@ def connect(tool: str, *, write: bool, restore: bool, model: str, check: bool) -
         _write(tool, recipe, text)
     else:
         click.echo(text, nl=False)
-    if check:
-        click.echo(f"checked: {daemon.model} answers", err=True)
+    for line in _told(tool, recipe, daemon, written=write, checked=check):
+        click.echo(hung("", line, columns(sys.stderr)), err=True)
+
+
+def _told(
+    tool: str, recipe: Recipe, daemon: Daemon, *, written: bool, checked: bool
+) -> Iterator[str]:
+    """What a person has to know besides the text."""
+    path = recipe.path(Path.home(), os.environ)
+    if checked:
+        yield f"checked: {daemon.model} answers"
+    if recipe.redirects:
+        yield f"note: {recipe.redirects}"
+    if written:
+        yield f"undo: localspec connect {tool} --restore"
+    elif path:
+        yield f"file: {path}; localspec connect {tool} --write puts it there"
+    else:
+        yield "These lines are for a shell, or for the file that it reads at its start."
     if recipe.then:
-        click.echo(f"then: {recipe.then.format(token=daemon.token, model=daemon.model)}", err=True)
+        yield f"then: {recipe.then.format(token=daemon.token, model=daemon.model)}"
 
 
-def _daemon(recipe: Recipe, model: str) -> Daemon:
+def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
     """Where the tool will find the daemon. Raises ConfigError where it needs TCP and there is none.
 
     The default model is named: some tools send what they were told, whatever it is.
     """
-    client, server = chosen.client(), chosen.settings().server
+    client = chosen.client()
     name = model or chosen.settings().models.default
     socket = str(client.socket_path or paths.socket_path())
     if not recipe.tcp:
         return Daemon(name, socket)
-    if not server.tcp:
-        raise ConfigError(
-            f"{recipe.title} cannot speak through a Unix socket, and server.tcp is not set.",
-            fix='Set tcp = "127.0.0.1:8080" below [server] in config.toml, then: localspec restart',
-        )
+    address = door.opened(recipe.title, yes=yes)
     token = paths.state_dir() / "token"
     if not token.exists():
         waiting.reached()
-    return Daemon(name, socket, f"http://{server.tcp}", token.read_text(encoding="utf-8").strip())
+    return Daemon(name, socket, f"http://{address}", token.read_text(encoding="utf-8").strip())
 
 
 def _checked(daemon: Daemon) -> int:
@@ -90,15 +114,20 @@ def _checked(daemon: Daemon) -> int:
         host, _, port = daemon.url.removeprefix("http://").rpartition(":")
         client = Client(tcp=(host, int(port)), token=daemon.token)
     messages = [{"role": "user", "content": "Say yes."}]
-    for _ in client.chat(messages, model=daemon.model, max_tokens=1):
-        pass
+    notice = Notice()
+    try:
+        for event in client.chat(messages, model=daemon.model, max_tokens=1):
+            if isinstance(event, Waiting):
+                notice.show(waiting.words(event.text))
+    finally:
+        notice.clear()
     cards = {card["id"]: card.get("meta", {}) for card in client.models()}
     return int(cards.get(daemon.model, {}).get("n_ctx", 0))
 
 
 def _write(tool: str, recipe: Recipe, text: str) -> None:
     """Put the text into the tool's file, remembering what was there. Raises RequestError."""
-    path = recipe.path(Path.home())
+    path = recipe.path(Path.home(), os.environ)
     if path is None:
         raise RequestError(
             f"{recipe.title} is configured by its environment.", fix=f"localspec connect {tool}"
@@ -121,6 +150,12 @@ def _write(tool: str, recipe: Recipe, text: str) -> None:
     mode = path.stat().st_mode & 0o777 if before is not None else 0o600
     paths.write_atomically(path, after.encode(), mode)
     click.echo(f"written: {path}", err=True)
+
+
+def _door_closed() -> str:
+    """Close the door once no tool is connected any more that needs it; a sentence about that."""
+    needed = [tool for tool, recipe in RECIPES.items() if recipe.tcp and _record(tool)]
+    return "" if needed else door.closed()
 
 
 def _restored(tool: str, recipe: Recipe) -> str:

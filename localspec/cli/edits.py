@@ -44,7 +44,7 @@ def apply(
             f"{file} cannot be changed: {error}.", fix="Correct it by hand."
         ) from error
     change(document)
-    new = tomlkit.dumps(document)
+    new = tomlkit.dumps(document).rstrip("\n") + "\n"
     made = config.parse(new, str(file))
     for fault in check(made) if check else ():
         raise fault

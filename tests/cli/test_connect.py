@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ def connect(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["connect", "--no-check", *arguments])
 
 
+def file_of(tool: str) -> Path:
+    """Where the configuration of a tool belongs for this user."""
+    path = RECIPES[tool].path(Path.home(), os.environ)
+    assert path is not None
+    return path
+
+
 @given(objects, objects)
 def test_merging_can_be_undone(theirs: Any, ours: Any) -> None:
     """Our values are there, and without them the file says what it said."""
@@ -95,12 +103,11 @@ def test_a_recipe_names_the_model_and_the_door(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", [name for name, one in RECIPES.items() if one.form != "shell"])
 @pytest.mark.parametrize("there", [None, "something of the user"])
-def test_written_and_restored_the_file_is_what_it_was(
-    door: Path, tool: str, there: str | None
-) -> None:
+@pytest.mark.usefixtures("door")
+def test_written_and_restored_the_file_is_what_it_was(tool: str, there: str | None) -> None:
     """To the byte, or gone if it was not there; also after writing twice."""
     recipe = RECIPES[tool]
-    path = door / str(recipe.file)
+    path = file_of(tool)
     text = None if there is None else json.dumps({"own": there}) if recipe.form == "json" else there
     if text is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,9 +124,10 @@ def test_written_and_restored_the_file_is_what_it_was(
 
 
 @pytest.mark.parametrize("tool", ["codex", "claude-code"])
-def test_what_a_user_changed_meanwhile_stays(door: Path, tool: str) -> None:
+@pytest.mark.usefixtures("door")
+def test_what_a_user_changed_meanwhile_stays(tool: str) -> None:
     """Restoring takes out what is ours, and only as far as it is still ours."""
-    path = door / str(RECIPES[tool].file)
+    path = file_of(tool)
     connect(tool, "--write")
     if tool == "codex":
         path.write_text('model = "mine"\n' + path.read_text())
@@ -133,9 +141,10 @@ def test_what_a_user_changed_meanwhile_stays(door: Path, tool: str) -> None:
     assert "secret" not in path.read_text()
 
 
-def test_a_file_with_comments_is_left_alone(door: Path) -> None:
+@pytest.mark.usefixtures("door")
+def test_a_file_with_comments_is_left_alone() -> None:
     """They would be lost; the keys are printed instead."""
-    path = door / ".config/zed/settings.json"
+    path = file_of("zed")
     path.parent.mkdir(parents=True)
     path.write_text('{\n  // mine\n  "a": 1\n}\n')
     result = connect("zed", "--write")
@@ -161,6 +170,90 @@ def test_a_tool_that_needs_tcp_says_how(home: Path) -> None:
     assert result.exit_code == 78
     assert "server.tcp" in result.stderr
     assert list(home.rglob("opencode.json")) == []
+
+
+@pytest.mark.parametrize("answer", ["y\n", "--yes"])
+def test_a_door_is_opened_when_it_is_needed_and_closed_again(home: Path, answer: str) -> None:
+    """With everything that the configuration said before; the last tool closes it."""
+    config = paths.config_file()
+    config.parent.mkdir(parents=True)
+    config.write_text("# mine\n[chat]\nkeep = false\n")
+    paths.make_private(paths.state_dir())
+    (paths.state_dir() / "token").write_text("secret\n")
+    yes, typed = (["--yes"], "") if answer == "--yes" else ([], answer)
+    arguments = ["connect", "--no-check", "opencode", "--write", *yes]
+    result = CliRunner().invoke(cli, arguments, input=typed)
+    assert result.exit_code == 0, result.stderr
+    address = tomllib.loads(config.read_text())["server"]["tcp"]
+    assert address.startswith("127.0.0.1:80")
+    assert f"opened: {address}" in result.stderr
+    assert address in file_of("opencode").read_text()
+    assert connect("llm", "--write").exit_code == 0  # through the same door, unasked
+    assert "closed" not in connect("opencode", "--restore").stdout
+    assert f"closed: {address}" in connect("llm", "--restore").stdout
+    assert config.read_text() == "# mine\n[chat]\nkeep = false\n"
+    assert list(home.rglob("opencode.json")) == []
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_a_door_that_is_not_wanted_stays_closed(home: Path, answer: str) -> None:
+    """Nothing is written anywhere."""
+    result = CliRunner().invoke(cli, ["connect", "zed", "--write"], input=answer)
+    assert result.exit_code == 78
+    assert "Open 127.0.0.1:80" in result.stderr
+    assert not paths.config_file().exists()
+    assert list(home.rglob("settings.json")) == []
+
+
+@pytest.mark.usefixtures("door")
+def test_a_door_of_the_users_own_is_never_closed() -> None:
+    """It was there before any tool."""
+    connect("llm", "--write")
+    assert connect("llm", "--restore").exit_code == 0
+    assert 'tcp = "127.0.0.1:8080"' in paths.config_file().read_text()
+
+
+@pytest.mark.parametrize("tool", RECIPES)
+@pytest.mark.usefixtures("door")
+def test_the_file_the_consequences_and_the_way_back_are_told(tool: str) -> None:
+    """Printed or written: which file, what redirects every later use, how it is undone."""
+    recipe = RECIPES[tool]
+    for write in ([], ["--write"]) if recipe.file else ([],):
+        told = " ".join(connect(tool, *write).stderr.split())
+        assert recipe.redirects in told
+        if recipe.file:
+            assert str(file_of(tool)) in told
+            assert f"localspec connect {tool} --{'restore' if write else 'write'}" in told
+
+
+@pytest.mark.parametrize(
+    ("tool", "variable", "file"),
+    [
+        ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
+        ("opencode", "XDG_CONFIG_HOME", "opencode/opencode.json"),
+        ("minuet", "XDG_CONFIG_HOME", "nvim/after/plugin/localspec-minuet.lua"),
+        ("codex", "CODEX_HOME", "localspec.config.toml"),
+        ("claude-code", "CLAUDE_CONFIG_DIR", "settings.json"),
+    ],
+)
+def test_variables_that_move_a_file_are_followed(
+    home: Path, tool: str, variable: str, file: str
+) -> None:
+    """As the tool itself does; one that is not absolute is none."""
+    path = RECIPES[tool].path
+    assert path(home, {variable: f"{home}/else"}) == home / "else" / file
+    assert path(home, {variable: "else"}) == path(home, {}) == home / str(RECIPES[tool].file)
+
+
+def test_a_file_that_is_elsewhere_is_found(home: Path) -> None:
+    """Where the editor looks first, for those that look in several places."""
+    path = RECIPES["gptel"].path
+    assert path(home, {}) == home / ".emacs.d/init.el"
+    (home / ".config/emacs").mkdir(parents=True)
+    (home / ".config/emacs/init.el").touch()
+    assert path(home, {}) == home / ".config/emacs/init.el"
+    (home / ".emacs").touch()
+    assert path(home, {}) == home / ".emacs"
 
 
 def test_it_is_checked_with_a_request(peer: Peer) -> None:

@@ -78,7 +78,10 @@ def _exports(variables: dict[str, str]) -> str:
 
 
 RECIPES = {
-    "aider": Recipe("aider", "block", _aider, ".aider.conf.yml"),
+    "aider": Recipe(
+        "aider", "block", _aider, ".aider.conf.yml", then="aider",
+        redirects="Every later aider asks this computer, unless a project says otherwise.",
+    ),
     "opencode": Recipe(
         "opencode", "json", as_json(_opencode), ".config/opencode/opencode.json",
         then="opencode -m localspec/{model}",
@@ -87,9 +90,13 @@ RECIPES = {
         "Codex", "block", _codex, ".codex/localspec.config.toml", then="codex --profile localspec"
     ),
     "claude-code": Recipe(
-        "Claude Code", "json", as_json(_claude_code), ".claude/settings.json", then="claude"
+        "Claude Code", "json", as_json(_claude_code), ".claude/settings.json", then="claude",
+        redirects="Every later claude, in every project, asks this computer and not Anthropic.",
     ),
-    "open-webui": Recipe("Open WebUI", "shell", _open_webui, then="open-webui serve"),
+    "open-webui": Recipe(
+        "Open WebUI", "shell", _open_webui, then="open-webui serve",
+        redirects="Every program of that shell that reads these variables asks this computer.",
+    ),
     "llm": Recipe(
         "llm", "block", _llm, ".config/io.datasette.llm/extra-openai-models.yaml",
         then="llm -m localspec hello",

@@ -105,9 +105,15 @@ def _codecompanion(daemon: Daemon) -> str:
 
 
 RECIPES = {
-    "llama.vim": Recipe("llama.vim", "block", _llama_vim, ".vimrc", comment='"'),
+    "llama.vim": Recipe(
+        "llama.vim", "block", _llama_vim, ".vimrc", comment='"',
+        then="Start Vim anew.",
+        redirects="Completions of every later Vim come from this computer.",
+        places=(".vimrc", ".vim/vimrc", ".config/vim/vimrc"),
+    ),
     "llama.vscode": Recipe(
-        "llama.vscode", "json", as_json(_llama_vscode), ".config/Code/User/settings.json"
+        "llama.vscode", "json", as_json(_llama_vscode), ".config/Code/User/settings.json",
+        redirects="llama.vscode asks this computer in every window from now on.",
     ),
     "zed": Recipe(
         "Zed", "json", as_json(_zed), ".config/zed/settings.json",
@@ -117,13 +123,19 @@ RECIPES = {
         "Continue", "block", _continue, ".continue/assistants/localspec.yaml",
         then="Choose the assistant LocalSpec.",
     ),
-    "gptel": Recipe("gptel", "block", _gptel, ".emacs.d/init.el", tcp=False, comment=";;"),
+    "gptel": Recipe(
+        "gptel", "block", _gptel, ".emacs.d/init.el", tcp=False, comment=";;",
+        then="Start Emacs anew.",
+        redirects="gptel asks this computer by default from now on.",
+        places=(".emacs", ".emacs.el", ".emacs.d/init.el", ".config/emacs/init.el"),
+    ),
     "minuet": Recipe(
         "minuet-ai.nvim", "block", _minuet, ".config/nvim/after/plugin/localspec-minuet.lua",
-        tcp=False, comment="--",
+        tcp=False, comment="--", redirects="minuet asks this computer from now on.",
     ),
     "codecompanion": Recipe(
         "codecompanion.nvim", "block", _codecompanion,
         ".config/nvim/after/plugin/localspec-codecompanion.lua", tcp=False, comment="--",
+        redirects="Chats and edits of codecompanion go to this computer from now on.",
     ),
 }  # fmt: skip

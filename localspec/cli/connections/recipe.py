@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -51,6 +52,9 @@ class Recipe:
         tcp: Whether the tool cannot speak through a Unix socket.
         comment: What begins a comment in the file.
         then: What the user does next.
+        redirects: What else changes for the user: a sentence, where every later use of the tool
+            goes to the daemon.
+        places: Where the file may be instead, in the order in which the tool looks.
     """
 
     title: str
@@ -60,10 +64,42 @@ class Recipe:
     tcp: bool = True
     comment: str = "#"
     then: str = ""
+    redirects: str = ""
+    places: tuple[str, ...] = ()
 
-    def path(self, home: Path) -> Path | None:
-        """The file, with links followed: a link to dotfiles must stay one."""
-        return (home / self.file).resolve() if self.file else None
+    def path(self, home: Path, variables: Mapping[str, str]) -> Path | None:
+        """The file that is there, else where it belongs; `variables` are the environment's.
+
+        Links are followed: one to dotfiles must stay one.
+        """
+        if self.file is None:
+            return None
+        there = (_moved(home, place, variables) for place in self.places)
+        found = next((place for place in there if place.exists()), None)
+        return (found or _moved(home, self.file, variables)).resolve()
+
+
+_MOVED_BY = {
+    ".config": "XDG_CONFIG_HOME",
+    ".codex": "CODEX_HOME",
+    ".claude": "CLAUDE_CONFIG_DIR",
+}
+"""Directories in the home, and what moves each to another place."""
+_ON_MACOS = {
+    ".config/Code": "Library/Application Support/Code",
+    ".config/io.datasette.llm": "Library/Application Support/io.datasette.llm",
+}
+"""Programs that follow the platform there."""
+
+
+def _moved(home: Path, file: str, variables: Mapping[str, str]) -> Path:
+    if sys.platform == "darwin":
+        for ours, theirs in _ON_MACOS.items():
+            if file.startswith(f"{ours}/"):
+                return home / theirs / file.removeprefix(f"{ours}/")
+    first, _, rest = file.partition("/")
+    chosen = Path(variables.get(_MOVED_BY.get(first, ""), ""))
+    return chosen / rest if chosen.is_absolute() else home / file  # XDG's are absolute or ignored
 
 
 def as_json(make: Callable[[Daemon], Json]) -> Callable[[Daemon], str]:
