@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from localspec import paths, ranges, wording
+from localspec import paths, ranges, web_origins, wording
 from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
@@ -357,12 +357,11 @@ def _check(config: Config, origin: str) -> None:
     if config.server.tcp:
         tcp_address(config.server.tcp)
     for pattern in config.server.origins:
-        scheme, separator, rest = pattern.partition("://")
-        web = scheme.lower() in {"http", "https"}
-        if not separator or "*" in scheme or not rest or (web and "*" in rest):
+        if why := web_origins.wrong(pattern):
             raise ConfigError(
-                f'{origin}: server.origins names "{pattern}", which is no origin of its own.',
-                fix='Write "scheme://name"; a * may stand for text, but not in http and https.',
+                f'{origin}: server.origins names "{pattern}", which {why}.',
+                fix='Write "scheme://name" or "scheme://name:port"; a * may stand for text of the '
+                "name, but not with http and https.",
                 param="server.origins",
             )
     _check_remote(config.engine.remote, origin)

@@ -5,7 +5,7 @@ cli ─▶ chats, bench ─▶ client, catalog ───────────
 worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┤
 gauges ─▶ drafters ─▶ engine ─▶ control ─────────────────┴─▶ frames, protocol, config, ranges,
                                                              machine, types, paths, toml, wording,
-                                                             errors
+                                                             web_origins, errors
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "replayed", "types", "toml", "ranges", "machine", "config", "protocol",
-    "frames", "paths", "wording",
+    "frames", "paths", "wording", "web_origins",
 }  # fmt: skip
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -35,9 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "types": {"errors", "chain"},
     "toml": set(),
     "wording": set(),
+    "web_origins": set(),
     "ranges": {"errors", "chain"},
     "machine": {"errors"},
-    "config": {"errors", "chain", "types", "ranges", "paths", "wording"},
+    "config": {"errors", "chain", "types", "ranges", "paths", "wording", "web_origins"},
     "protocol": {"errors", "chain", "types", "machine", "config", "replayed"},
     "frames": {"errors", "chain", "types", "machine", "config", "protocol", "replayed"},
     "control": LEAVES,

@@ -1,15 +1,15 @@
 """Which web pages may speak: editors' webviews that `server.origins` names, nobody else. Pure.
 
-A pattern is an origin; a * in it is any text, but not for http and https: those are the schemes
-that any page can have.
+What a pattern is says `localspec/web_origins.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from multidict import CIMultiDictProxy
+
+from localspec import web_origins
 
 
 def allowed(headers: CIMultiDictProxy[str], patterns: Sequence[str]) -> bool:
@@ -17,7 +17,7 @@ def allowed(headers: CIMultiDictProxy[str], patterns: Sequence[str]) -> bool:
     origins = headers.getall("Origin", [])
     if not origins:
         return headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
-    return len(origins) == 1 and any(fnmatchcase(origins[0], pattern) for pattern in patterns)
+    return len(origins) == 1 and web_origins.matches(origins[0], patterns)
 
 
 def sharing(headers: CIMultiDictProxy[str]) -> dict[str, str]:

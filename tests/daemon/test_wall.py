@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 from serving import tcp_client
 
-from localspec import config, paths
+from localspec import config, paths, web_origins
 from localspec.errors import ConfigError, Forbidden
 from localspec_daemon import wall
 
@@ -170,13 +170,71 @@ def test_an_editors_webview_may_speak_and_no_other_page(house: Any, daemon: Any)
 
 
 @pytest.mark.parametrize(
-    "origins", [["*"], ["*://x"], ["https://*"], ["http://localhost:*"], ["obsidian.md"], [""]]
+    "origins",
+    [
+        ["*"],
+        ["*://x"],
+        ["https://*"],
+        ["http://localhost:*"],
+        ["obsidian.md"],
+        [""],
+        ["?ttp://*"],
+        ["h*p://x"],
+        ["[h]ttp://*"],
+        ["http://?"],
+        ["HTTP://*"],
+        ["http://[!a]"],
+        ["http://a/*"],
+        ["http://a/"],
+        ["http://a b"],
+        ["null"],
+        ["://a"],
+        ["http://"],
+        ["http://a:99999"],
+        ["http://a:b"],
+        ["http://user@a"],
+        ["app://*", "?*://*"],
+        ["ht\ntp://a"],
+        ["http://a\n"],
+        ["http*://a"],
+        ["app://" + "a" * 500],
+        ["h\u0442tp://a"],
+    ],
 )
 def test_a_pattern_that_any_page_could_have_is_refused(origins: list[str]) -> None:
     """With the key; a page of its own may be named."""
     with pytest.raises(ConfigError, match=r"server\.origins"):
         config.parse(f"[server]\norigins = {json.dumps(origins)}")
-    config.parse('[server]\norigins = ["http://localhost:3000", "app://*"]')
+    config.parse('[server]\norigins = ["http://localhost:3000", "app://*", "http://[::1]:8"]')
+
+
+PARTS = st.text(st.sampled_from("ab*?[].:/!-hpst"), max_size=12)
+
+
+@given(st.builds("{}://{}".format, PARTS, PARTS), st.sampled_from(["http", "https"]), PARTS)
+def test_no_pattern_that_is_taken_is_for_two_pages_of_the_web(
+    pattern: str, scheme: str, host: str
+) -> None:
+    """Whatever letters it has: of http and https it names one origin, its own."""
+    taken = not web_origins.wrong(pattern)
+    origin = f"{scheme}://{host}"
+    if taken and web_origins.matches(origin, [pattern]):
+        assert origin == pattern
+    if taken and "*" not in pattern:
+        assert web_origins.matches(pattern, [pattern])
+    assert not web_origins.matches(origin, [pattern]) or taken
+
+
+def test_a_star_is_for_the_name_and_nothing_else() -> None:
+    """An editor's webviews have names of their own; other schemes and ports are other origins."""
+    editor = ["vscode-webview://*", "http://[::1]:3000"]
+    assert web_origins.matches("vscode-webview://1ab", editor)
+    assert web_origins.matches("http://[::1]:3000", editor)
+    others = ["x-vscode-webview://1ab", "http://1:3000", "http://a"]
+    for rest in ("", "*", "a/b", "a\n"):
+        others.append(f"vscode-webview://{rest}")
+    for origin in others:
+        assert not web_origins.matches(origin, editor), origin
 
 
 def test_nobody_is_asked_to_go_on_before_the_token_was_seen(house: Any, daemon: Any) -> None:
