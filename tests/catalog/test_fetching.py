@@ -146,7 +146,7 @@ def test_a_model_of_another_origin_is_not_replaced(hub: Any, tmp_path: Path, mod
     assert run("pull", REPO).exit_code == 0
     assert "--name" in run("pull", "other/tiny-GGUF").stderr
     assert run("pull", "other/tiny-GGUF", "--name", "other").exit_code == 0
-    assert run("rm", "other/tiny-gguf").exit_code == 0
+    assert run("rm", "other/tiny-gguf", "--yes").exit_code == 0
     assert list(origins.read(models)) == ["tiny-q4_0.gguf"]
     assert "models pull other/tiny-GGUF" in run("show", "other/tiny-GGUF").stderr
 
@@ -227,7 +227,7 @@ def test_what_is_no_model_is_refused_by_what_it_is(
     assert run("pull", REPO).exit_code == 0
     assert [path.name for path in models.glob("*.gguf")] == ["tiny-q4_0.gguf"]
     del hub.files["Tiny-Q4_0.gguf"]
-    assert run("rm", REPO).exit_code == 0
+    assert run("rm", REPO, "--yes").exit_code == 0
     if "/" not in name:  # where everything is in such a folder, it makes no difference
         assert "has no model" in run("pull", REPO).stderr
         assert list(models.glob("*.gguf")) == []

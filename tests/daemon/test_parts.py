@@ -76,6 +76,70 @@ def test_what_is_no_text_is_refused_by_its_place(dialect: Dialect, body: Any, pl
     assert place in str(caught.value)
 
 
+PNG = "data:image/png;base64,iVBORw0KGgo="
+PICTURES: list[tuple[Dialect, Any, str]] = [
+    (openai.CHAT, said(TEXT, IMAGE), "messages[1].content[1]"),
+    (
+        openai.CHAT,
+        said({"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/a.png"}}),
+        "messages[1].content[0]",
+    ),
+    (
+        openai.CHAT,
+        said({"type": "file", "file": {"filename": "a.png", "file_data": PNG}}),
+        "messages[1].content[0]",
+    ),
+    (
+        responses.RESPONSES,
+        item(role="user", content=[{"type": "input_file", "filename": "a", "file_data": PNG}]),
+        "input[0].content[0]",
+    ),
+    (responses.RESPONSES, item(role="user", content=[SCREEN]), "input[0].content[0]"),
+    (anthropic.MESSAGES, said(PICTURE), "messages[1].content[0]"),
+    (
+        anthropic.MESSAGES,
+        said({"type": "image", "source": {"type": "url", "url": "http://127.0.0.1:1/a.png"}}),
+        "messages[1].content[0]",
+    ),
+    (
+        anthropic.MESSAGES,
+        said({"type": "document", "source": {"type": "base64", "media_type": "image/png"}}),
+        "messages[1].content[0]",
+    ),
+    (anthropic.MESSAGES, {"system": [PICTURE], **said(TEXT)}, "system[0]"),
+    (ollama.CHAT, {"messages": [{"role": "user", "images": ["AA=="]}]}, "messages[0].images"),
+    (ollama.GENERATE, {"prompt": "look", "images": ["AA=="]}, "images"),
+    (llama_server.COMPLETION, {"prompt": MARKED}, "prompt"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "body", "place"), PICTURES)
+def test_an_image_is_refused_by_what_is_missing(dialect: Dialect, body: Any, place: str) -> None:
+    """Whatever part or file it comes as; no address is fetched, and what to do is said."""
+    sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
+    with pytest.raises(RequestError) as caught:
+        dialect.read(sent, Config(), Caller("uid:1"))
+    assert caught.value.param == place
+    assert "mtmd" in caught.value.message
+    assert caught.value.message.startswith(place)
+    assert caught.value.fix
+
+
+def test_other_files_are_not_called_images() -> None:
+    """They are refused as what they are."""
+    for dialect, body in (
+        (
+            openai.CHAT,
+            said({"type": "file", "file": {"file_data": "data:application/pdf;base64,A"}}),
+        ),
+        (anthropic.MESSAGES, said(DOCUMENT)),
+        (openai.CHAT, said(SOUND)),
+    ):
+        sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
+        with pytest.raises(RequestError, match="only text can be read"):
+            dialect.read(sent, Config(), Caller("uid:1"))
+
+
 def test_a_tool_that_was_found_is_named_in_words() -> None:
     """What Claude Code's search of its own tools gives; the tools themselves are among `tools`."""
     found = [{"type": "tool_reference", "tool_name": name} for name in ("WebFetch", "Cron")]

@@ -22,6 +22,7 @@ from localspec_daemon.dialects.bodies import (
 )
 from localspec_daemon.dialects.dialect import Asked, Caller, Dialect, Json
 from localspec_daemon.dialects.framing import NAMED_EVENTS
+from localspec_daemon.dialects.parts import media_type, no_text
 
 BILLING = "x-anthropic-billing-header"
 """An agent's first line of the system prompt that differs in every request and tells no model
@@ -39,6 +40,7 @@ class Block(msgspec.Struct):
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: str | list[Any] | None = None
+    source: Any = None
 
 
 class Turn(msgspec.Struct):
@@ -127,7 +129,7 @@ def _system(given: str | list[Block] | None) -> Iterator[Message]:
     blocks = [Block("text", given)] if isinstance(given, str) else given or []
     for index, block in enumerate(blocks):
         if block.type != "text":
-            raise _no_text(f"system[{index}]", block.type)
+            raise no_text(f"system[{index}]", block.type, media_type(block.source))
     texts = [block.text for block in blocks if block.text and not block.text.startswith(BILLING)]
     if texts:
         yield Message("system", "\n".join(texts))
@@ -157,7 +159,7 @@ def _turn(param: str, turn: Turn) -> Iterator[Message]:
                 said = _result(f"{param}[{index}].content", block.content)
                 yield Message("tool", said, {"tool_call_id": block.tool_use_id})
             case _:
-                raise _no_text(f"{param}[{index}]", block.type)
+                raise no_text(f"{param}[{index}]", block.type, media_type(block.source))
     if calls:
         extra["tool_calls"] = calls  # type: ignore[assignment]
     if texts or extra:
@@ -182,16 +184,12 @@ def _result(param: str, content: str | list[Any] | None) -> str:
                 texts.append(UNSEEN)
             case _:
                 kind = part.get("type") if isinstance(part, dict) else part
-                raise _no_text(f"{param}[{index}]", str(kind))
+                raise no_text(
+                    f"{param}[{index}]",
+                    str(kind),
+                    media_type(part.get("source") if isinstance(part, dict) else None),
+                )
     return "".join(texts)
-
-
-def _no_text(param: str, kind: str) -> RequestError:
-    return RequestError(
-        f"{param} is of type {kind[:40]!r}; only text can be read.",
-        fix="Send text blocks alone.",
-        param=param,
-    )
 
 
 def _tool(given: Json) -> Json:

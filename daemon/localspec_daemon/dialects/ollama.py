@@ -22,6 +22,7 @@ from localspec_daemon.dialects.dialect import Answer, Asked, Call, Caller, Diale
 from localspec_daemon.dialects.framing import LINES
 from localspec_daemon.dialects.openai_replies import token_logprob
 from localspec_daemon.dialects.openai_types import MAX_ALTERNATIVES
+from localspec_daemon.dialects.parts import no_text
 
 
 class Options(Chain):
@@ -232,7 +233,7 @@ def _message(index: int, one: OllamaMessage) -> Message:
 
 def _no_images(images: list[Any] | None, param: str) -> None:
     if images:
-        raise RequestError(f"{param}: only text can be read.", fix="Leave them out.", param=param)
+        raise no_text(param, "image")
 
 
 def _said(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:

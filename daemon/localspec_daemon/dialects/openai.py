@@ -34,6 +34,7 @@ from localspec_daemon.dialects.openai_types import (
     Prompts,
     Request,
 )
+from localspec_daemon.dialects.parts import NO_IMAGES, no_text
 
 ROLES = {
     "system": "system",
@@ -198,11 +199,7 @@ def text(param: str, content: str | list[Part]) -> str:
     texts = []
     for index, part in enumerate(content):
         if part.type not in {"text", "input_text", "output_text"} or part.text is None:
-            raise RequestError(
-                f"{param}[{index}] is of type {part.type[:40]!r}; only text can be read.",
-                fix="Send text parts alone.",
-                param=f"{param}[{index}]",
-            )
+            raise no_text(f"{param}[{index}]", part.type, part.data)
         texts.append(part.text)
     return "".join(texts)
 
@@ -227,14 +224,16 @@ def prompts(
         raise RequestError(f"{param} is empty.", fix="Send some text or tokens.", param=param)
     if len(several) > most:
         raise RequestError(f"{param} has {len(several)} texts; {most} may be.", param=param)
-    return [_prompt(one, param, empty=empty) for one in several]
+    places = [param if alone else f"{param}[{index}]" for index in range(len(several))]
+    pairs = zip(several, places, strict=True)
+    return [_prompt(one, place, empty=empty) for one, place in pairs]
 
 
 def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
     if isinstance(given, PromptObject):
         if given.multimodal_data:
             raise RequestError(
-                "multimodal_data cannot be read here; only text can.",
+                f"{param} has multimodal_data, and {NO_IMAGES}.",
                 fix="Send the text alone.",
                 param=param,
             )

@@ -18,10 +18,18 @@ MAX_ALTERNATIVES = 20
 
 
 class Part(msgspec.Struct):
-    """One part of a message's content."""
+    """One part of a message's content; `file` or `file_data` is what a file holds."""
 
     type: str = "text"
     text: str | None = None
+    file: Any = None
+    file_data: Any = None
+
+    @property
+    def data(self) -> str:
+        """What a file holds, as an address that has it in itself; "" of any other part."""
+        held = self.file.get("file_data") if isinstance(self.file, dict) else self.file_data
+        return held if isinstance(held, str) else ""
 
 
 class ChatMessage(msgspec.Struct):
