@@ -1,0 +1,226 @@
+"""Tiny random models of the architectures that the catalog has, in real GGUF files.
+
+Tensors and keys are those that llama.cpp's loader asks for (`src/models/*.cpp`); the tokenizer kind
+is the one that the family's files name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tiny
+
+WIDTH, INNER, HEADS, GROUPS, HEAD, LAYERS, EXPERTS = 64, 128, 4, 2, 16, 4, 8
+STATE, STEPS, KERNEL = 32, 4, 4
+
+
+class Building:
+    """A file on its way: keys of its architecture, and random tensors."""
+
+    def __init__(self, path: Path, architecture: str, *, sentencepiece: bool = False) -> None:
+        self.path, self.architecture = path, architecture
+        self.writer, self.vocabulary = tiny.begun(path, architecture, sentencepiece=sentencepiece)
+        self._random = np.random.default_rng(7)
+        self.numbers(
+            embedding_length=WIDTH,
+            block_count=LAYERS,
+            feed_forward_length=INNER,
+            **{
+                "attention.head_count": HEADS,
+                "attention.head_count_kv": GROUPS,
+                "attention.key_length": HEAD,
+                "attention.value_length": HEAD,
+                "rope.dimension_count": HEAD,
+            },
+        )
+        self.writer.add_layer_norm_rms_eps(1e-5)
+        self.matrix("token_embd", self.vocabulary, WIDTH)
+        self.vector("output_norm", WIDTH)
+        if architecture not in TIED:
+            self.matrix("output", self.vocabulary, WIDTH)
+
+    def numbers(self, **values: int) -> None:
+        """Whole numbers that the architecture defines."""
+        for name, value in values.items():
+            self.writer.add_uint32(f"{self.architecture}.{name}", value)
+
+    def fractions(self, **values: float) -> None:
+        """Fractions that it defines."""
+        for name, value in values.items():
+            self.writer.add_float32(f"{self.architecture}.{name}", value)
+
+    def matrix(self, name: str, *shape: int) -> None:
+        """Random weights."""
+        values = self._random.normal(0, shape[-1] ** -0.5, shape).astype(np.float32)
+        self.writer.add_tensor(f"{name}.weight", values)
+
+    def vector(self, name: str, *shape: int, value: float = 1.0, suffix: str = ".weight") -> None:
+        """The same number everywhere: norms and biases."""
+        self.writer.add_tensor(f"{name}{suffix}", np.full(shape, value, dtype=np.float32))
+
+    def attention(self, block: str, *, norms: int = 0, bias: bool = False, width: int = 1) -> None:
+        """Queries, keys and values of their own; `norms` is the length of what scales them."""
+        for name, rows in (("q", HEADS * width), ("k", GROUPS), ("v", GROUPS)):
+            self.matrix(f"{block}attn_{name}", rows * HEAD, WIDTH)
+            if bias:
+                self.vector(f"{block}attn_{name}", rows * HEAD, value=0.1, suffix=".bias")
+        self.matrix(f"{block}attn_output", WIDTH, HEADS * HEAD)
+        if norms:
+            self.vector(f"{block}attn_q_norm", norms)
+            self.vector(f"{block}attn_k_norm", norms)
+
+    def feed_forward(self, block: str) -> None:
+        """With a gate."""
+        for name, rows, columns in (
+            ("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER),
+        ):  # fmt: skip
+            self.matrix(f"{block}ffn_{name}", rows, columns)
+
+    def experts(self, block: str) -> None:
+        """A router and what it chooses from."""
+        self.matrix(f"{block}ffn_gate_inp", EXPERTS, WIDTH)
+        self.matrix(f"{block}ffn_gate_exps", EXPERTS, INNER, WIDTH)
+        self.matrix(f"{block}ffn_up_exps", EXPERTS, INNER, WIDTH)
+        self.matrix(f"{block}ffn_down_exps", EXPERTS, WIDTH, INNER)
+
+    def routed(self) -> None:
+        """The keys of a mixture."""
+        self.numbers(expert_count=EXPERTS, expert_used_count=2, expert_feed_forward_length=INNER)
+
+    def done(self) -> Path:
+        """Written."""
+        return tiny.ended(self.writer, self.path)
+
+
+def _blocks(
+    make: Building,
+    norms: tuple[str, ...] = ("attn_norm", "ffn_norm"),
+    *,
+    scaled: int = 0,
+    bias: bool = False,
+    width: int = 1,
+) -> None:
+    """Plain layers of one kind."""
+    for block in (f"blk.{layer}." for layer in range(LAYERS)):
+        for name in norms:
+            make.vector(block + name, WIDTH)
+        make.attention(block, norms=scaled, bias=bias, width=width)
+        make.feed_forward(block)
+
+
+def _qwen3moe(make: Building) -> None:
+    make.routed()
+    for block in (f"blk.{layer}." for layer in range(LAYERS)):
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "ffn_norm", WIDTH)
+        make.attention(block, norms=HEAD)
+        make.experts(block)
+
+
+def _gpt_oss(make: Building) -> None:
+    make.routed()
+    make.numbers(**{"attention.sliding_window": 128})
+    for block in (f"blk.{layer}." for layer in range(LAYERS)):
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "post_attention_norm", WIDTH)
+        make.attention(block, bias=True)
+        make.vector(block + "attn_output", WIDTH, value=0.1, suffix=".bias")
+        make.vector(block + "attn_sinks", HEADS, value=0.5)
+        make.experts(block)
+        make.vector(block + "ffn_gate_inp", EXPERTS, value=0.1, suffix=".bias")
+        for name, rows in (("gate", INNER), ("up", INNER), ("down", WIDTH)):
+            make.vector(f"{block}ffn_{name}_exps", EXPERTS, rows, value=0.1, suffix=".bias")
+
+
+def _qwen35(make: Building, *, mixture: bool = False) -> None:
+    """Three layers of gated delta nets, whose memory is a state, and one that attends."""
+    make.writer.add_array(f"{make.architecture}.rope.dimension_sections", [2, 2, 2, 2])
+    value, conv = STATE * STEPS, 2 * STATE * GROUPS + STATE * STEPS
+    make.numbers(
+        **{
+            "ssm.conv_kernel": KERNEL,
+            "ssm.inner_size": value,
+            "ssm.state_size": STATE,
+            "ssm.time_step_rank": STEPS,
+            "ssm.group_count": GROUPS,
+            "full_attention_interval": 4,
+        }
+    )
+    if mixture:
+        make.routed()
+        make.numbers(expert_shared_feed_forward_length=INNER)
+    for layer in range(LAYERS):
+        block = f"blk.{layer}."
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "post_attention_norm", WIDTH)
+        if layer == LAYERS - 1:
+            make.attention(block, norms=HEAD, width=2)
+        else:
+            make.matrix(block + "attn_qkv", conv, WIDTH)
+            make.matrix(block + "attn_gate", value, WIDTH)
+            make.matrix(block + "ssm_conv1d", conv, KERNEL)
+            make.vector(block + "ssm_dt", STEPS, value=0.1, suffix=".bias")
+            make.vector(block + "ssm_a", STEPS, value=-0.5, suffix="")
+            make.matrix(block + "ssm_beta", STEPS, WIDTH)
+            make.matrix(block + "ssm_alpha", STEPS, WIDTH)
+            make.vector(block + "ssm_norm", STATE)
+            make.matrix(block + "ssm_out", WIDTH, value)
+        if mixture:
+            make.experts(block)
+            make.vector(block + "ffn_gate_inp_shexp", WIDTH, value=0.1)
+            make.matrix(block + "ffn_gate_shexp", INNER, WIDTH)
+            make.matrix(block + "ffn_up_shexp", INNER, WIDTH)
+            make.matrix(block + "ffn_down_shexp", WIDTH, INNER)
+        else:
+            make.feed_forward(block)
+
+
+def _phi3(make: Building) -> None:
+    for block in (f"blk.{layer}." for layer in range(LAYERS)):
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "ffn_norm", WIDTH)
+        make.matrix(block + "attn_qkv", WIDTH + 2 * WIDTH // 2, WIDTH)
+        make.matrix(block + "attn_output", WIDTH, WIDTH)
+        make.matrix(block + "ffn_up", 2 * INNER, WIDTH)
+        make.matrix(block + "ffn_down", WIDTH, INNER)
+
+
+def _granite(make: Building) -> None:
+    make.fractions(logit_scale=8.0)
+    _blocks(make)
+
+
+def _gemma(make: Building, scaled: int = 0) -> None:
+    make.numbers(**{"attention.sliding_window": 128})
+    norms = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+    _blocks(make, norms, scaled=scaled)
+
+
+KINDS: dict[str, Callable[[Building], None]] = {
+    "llama": _blocks,
+    "qwen2": lambda make: _blocks(make, bias=True),
+    "qwen3": lambda make: _blocks(make, scaled=HEAD),
+    "qwen3moe": _qwen3moe,
+    "qwen35": _qwen35,
+    "qwen35moe": lambda make: _qwen35(make, mixture=True),
+    "smollm3": _blocks,
+    "mistral3": _blocks,
+    "granite": _granite,
+    "gemma2": _gemma,
+    "gemma3": lambda make: _gemma(make, HEAD),
+    "phi3": _phi3,
+    "seed_oss": lambda make: _blocks(make, ("attn_norm", "post_attention_norm"), bias=True),
+    "gpt-oss": _gpt_oss,
+}
+"""What writes the layers of each."""
+TIED = frozenset({"gemma2"})
+SENTENCEPIECE = frozenset({"gemma2", "gemma3"})
+
+
+def build(path: Path, architecture: str) -> Path:
+    """A model of that architecture."""
+    make = Building(path, architecture, sentencepiece=architecture in SENTENCEPIECE)
+    KINDS[architecture](make)
+    return make.done()

@@ -1,0 +1,71 @@
+"""Architectures of the catalog, by tiny files of them: gate, loader, template, memory, drafts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import architectures
+import pytest
+import recurrent
+import tiny
+
+from localspec.catalog import entries, header, memory, pairing
+from localspec.config import Placement
+from localspec.engine.context import Context
+from localspec.engine.model import Model
+from localspec.types import Row
+
+WITHOUT = {
+    "deepseek2", "gemma4", "glm-dsa", "granitehybrid", "lfm2moe", "nemotron_h_moe", "olmo2",
+    "qwen3next",
+}  # fmt: skip
+"""Of these no tiny file is made here."""
+
+
+def built(path: Path, architecture: str) -> Path:
+    """A tiny file of it."""
+    if architecture == "lfm2":
+        return recurrent.lfm2(path)
+    return architectures.build(path, architecture)
+
+
+def test_what_the_catalog_names_is_built_here_or_named_as_missing() -> None:
+    """An entry of another architecture is noticed."""
+    named = {each for family in entries.families() for each in family.architectures}
+    assert named == {*architectures.KINDS, "lfm2", *WITHOUT}
+
+
+@pytest.mark.parametrize("architecture", sorted({*architectures.KINDS, "lfm2"}))
+def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
+    architecture: str, tmp_path: Path
+) -> None:
+    """It passes the gate, computes, has its template, and can go back by tokens or not."""
+    path = built(tmp_path / "m.gguf", architecture)
+    found = header.read(path)
+    assert found.architecture == architecture
+    assert found.chat_template == tiny.TEMPLATE
+    outline = memory.outline(found)
+    assert outline.input_bytes + sum(outline.device_bytes) >= found.weight_bytes
+    model = Model.load(path, Placement(gpu_layers=0, threads=1))
+    context = Context.open(
+        model, Placement(gpu_layers=0, threads=1), slots=1, context=256, rows=16, cells=256
+    )
+    logits = context.decode([Row(token, at, 0, True) for at, token in enumerate((5, 9, 2))])
+    assert logits.shape == (3, found.vocabulary_size)
+    assert abs(logits).max() < 1e6
+    state = any(family.state for family in _families(architecture))
+    assert model.has_state == state == any(outline.state_values)
+    held = sum(each.bytes for each in context.buffers if each.what == "KV")
+    assert 0 < held <= 1.1 * outline.kv_bytes(256, "f16") + (1 << 20)
+    states = sum(each.bytes for each in context.buffers if each.what == "RS")
+    assert states <= 1.1 * outline.state_bytes(1) + (1 << 20)
+    context.close()
+    model.close()
+    twin = header.read(built(tmp_path / "twin.gguf", architecture))
+    assert pairing.check(found, twin).can_speculate
+
+
+def _families(architecture: str) -> list[entries.Family]:
+    return [family for family in entries.families() if family.architectures[0] == architecture] or [
+        family for family in entries.families() if architecture in family.architectures
+    ]
