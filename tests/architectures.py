@@ -23,21 +23,22 @@ class Building:
         self.path, self.architecture = path, architecture
         self.writer, self.vocabulary = tiny.begun(path, architecture, sentencepiece=sentencepiece)
         self._random = np.random.default_rng(7)
-        self.numbers(
-            embedding_length=WIDTH,
-            block_count=LAYERS,
-            feed_forward_length=INNER,
-            **{
-                "attention.head_count": HEADS,
-                "attention.head_count_kv": GROUPS,
-                "attention.key_length": HEAD,
-                "attention.value_length": HEAD,
-                "rope.dimension_count": HEAD,
-            },
-        )
+        plain = {
+            "embedding_length": WIDTH,
+            "block_count": LAYERS,
+            "feed_forward_length": INNER,
+            "attention.head_count": HEADS,
+            "attention.head_count_kv": GROUPS,
+            "attention.key_length": HEAD,
+            "attention.value_length": HEAD,
+            "rope.dimension_count": HEAD,
+        }
+        own = OWN_KEYS.get(architecture, {})
+        self.numbers(**{name: value for name, value in (plain | own).items() if value is not None})
         self.writer.add_layer_norm_rms_eps(1e-5)
         self.matrix("token_embd", self.vocabulary, WIDTH)
-        self.vector("output_norm", WIDTH)
+        norm = "token_embd_norm" if architecture == "lfm2moe" else "output_norm"
+        self.vector(norm, WIDTH)
         if architecture not in TIED:
             self.matrix("output", self.vocabulary, WIDTH)
 
@@ -45,6 +46,11 @@ class Building:
         """Whole numbers that the architecture defines."""
         for name, value in values.items():
             self.writer.add_uint32(f"{self.architecture}.{name}", value)
+
+    def lists(self, **values: list[int] | list[bool]) -> None:
+        """A number or a mark for each layer."""
+        for name, value in values.items():
+            self.writer.add_array(f"{self.architecture}.{name}", value)
 
     def fractions(self, **values: float) -> None:
         """Fractions that it defines."""
@@ -163,8 +169,11 @@ def _qwen35(make: Building, *, mixture: bool = False) -> None:
             make.matrix(block + "ssm_conv1d", conv, KERNEL)
             make.vector(block + "ssm_dt", STEPS, value=0.1, suffix=".bias")
             make.vector(block + "ssm_a", STEPS, value=-0.5, suffix="")
-            make.matrix(block + "ssm_beta", STEPS, WIDTH)
-            make.matrix(block + "ssm_alpha", STEPS, WIDTH)
+            if make.architecture == "qwen3next":
+                make.matrix(block + "ssm_ba", 2 * STEPS, WIDTH)
+            else:
+                make.matrix(block + "ssm_beta", STEPS, WIDTH)
+                make.matrix(block + "ssm_alpha", STEPS, WIDTH)
             make.vector(block + "ssm_norm", STATE)
             make.matrix(block + "ssm_out", WIDTH, value)
         if mixture:
@@ -175,6 +184,133 @@ def _qwen35(make: Building, *, mixture: bool = False) -> None:
             make.matrix(block + "ffn_down_shexp", WIDTH, INNER)
         else:
             make.feed_forward(block)
+
+
+def _qwen3next(make: Building) -> None:
+    _qwen35(make, mixture=True)
+
+
+def _gemma4(make: Building) -> None:
+    """Two kinds of attention: windows of smaller heads, and every second layer all."""
+    make.lists(**{"attention.sliding_window_pattern": [True, False] * (LAYERS // 2)})
+    make.numbers(
+        **{
+            "attention.sliding_window": 128,
+            "attention.key_length_swa": HEAD,
+            "attention.value_length_swa": HEAD,
+            "rope.dimension_count_swa": HEAD,
+            "embedding_length_per_layer_input": 0,
+        }
+    )
+    make.vector("rope_freqs", HEAD // 2)
+    for block in (f"blk.{layer}." for layer in range(LAYERS)):
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            make.vector(block + name, WIDTH)
+        make.attention(block, norms=HEAD)
+        make.feed_forward(block)
+
+
+def _olmo2(make: Building) -> None:
+    for block in (f"blk.{layer}." for layer in range(LAYERS)):
+        make.attention(block)
+        make.vector(block + "attn_q_norm", WIDTH)
+        make.vector(block + "attn_k_norm", GROUPS * HEAD)
+        make.vector(block + "post_attention_norm", WIDTH)
+        make.vector(block + "post_ffw_norm", WIDTH)
+        make.feed_forward(block)
+
+
+RANK = 32
+"""Of the latent vector that multi-head latent attention keeps of a token."""
+
+
+def _deepseek2(make: Building) -> None:
+    """One dense layer, then mixtures with shared experts; keys are one latent vector."""
+    make.routed()
+    make.numbers(
+        **{
+            "leading_dense_block_count": 1,
+            "expert_shared_count": 1,
+            "attention.q_lora_rank": RANK,
+            "attention.kv_lora_rank": RANK,
+            "attention.key_length_mla": 2 * HEAD,
+            "attention.value_length_mla": HEAD,
+        }
+    )
+    for layer in range(LAYERS):
+        block = f"blk.{layer}."
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "ffn_norm", WIDTH)
+        make.vector(block + "attn_q_a_norm", RANK)
+        make.vector(block + "attn_kv_a_norm", RANK)
+        make.matrix(block + "attn_q_a", RANK, WIDTH)
+        make.matrix(block + "attn_q_b", HEADS * 2 * HEAD, RANK)
+        make.matrix(block + "attn_kv_a_mqa", RANK + HEAD, WIDTH)
+        make.matrix(block + "attn_k_b", HEADS, RANK, HEAD)
+        make.matrix(block + "attn_v_b", HEADS, HEAD, RANK)
+        make.matrix(block + "attn_output", WIDTH, HEADS * HEAD)
+        if layer == 0:
+            make.feed_forward(block)
+            continue
+        make.experts(block)
+        for name, rows, columns in (
+            ("gate", INNER, WIDTH), ("up", INNER, WIDTH), ("down", WIDTH, INNER),
+        ):  # fmt: skip
+            make.matrix(f"{block}ffn_{name}_shexp", rows, columns)
+
+
+def _lfm2moe(make: Building) -> None:
+    make.routed()
+    make.lists(**{"attention.head_count_kv": [0, GROUPS] * (LAYERS // 2)})
+    make.numbers(**{"shortconv.l_cache": 3, "leading_dense_block_count": 1})
+    make.numbers(expert_gating_func=2)
+    for layer in range(LAYERS):
+        block = f"blk.{layer}."
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "ffn_norm", WIDTH)
+        if layer % 2:
+            make.attention(block, norms=HEAD)
+        else:
+            make.matrix(block + "shortconv.conv", WIDTH, 3)
+            make.matrix(block + "shortconv.in_proj", 3 * WIDTH, WIDTH)
+            make.matrix(block + "shortconv.out_proj", WIDTH, WIDTH)
+        if layer == 0:
+            make.feed_forward(block)
+        else:
+            make.experts(block)
+            make.vector(block + "exp_probs_b", EXPERTS, value=0.1, suffix=".bias")
+
+
+def _granitehybrid(make: Building) -> None:
+    """Layers of Mamba 2, and every second one attends."""
+    make.lists(**{"attention.head_count_kv": [0, GROUPS] * (LAYERS // 2)})
+    inner, heads, groups = 2 * WIDTH, 4, 1
+    make.numbers(
+        **{
+            "ssm.conv_kernel": KERNEL,
+            "ssm.inner_size": inner,
+            "ssm.state_size": STATE,
+            "ssm.time_step_rank": heads,
+            "ssm.group_count": groups,
+        }
+    )
+    conv = inner + 2 * groups * STATE
+    for layer in range(LAYERS):
+        block = f"blk.{layer}."
+        make.vector(block + "attn_norm", WIDTH)
+        make.vector(block + "ffn_norm", WIDTH)
+        make.feed_forward(block)
+        if layer % 2:
+            make.attention(block)
+            continue
+        make.matrix(block + "ssm_in", inner + conv + heads, WIDTH)
+        make.matrix(block + "ssm_conv1d", conv, KERNEL)
+        make.vector(block + "ssm_conv1d", conv, value=0.0, suffix=".bias")
+        make.vector(block + "ssm_dt", heads, value=0.1, suffix=".bias")
+        make.vector(block + "ssm_a", heads, 1, value=-0.5, suffix="")
+        make.vector(block + "ssm_d", heads, 1, suffix="")
+        make.vector(block + "ssm_norm", groups, inner // groups)
+        make.matrix(block + "ssm_out", WIDTH, inner)
 
 
 def _phi3(make: Building) -> None:
@@ -213,10 +349,26 @@ KINDS: dict[str, Callable[[Building], None]] = {
     "phi3": _phi3,
     "seed_oss": lambda make: _blocks(make, ("attn_norm", "post_attention_norm"), bias=True),
     "gpt-oss": _gpt_oss,
+    "qwen3next": _qwen3next,
+    "gemma4": _gemma4,
+    "olmo2": _olmo2,
+    "deepseek2": _deepseek2,
+    "lfm2moe": _lfm2moe,
+    "granitehybrid": _granitehybrid,
 }
 """What writes the layers of each."""
 TIED = frozenset({"gemma2"})
-SENTENCEPIECE = frozenset({"gemma2", "gemma3"})
+SENTENCEPIECE = frozenset({"gemma2", "gemma3", "gemma4"})
+OWN_KEYS: dict[str, dict[str, int | None]] = {
+    "deepseek2": {
+        "attention.head_count_kv": 1,
+        "attention.key_length": 48,
+        "attention.value_length": 32,
+    },
+    "lfm2moe": {"attention.head_count_kv": None},
+    "granitehybrid": {"attention.head_count_kv": None},
+}
+"""Keys with other values than those of most; None where a list of them is written instead."""
 
 
 def build(path: Path, architecture: str) -> Path:
