@@ -32,8 +32,9 @@ EDITORS = ("vscode-webview://*", "app://obsidian.md", "tauri://localhost")
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The daemon: where it listens and how much it takes on.
 
-    `memory_bytes` is what models may take together of this computer's memory, 0 what is free.
-    `origins` are the web pages that may speak over TCP, given the token: editors' webviews.
+    `memory_bytes` is what models may take together of this computer's memory, 0 what is free. No
+    answer has more than `max_tokens`; 0 is as many as there is room for. `origins` are web pages
+    that may speak over TCP, given the token: editors' webviews.
     """
 
     socket: str = ""
@@ -44,6 +45,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_queue: int = 64
     max_body_bytes: int = 8 * 1024 * 1024
     drain_seconds: float = 10.0
+    max_tokens: int = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -314,6 +316,7 @@ _RANGES = {
     "server.max_queue": Range(1, 100_000),
     "server.max_body_bytes": Range(1024, 1 << 30),
     "server.drain_seconds": Range(0, 3600),
+    "server.max_tokens": ranges.MAX_TOKENS,
     "engine.slots": Range(1, 64),
     "engine.context": Range(0, 1 << 22),
     "engine.prefill_rows": Range(16, 8192),

@@ -269,6 +269,16 @@ def no_embeddings(model: str) -> NotServed:
     )
 
 
+def no_ranks(model: str) -> NotServed:
+    """What a model that does not rank says to a request for that."""
+    return NotServed(
+        f"{model} does not rank documents.",
+        fix="Name a model that does, such as the one that this fetches: localspec models pull "
+        "gpustack/bge-reranker-v2-m3-GGUF",
+        param="model",
+    )
+
+
 def no_text(model: str) -> NotServed:
     """What a model that gives embeddings says to every other request."""
     return NotServed(

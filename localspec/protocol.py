@@ -199,7 +199,8 @@ class Render(msgspec.Struct, frozen=True, tag="render"):
 class Embed(msgspec.Struct, frozen=True, tag="embed"):
     """Texts or tokens, to be told as a vector each, of which so many first numbers are kept.
 
-    `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut.
+    `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut. With a
+    `query` each text is a document, and its vector has its score alone.
     """
 
     id: str
@@ -207,6 +208,7 @@ class Embed(msgspec.Struct, frozen=True, tag="embed"):
     norm: int = 2
     width: int | None = None
     cut: bool = False
+    query: str | None = None
 
 
 Question: TypeAlias = Tokenize | Detokenize | Render | Embed

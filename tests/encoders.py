@@ -37,6 +37,10 @@ class Encoder:
             x = self._normed(
                 x + self._through(inner, f"{block}ffn_down"), f"{block}layer_output_norm"
             )
+        if self.pooling is gguf.PoolingType.RANK:
+            inner = np.tanh(self._through(x[:1], "cls"))
+            scores: Vectors = self._through(inner, "cls.output")[0]
+            return scores
         rows: dict[gguf.PoolingType, Vectors] = {
             gguf.PoolingType.MEAN: x.mean(axis=0),
             gguf.PoolingType.CLS: x[0],
@@ -110,4 +114,7 @@ def bert(
         linear(f"{block}ffn_down", WIDTH, INNER)
         norm(f"{block}attn_output_norm")
         norm(f"{block}layer_output_norm")
+    if pooling is gguf.PoolingType.RANK:
+        linear("cls", WIDTH, WIDTH)
+        linear("cls.output", 1, WIDTH)
     return Encoder(tiny.ended(writer, path), weights, pooling)

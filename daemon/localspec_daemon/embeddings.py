@@ -8,6 +8,7 @@ import functools
 import sys
 import time
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,6 +17,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from localspec.catalog import header
+from localspec.catalog.header import Header
 from localspec.errors import LocalSpecError, UnknownModel, no_embeddings
 from localspec.protocol import Embed, Told
 from localspec_daemon.dialects.bodies import identity
@@ -164,14 +166,31 @@ async def _encoder(supervisor: Supervisor, name: str | None) -> Model:
 
     Raises NotServed where it gives none, and UnknownModel.
     """
+    return await of_kind(supervisor, name, _gives_vectors, no_embeddings)
+
+
+def _gives_vectors(header: Header) -> bool:
+    return header.embeds and not header.ranks
+
+
+async def of_kind(
+    supervisor: Supervisor,
+    name: str | None,
+    fits: Callable[[Header], bool],
+    refusal: Callable[[str], LocalSpecError],
+) -> Model:
+    """The model of that name; for a name that only means the default, one that fits.
+
+    Raises UnknownModel, and the refusal where it does not fit.
+    """
     found = await supervisor.model(name)
     paths = {found.name: Path(found.load.target_path)}
     if not name or not await _is_here(supervisor, name):
         paths |= {entry.name: entry.path for entry in await supervisor.entries() if entry.path}
     for model, path in paths.items():
-        if await asyncio.to_thread(_embeds, path):
+        if await asyncio.to_thread(_fits, path, fits):
             return await supervisor.model(model, aliases=False)
-    raise no_embeddings(found.name)
+    raise refusal(found.name)
 
 
 async def _is_here(supervisor: Supervisor, name: str) -> bool:
@@ -182,17 +201,17 @@ async def _is_here(supervisor: Supervisor, name: str) -> bool:
     return True
 
 
-def _embeds(path: Path) -> bool:
+def _fits(path: Path, fits: Callable[[Header], bool]) -> bool:
     """Whether the file says so; False for what is no model."""
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        return _read(path, path.stat().st_mtime_ns, fits)
     except (LocalSpecError, OSError):
         return False
 
 
 @functools.lru_cache(maxsize=64)
-def _read(path: Path, _modified: int) -> bool:
-    return header.read(path).embeds
+def _read(path: Path, _modified: int, fits: Callable[[Header], bool]) -> bool:
+    return fits(header.read(path))
 
 
 def _shown(told: Told, encoding: str | None = None) -> list[Any]:

@@ -90,7 +90,11 @@ async def props(request: web.Request) -> web.Response:
                 "n_ctx": context,
                 "speculative": speculates,
                 "is_processing": False,
-                "params": settings(supervisor.config.sampling, speculates=speculates),
+                "params": settings(
+                    supervisor.config.sampling,
+                    max_tokens=supervisor.config.server.max_tokens or None,
+                    speculates=speculates,
+                ),
                 "prompt": "",
                 "next_token": NOTHING_NEXT,
             },

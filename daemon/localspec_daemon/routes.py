@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from localspec_daemon import embeddings, ollama_api, openapi, own_api, pickers, questions
+from localspec_daemon import embeddings, ollama_api, openapi, own_api, pickers, questions, ranking
 from localspec_daemon.answers import anthropic as anthropic_answers
 from localspec_daemon.answers import llama_server as llama_answers
 from localspec_daemon.answers import ollama as ollama_answers
@@ -226,6 +226,21 @@ EMBEDDINGS = (
             embeddings.EmbeddingRequest,
             list[llama_answers.LlamaEmbedding],
             loads=True,
+        )
+    ),
+    *(
+        route
+        for path in ("/rerank", "/reranking")
+        for route in _both(
+            Route(
+                "POST",
+                path,
+                ranking.rank,
+                "Documents by how well they answer a query.",
+                ranking.RankRequest,
+                llama_answers.Ranks,
+                loads=True,
+            )
         )
     ),
     Route(

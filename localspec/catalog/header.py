@@ -15,8 +15,10 @@ from localspec.errors import BadGGUF
 
 _T = TypeVar("_T")
 
-_POOLED = range(1, 4)
-"""llama.cpp's pooling types that give a vector; 0 is none, 4 ranks."""
+_POOLED = range(1, 5)
+"""llama.cpp's pooling types that make something of a whole text; 0 is none."""
+_RANKS = 4
+"""The one of them that makes a score of it."""
 _FIRST_BYTES = 1024 * 1024
 """Twice as much whenever the header goes on: large vocabularies take some megabytes."""
 
@@ -67,8 +69,13 @@ class Header:
 
     @property
     def embeds(self) -> bool:
-        """Whether it makes one vector of a text, by mean, first or last token, and no answer."""
+        """Whether it makes one vector of a text, or one score, and no answer."""
         return self.number("pooling_type") in _POOLED
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it scores how well a text answers a query, and gives no vectors."""
+        return self.number("pooling_type") == _RANKS
 
     @property
     def parameters(self) -> int:

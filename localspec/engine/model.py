@@ -7,6 +7,7 @@ call `tokenize` and `piece`.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +57,9 @@ class Model:
         self.size_bytes: int = native.llama_model_size(handle)
         template = native.llama_model_chat_template(handle, None)
         self.chat_template: str | None = template.decode("utf-8", "replace") if template else None
+        ranking = native.llama_model_chat_template(handle, b"rerank")
+        self.rank_template: str | None = ranking.decode("utf-8", "replace") if ranking else None
+        """How a query and a document become one text, with {query} and {document} in it."""
         self.bos = self._token(native.llama_vocab_bos(self._vocab))
         self.eos = self._token(native.llama_vocab_eos(self._vocab))
         self.eog = frozenset(
@@ -209,6 +213,33 @@ class Model:
     def adds_bos(self) -> bool:
         """Whether a text of this model begins with BOS."""
         return bool(native.llama_vocab_get_add_bos(self._vocab))
+
+    def pair(self, query: str, document: str) -> list[Token]:
+        """A query and a document as the models that rank were trained on them: llama.cpp's way.
+
+        By the file's own template if it has one, otherwise between the tokens that it wants there.
+        """
+        if self.rank_template is not None:
+            parts = re.split(r"(\{query\}|\{document\})", self.rank_template)
+            said = {"{query}": query, "{document}": document}
+            return [
+                token
+                for part in parts
+                for token in self.tokenize(
+                    said.get(part, part), add_special=False, parse_special=part not in said
+                )
+            ]
+        end = self._token(native.llama_vocab_eos(self._vocab))
+        between = self._token(native.llama_vocab_sep(self._vocab))
+        ends = [between if end is None else end] if self._adds("eos") else []
+        first = [self.bos] if self._adds("bos") else []
+        joint = [*ends, *([between] if self._adds("sep") else [])]
+        words = (self.plain_tokens(query), self.plain_tokens(document))
+        all_of_it = [*first, *words[0], *joint, *words[1], *ends]
+        return [token for token in all_of_it if token is not None]
+
+    def _adds(self, what: str) -> bool:
+        return bool(getattr(native, f"llama_vocab_get_add_{what}")(self._vocab))
 
     def infill(self, part: str) -> Token | None:
         """The token for pre, suf, mid, rep or sep of an infill, as the file or llama.cpp names it.

@@ -29,7 +29,11 @@ class Pooling:
         self.model = model
         self.max_rows = int(params.n_ubatch)
         self.max_texts = int(params.n_seq_max)
-        self.width: int = native.llama_model_n_embd_out(model.handle)
+        kind = native.llama_pooling_type(self._handle)
+        self.ranks: bool = kind == native.LLAMA_POOLING_TYPE_RANK
+        """Whether it gives scores: of those there are as many as the model has classes."""
+        scores = native.llama_model_n_cls_out(model.handle)
+        self.width: int = scores if self.ranks else native.llama_model_n_embd_out(model.handle)
         self._batch = native.llama_batch_init(self.max_rows, 0, 1)
 
     @classmethod
@@ -57,7 +61,7 @@ class Pooling:
             self._handle = None
 
     def embed(self, texts: Sequence[Sequence[Token]]) -> Floats:
-        """A vector for each text (texts, width), of whatever length the model gives it.
+        """A vector for each text (texts, width), as the model gives it, or its scores.
 
         Raises:
             EngineError: there is none or too much to embed, or llama.cpp failed.

@@ -16,7 +16,15 @@ import numpy as np
 
 from localspec.catalog import header
 from localspec.catalog.plan import Plan
-from localspec.errors import ContextOverflow, EngineError, OutOfMemory, RequestError, no_text
+from localspec.errors import (
+    ContextOverflow,
+    EngineError,
+    OutOfMemory,
+    RequestError,
+    no_embeddings,
+    no_ranks,
+    no_text,
+)
 from localspec.protocol import (
     Cancel,
     DeviceMemory,
@@ -264,8 +272,11 @@ class EmbeddingService:
         raise no_text(self._encoder.ready.model)
 
     def _job(self, asked: Embed) -> _Job:
-        """Raises RequestError, TooLarge, ContextOverflow."""
+        """Raises NotServed, RequestError, TooLarge, ContextOverflow."""
         pooling = self._encoder.pooling
+        if pooling.ranks != (asked.query is not None):
+            wrong = no_embeddings if pooling.ranks else no_ranks
+            raise wrong(self._encoder.ready.model)
         width = asked.width or pooling.width
         if not 0 < width <= pooling.width:
             raise RequestError(
@@ -287,7 +298,7 @@ class EmbeddingService:
     def _text(self, index: int, text: str | list[int | str], asked: Embed) -> list[Token]:
         """One text in the tokens that the model wants, those around it included."""
         most, param = self._encoder.ready.context, "input"
-        tokens = self._pieced(text, param)
+        tokens = self._pieced(text, param) if asked.query is None else self._pair(asked.query, text)
         if not tokens:
             raise RequestError(f"{param}[{index}] is empty.", fix="Send some text.", param=param)
         if len(tokens) > most and not asked.cut:
@@ -310,6 +321,14 @@ class EmbeddingService:
                 limits.check_tokens([piece], model.n_vocab, param)
                 tokens.append(piece)
         return tokens
+
+    def _pair(self, query: str, text: str | list[int | str]) -> list[Token]:
+        """A query and a document. Raises RequestError, TooLarge."""
+        if not isinstance(text, str) or not text:
+            raise RequestError("A document must be a text.", param="documents")
+        limits.check_text(query, "query")
+        limits.check_text(text, "documents")
+        return self._encoder.pooling.model.pair(query, text)
 
     def _beat(self) -> None:
         self._beat_at = self._clock()

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import encoders
+import gguf
 import recital
 import tiny
 from serving import House, run_daemon
@@ -25,6 +26,7 @@ async def main(root: Path) -> None:
     house.add("alpha")
     recital.build(house.models / "beta.gguf")
     encoders.bert(house.models / "encoder.gguf")
+    encoders.bert(house.models / "ranker.gguf", gguf.PoolingType.RANK)
     aliases = {"gpt-*": "", "claude-*": "", "text-embedding-*": "", "nobody": "no-such-model"}
     house.configure(
         server={"tcp": "127.0.0.1:0"},

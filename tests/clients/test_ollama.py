@@ -92,7 +92,7 @@ def test_models_are_listed_shown_and_loaded(client: ollama.Client, served: Any) 
 def test_a_model_that_can_do_little_is_shown_so(client: ollama.Client) -> None:
     """Neither tools nor insertions for one whose file tells of none; vectors for an encoder."""
     assert client.show("alpha").capabilities == ["completion"]
-    assert [model.model for model in client.list().models] == ["alpha", "beta", "encoder"]
+    assert [model.model for model in client.list().models] == ["alpha", "beta", "encoder", "ranker"]
 
 
 @asking.ON_BOTH

@@ -9,7 +9,7 @@ import pytest
 from daemon.test_dialects import FINISHED
 
 from localspec.chain import SamplingParams
-from localspec.config import Config
+from localspec.config import Config, Server
 from localspec.errors import RequestError
 from localspec.protocol import Delta
 from localspec.types import Alternative, TokenLogprob
@@ -228,6 +228,20 @@ def test_llama_servers_fields_reach_the_worker(
 ) -> None:
     """On each endpoint that it has them on."""
     assert getattr(read(endpoint, **fields).generates[0], name) == value
+
+
+@pytest.mark.parametrize(
+    ("allowed", "wanted", "asked"),
+    [(0, None, None), (0, 9, 9), (5, None, 5), (5, 9, 5), (5, 3, 3), (5, -1, 5), (5, 0, 0)],
+)
+@pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL])
+def test_no_answer_is_longer_than_the_configuration_allows(
+    endpoint: Any, allowed: int, wanted: int | None, asked: int | None
+) -> None:
+    """Whatever it asks for; 0 allows all."""
+    config, (dialect, body) = Config(server=Server(max_tokens=allowed)), endpoint
+    data = msgspec.json.encode(body | {"n_predict": wanted})
+    assert dialect.read(data, config, Caller("uid:1")).generates[0].max_tokens == asked
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL])

@@ -27,7 +27,7 @@ def main(source: Path, arguments: Sequence[str]) -> int:
         shutil.copytree(source, root / "llama.cpp")
         tests = root / "llama.cpp" / WHERE
         amend(tests)
-        paths = os.pathsep.join(map(str, (tests, TESTS)))
+        paths = os.pathsep.join([str(tests), str(TESTS), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": paths, "LOCALSPEC_PEER_FOLDER": folder}
         command = [sys.executable, "-m", "pytest", "-p", "peers.plugin", "-p", "no:cacheprovider"]
         command += ["-q", "-rfEX", "--timeout", "300"]

@@ -53,10 +53,12 @@ def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     slots = asked.parallel
     context = asked.ctx_size // (1 if asked.kv_unified else slots)
     tables: dict[str, dict[str, Any]] = {
-        "models": {"default": name(asked)},
+        "models": {"default": name(asked), "aliases": {"*": ""}},
         "engine": {"slots": slots, "context": context, "exactness": "standard"},
         "sampling": {"temperature": asked.temp},
     }
+    if asked.n_predict > 0:
+        tables["server"] = {"max_tokens": asked.n_predict}
     if asked.seed >= 0:
         tables["sampling"]["seed"] = asked.seed
     if asked.batch_size:
@@ -93,7 +95,7 @@ async def main(arguments: Sequence[str]) -> None:
             token.parent.mkdir(mode=0o700)
             token.touch(mode=0o600)
             token.write_text(asked.api_key)
-            tables["server"] = {"tcp": f"127.0.0.1:{asked.port}"}
+            tables.setdefault("server", {})["tcp"] = f"127.0.0.1:{asked.port}"
         house.configure(**tables)
         house.socket.parent.mkdir(mode=0o700)
         await _serve(house, asked)

@@ -66,8 +66,8 @@ def build(folder: Path, kind: str, name: str, pooling: str) -> Path:
     """The file of a model of that kind, `name`.gguf in `folder`."""
     path = folder / f"{name}.gguf"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "encoder":
-        encoder(path, pooling or "mean")
+    if kind in {"encoder", "ranker"}:
+        encoder(path, "rank" if kind == "ranker" else pooling or "mean")
     else:
         writer_of(path, specials=FILLING if kind == "infill" else ())
     return path

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from localspec.types import Timings
-from localspec_daemon.answers.openai import PromptProgress
+from localspec_daemon.answers.openai import EmbeddingUsage, PromptProgress
 from localspec_daemon.answers.shape import Shape
 
 
@@ -86,6 +86,34 @@ class LlamaEmbedding(Shape):
 
     index: int
     embedding: list[list[float]]
+
+
+class Rank(Shape):
+    """A document's place in the request, and its score."""
+
+    index: int
+    relevance_score: float
+
+
+class TextRank(Shape):
+    """The same as TEI has it."""
+
+    index: int
+    score: float
+    text: str | UnsetType = UNSET
+
+
+class Ranking(Shape):
+    """The documents, best first."""
+
+    model: str
+    object: Literal["list"]
+    usage: EmbeddingUsage
+    results: list[Rank]
+
+
+Ranks: TypeAlias = Ranking | list[TextRank]
+"""A list where the request had `texts`."""
 
 
 class GenerationDefaults(Shape):

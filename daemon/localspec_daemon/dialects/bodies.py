@@ -95,11 +95,18 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
         sampling=chosen,
         biased_texts=biased_texts(chain),
         speculation=_speculation(speculation, config, mirostat=bool(chosen.mirostat)),
-        max_tokens=None if max_tokens is None or max_tokens < 0 else int(max_tokens),
+        max_tokens=_most(max_tokens, config.server.max_tokens),
         stop=stops(stop),
         session=session or caller.session,
         **{name: value for name, value in more.items() if value is not None},
     )
+
+
+def _most(wanted: float | None, allowed: int) -> int | None:
+    """Tokens to say: as many as are wanted, and no more than the configuration allows."""
+    if wanted is None or wanted < 0:
+        return allowed or None
+    return min(int(wanted), allowed) if allowed else int(wanted)
 
 
 def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any) -> Asked:

@@ -1,0 +1,76 @@
+"""Scores of documents from a real process, held to a forward in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gguf
+import numpy as np
+import pytest
+from encoders import Encoder, bert
+from worker_peer import Files, Worker, load
+
+from localspec.catalog import header
+from localspec.protocol import Embed, Failed, Told
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    """A model that ranks."""
+    return bert(tmp_path_factory.mktemp("rank") / "rank.gguf", gguf.PoolingType.RANK)
+
+
+@pytest.fixture(scope="module")
+def worker(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A worker that has loaded it."""
+    worker = Worker(tmp_path_factory.mktemp("cache"))
+    worker.send(load(Files(encoder.path, encoder.path, encoder.path)))
+    worker.until_ready()
+    yield worker
+    worker.close()
+
+
+def answer(worker: Worker, asked: Embed) -> Told | Failed:
+    """The last event of a request."""
+    worker.send(asked)
+    while True:
+        event = worker.receive()
+        assert event is not None, worker.last_words()
+        if isinstance(event, Told | Failed):
+            return event
+
+
+def test_scores_are_those_of_the_model(worker: Worker, encoder: Encoder) -> None:
+    """Of the query and each document behind it, as the vocabulary wants them: nothing between."""
+    documents = ["good", "a", "a word or two"]
+    told = answer(worker, Embed("rank", [*documents], norm=-1, width=1, query="which"))
+    assert isinstance(told, Told), told
+    for document, vector, count in zip(documents, told.vectors, told.tokens, strict=True):
+        tokens = [*b"which", *document.encode()]
+        assert count == len(tokens)
+        score = np.frombuffer(vector, dtype="<f4")
+        assert np.allclose(score, encoder.embedding(tokens), atol=2e-3)
+
+
+def test_a_file_says_whether_it_ranks(encoder: Encoder) -> None:
+    """It is loaded as one that embeds, and gives no vectors."""
+    found = header.read(encoder.path)
+    assert (found.embeds, found.ranks) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (Embed("vector", ["a"]), "not_supported"),
+        (Embed("tokens", [[1, 2]], query="x", width=1), "invalid_request"),
+        (Embed("nothing", [""], query="x", width=1), "invalid_request"),
+        (Embed("long", ["x" * 999], query="x", width=1), "context_length_exceeded"),
+    ],
+    ids=["vector", "tokens", "nothing", "long"],
+)
+def test_what_cannot_be_ranked_is_refused(worker: Worker, asked: Embed, code: str) -> None:
+    """By name, and the worker goes on."""
+    refused = answer(worker, asked)
+    assert isinstance(refused, Failed)
+    assert refused.code == code
+    assert isinstance(answer(worker, Embed("after", ["a"], norm=-1, width=1, query="b")), Told)
