@@ -59,6 +59,7 @@ def _in_hub(path: str, text: str) -> Reference:
             if inside.startswith(page):
                 inside = inside.removeprefix(page).partition("/")[2]
         wanted = "" if inside.startswith("tree/") else urllib.parse.unquote(inside)
+    wanted = "" if wanted.lower() == "latest" else wanted  # as Ollama writes the usual one
     known = _PART.fullmatch(owner) and _PART.fullmatch(repo)
     if not known or (wanted and not (_FILE.fullmatch(wanted) or _LABEL.fullmatch(wanted))):
         raise _unclear(text)

@@ -7,6 +7,7 @@ paths, so no name can reach outside. Pure Python: the supervisor imports this.
 from __future__ import annotations
 
 import difflib
+import functools
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
-from localspec.catalog import entries, filenames, origins
+from localspec.catalog import entries, filenames, header, origins
 from localspec.catalog.entries import Entry
 from localspec.catalog.memory import show_bytes
-from localspec.errors import ConfigError, UnknownModel
+from localspec.errors import BadGGUF, ConfigError, UnknownModel
 
 DRAFTS_FILE = "drafts.json"
 _SUFFIX = ".gguf"
@@ -236,8 +237,27 @@ class Registry:
                 skipped.append(Skipped(path.name, "it is not a regular file"))
                 continue
             shape = (status.st_size, status.st_mtime)
+            if reason := _no_model(path.name, target, *shape):
+                skipped.append(Skipped(path.name, reason))
+                continue
             found[path.name] = _Found(target, shape, path.is_symlink())
         return found, skipped
+
+
+def _no_model(name: str, target: Path, size_bytes: int, modified: float) -> str:
+    """Why it is none, if by its name it is a projector or a draft head; "" for what is a model."""
+    read = filenames.read(name)
+    return _unsound(target, size_bytes, modified) if read and read.other else ""
+
+
+@functools.lru_cache(maxsize=256)
+def _unsound(target: Path, _size_bytes: int, _modified: float) -> str:
+    """Why its header is no model's, read once until it changes: a model may be called so too."""
+    try:
+        header.read(target)
+    except BadGGUF as error:
+        return error.message.partition("cannot be used. ")[2] or error.message
+    return ""
 
 
 def _normal(name: str) -> str:

@@ -51,6 +51,9 @@ def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
     assert logits.shape == (3, found.vocabulary_size)
     assert abs(logits).max() < 1e6
     state = any(family.state for family in _families(architecture))
+    context.truncate(0, 0)
+    context.find_rollback()
+    assert context.rollback == ("restore" if state else "trim")  # what a draft model needs
     assert model.has_state == state == any(outline.state_values)
     held = sum(each.bytes for each in context.buffers if each.what == "KV")
     assert 0 < held <= 1.1 * outline.kv_bytes(256, "f16") + (1 << 20)

@@ -29,6 +29,7 @@ FILES = [
         ("someone/m-GGUF", Reference("someone/m-GGUF")),
         ("someone/m-GGUF:Q4_K_M", Reference("someone/m-GGUF", "Q4_K_M")),
         ("someone/m:q/m-Q8_0.gguf", Reference("someone/m", "q/m-Q8_0.gguf")),
+        ("hf.co/someone/m:latest", Reference("someone/m")),
         ("hf.co/someone/m:Q4_0", Reference("someone/m", "Q4_0")),
         ("https://huggingface.co/someone/m", Reference("someone/m")),
         ("https://huggingface.co/someone/m/tree/main", Reference("someone/m")),

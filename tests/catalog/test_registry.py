@@ -8,10 +8,11 @@ from pathlib import Path
 from subprocess import run
 
 import pytest
+import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.catalog import entries
+from localspec.catalog import entries, writer
 from localspec.catalog.registry import DRAFTS_FILE, Registry
 from localspec.errors import ConfigError, UnknownModel
 
@@ -109,6 +110,24 @@ def test_what_cannot_be_a_model_is_skipped_with_a_reason(tmp_path: Path) -> None
         "loop.gguf": "it is a link that leads nowhere",
         "same.gguf": 'the name "same" is taken by Same.gguf',
     }
+
+
+def test_a_projector_and_a_draft_head_are_no_models_whatever_is_beside_them(tmp_path: Path) -> None:
+    """Their names tell, and their headers confirm it: a model that was called so is one."""
+    kept = tiny.build(tmp_path / "lora-mine.gguf", layers=1)
+    (tmp_path / "mtp-tutor.gguf").write_bytes(kept.read_bytes())
+    for name, architecture in (("mmproj-F16", "clip"), ("eagle3-m-Q8_0", "eagle3")):
+        tensor = writer.Tensor("w", (32,), "F32")
+        head = writer.header({"general.architecture": architecture}, [tensor])
+        (tmp_path / f"{name}.gguf").write_bytes(head + bytes(128))
+    registry = Registry(tmp_path)
+    here = {model.name for model in registry.models() if model.installed}
+    assert here == {"lora-mine", "mtp-tutor"}
+    reasons = {skipped.file: skipped.reason for skipped in registry.skipped()}
+    assert "a projector" in reasons["mmproj-F16.gguf"]
+    assert "EAGLE-3" in reasons["eagle3-m-Q8_0.gguf"]
+    with pytest.raises(UnknownModel):
+        registry.resolve("mmproj-f16")
 
 
 def test_a_link_leads_to_its_file(tmp_path: Path) -> None:
