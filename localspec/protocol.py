@@ -154,10 +154,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay"):
-    """A finished text, to be led through target and drafters again: `text` answered `request`.
-
-    Of the request its prompt counts, and which drafters it allows. Answered with `Replayed`.
-    """
+    """A text that answered `request`, to be led through target and drafters again: `Replayed`."""
 
     request: Generate
     text: str
@@ -249,7 +246,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
     Rows are padded to a multiple of `row_multiple`. `layers` are first and last on each device, the
     output counted too; `placement` says it in words, `takes` its bytes. `context` is of a session,
-    `cells` of all `slots`; `template` says whose it is, where it is not the file's.
+    `cells` of all `slots`; `template` says whose it is, where it is not the file's; `format` is how
+    calls are read, `format_warning` what is wrong with that.
     """
 
     model: str
@@ -276,6 +274,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     takes: dict[str, int] = {}
     gpus: list[DeviceMemory] = []
     template: str = ""
+    format: str = ""
+    format_warning: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

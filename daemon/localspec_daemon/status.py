@@ -57,6 +57,8 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     speculation_off: str | None = None
     exactness: str | None = None
     exactness_detail: str | None = None
+    format: str | None = None
+    format_warning: str | None = None
     safe_kernels: bool | None = None
     kernels: str | None = None
     llama_build: str | None = None

@@ -1,4 +1,4 @@
-"""`localspec models`: list, show, plan, pull, search, import, rm, check, quantize, head."""
+"""`localspec models`: list, show, format, plan, pull, search, import, rm, check, quantize, head."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from localspec.catalog.registry import Model, Registry
 from localspec.cli import bringing, chosen, fetching
 from localspec.cli.columns import columns, folded, hung
 from localspec.cli.confirming import YES, confirm
+from localspec.cli.formats import show_format
 from localspec.cli.groups import Group
 from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
@@ -49,6 +50,7 @@ def models() -> None:
 
 
 models.add_command(plan)
+models.add_command(show_format)
 models.add_command(fetching.search)
 
 

@@ -130,6 +130,7 @@ def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
     if model.get("speculation_off") == "embeddings":
         yield "gives", "a vector of each text; nothing is drafted"
     else:
+        yield from _format_rows(model)
         yield from _speculation_rows(model)
 
 
@@ -144,6 +145,13 @@ def _placement_rows(model: Json) -> Iterator[tuple[str, str]]:
     if model.get("kv_cells"):
         held, cells = model.get("kv_held", 0), model["kv_cells"]
         yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
+
+
+def _format_rows(model: Json) -> Iterator[tuple[str, str]]:
+    """How its calls are read, and what is wrong with its chat template."""
+    if model.get("format"):
+        warning = model.get("format_warning")
+        yield "format", model["format"] + (f": {warning}" if warning else "")
 
 
 def _memory_rows(model: Json) -> Iterator[tuple[str, str]]:

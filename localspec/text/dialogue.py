@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from itertools import chain
 
-import msgspec
-
-from localspec.errors import TemplateError
 from localspec.protocol import Generate, Message
-from localspec.text.tools import Offer, Reader, offers_itself, recognise
-from localspec.text.tools.choice import offered
-from localspec.text.tools.format import arguments_of, literal
+from localspec.text.formats import Offer, Reader, history, lark, thinking, writing
+from localspec.text.formats.choice import offered
+from localspec.text.formats.parts import Format, Maybe, Pair, Way
+from localspec.text.formats.reading import reading
+from localspec.text.formats.recognise import Recognised, Render, recognised
 from localspec.types import Token
 
-Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str]
-
-_NEEDLE = "a needle"
-_OBJECTS = (f'"{_NEEDLE}": 1', f"={_NEEDLE}>")
-"""How an object is written as JSON, or an element for each of its keys."""
+_MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+_ALONE = re.compile(r"[<\[][^<>\[\]]+[>\]]")
+_NINE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,85 +42,86 @@ class Dialogue:
     def __init__(
         self, template: str, render: Render, control: Callable[[str], Token | None]
     ) -> None:
+        self._template = template
         self._render = render
-        self.format = recognise(template)
-        self._offers_itself = offers_itself(template) and self.format.name != "generic"
-        thought = self.format.thought
-        self._thinks = thought is not None and thought[1] in template
-        tokens = {marker: control(marker) for marker in self.format.markers}
-        self._tokens = {marker: token for marker, token in tokens.items() if token is not None}
+        self.recognised: Recognised = recognised(template, render)
+        self.format: Format = self.recognised.form
+        self._thinks = any(
+            mark.strip() in template
+            for pair in self.format.thoughts
+            for mark in (pair.opening, pair.closing)
+        )
+        tokens = {mark: control(mark) for mark in marks_of(self.format)}
+        self._tokens = {mark: token for mark, token in tokens.items() if token is not None}
         self.shown: dict[Token, bytes] = {
-            token: marker.encode() for marker, token in self._tokens.items()
+            token: mark.encode() for mark, token in self._tokens.items()
         }
         """Control tokens that a reader has to see, and how."""
-        self._wants_objects: bool | None = None
 
     def turn(self, request: Generate) -> Turn:
         """The prompt of a chat request. Raises TemplateError, RequestError."""
         offer = offered(request.tools, request.tool_choice, parallel=request.parallel_tool_calls)
-        messages = [self._with_arguments(one) for one in request.messages or ()]
-        variables = dict(request.template_kwargs)
-        if request.reasoning_effort:
-            variables.setdefault("reasoning_effort", request.reasoning_effort)
-        if offer.functions and self._offers_itself:
-            shown = [{"type": "function", "function": one} for one in offer.functions]
-            variables["tools"] = shown
+        reads = self.recognised.reads
+        messages = list(request.messages or ())
+        variables = thinking.variables(
+            self._template, request.template_kwargs, request.reasoning_effort
+        )
+        if offer.functions and reads.tools:
+            nothing = {"parameters": {"type": "object", "properties": {}}}
+            variables["tools"] = [
+                {"type": "function", "function": {**nothing, **one}} for one in offer.functions
+            ]
+            if reads.needs_system and not any(one.role == "system" for one in messages):
+                messages = history.told(messages, "")
         elif offer.functions:
-            messages = _told(messages, self.format.prompt(offer.functions))
-        prompt = self._render(self.format.messages(messages), variables)
-        thought = self.format.thought
-        thinking = thought is not None and prompt.rstrip().endswith(thought[0])
-        return Turn(prompt, replace(offer, thinks=self._thinks, thinking=thinking))
+            messages = history.told(messages, writing.told(self.format, offer.functions))
+        messages = history.prepared(messages, self.format, reads)
+        prompt = self._render(messages, variables)
+        begun = self._begun(prompt)
+        return Turn(prompt, replace(offer, thinks=self._thinks, thinking=begun))
+
+    def _begun(self, prompt: str) -> bool:
+        """Whether a prompt ends inside of thoughts."""
+        end = prompt.rstrip()
+        return any(end.endswith(pair.opening.rstrip()) for pair in self.format.thoughts)
 
     def reader(self, offer: Offer) -> Reader | None:
         """What reads the answer; None where it is words and nothing else."""
-        if not (offer.functions or offer.thinks or offer.thinking):
+        own = self.format.heads or self.format.words or self.format.dropped
+        if not (offer.functions or offer.thinks or offer.thinking or own):
             return None
-        return Reader(lambda tape: self.format.read(tape, offer))
+        return Reader(lambda tape: reading(tape, self.format, offer))
 
     def grammar(self, offer: Offer) -> str:
         """Lark of the calls that an answer may hold."""
-        return self.format.grammar(offer, self._spell)
+        return lark.grammar(self.format, offer, self._tokens)
 
-    def _spell(self, marker: str) -> str:
-        token = self._tokens.get(marker)
-        return literal(marker) if token is None else f"<[{token}]>"
-
-    def _with_arguments(self, message: Message) -> Message:
-        """Calls of the history, with arguments as the template wants them: object or text."""
-        made = message.extra.get("tool_calls")
-        if not isinstance(made, list):
-            return message
-        calls = [self._with_argument(call) for call in made if isinstance(call, dict)]
-        return msgspec.structs.replace(message, extra={**message.extra, "tool_calls": calls})
-
-    def _with_argument(self, call: dict[str, Any]) -> dict[str, Any]:
-        function = call.get("function")
-        if not isinstance(function, dict):
-            return call
-        given = arguments_of(function)
-        if not self._objects() and not isinstance(given, str):
-            given = json.dumps(given, ensure_ascii=False)
-        return {**call, "function": {**function, "arguments": given}}
-
-    def _objects(self) -> bool:
-        """Whether the template takes an object of arguments, and not their text; tried once."""
-        if self._wants_objects is None:
-            function = {"name": "f", "arguments": {_NEEDLE: 1}}
-            calls = [{"id": "abcdefghi", "type": "function", "function": function}]
-            messages = [Message("user", "x"), Message("assistant", "", {"tool_calls": calls})]
-            try:
-                written = self._render(messages, {})
-                self._wants_objects = any(one in written for one in _OBJECTS)
-            except TemplateError:
-                self._wants_objects = False
-        return self._wants_objects
+    def call_id(self) -> str:
+        """A new id for a call."""
+        if self.format.ids == "nine":
+            return secrets.token_hex(_NINE)[:_NINE]
+        return f"call_{secrets.token_hex(12)}"
 
 
-def _told(messages: Sequence[Message], more: str) -> list[Message]:
-    """The conversation whose system message also says `more`."""
-    if messages and messages[0].role == "system":
-        first = messages[0]
-        told = msgspec.structs.replace(first, content=f"{first.content}\n\n{more}")
-        return [told, *messages[1:]]
-    return [Message("system", more), *messages]
+def marks_of(form: Format) -> list[str]:
+    """What of a format may be a token of its own in a vocabulary."""
+    pairs: Sequence[Pair] = (*form.thoughts, *form.words)
+    alone = [*form.dropped, *chain.from_iterable((one.opening, one.closing) for one in pairs)]
+    if form.heads:
+        alone += (*form.heads.begins, form.heads.ends, *form.heads.closings)
+    found = dict.fromkeys(form.marks)
+    found |= dict.fromkeys(text for text in alone if _ALONE.fullmatch(text))
+    for text in (*alone, *chain.from_iterable(map(_texts, form.ways))):
+        found |= dict.fromkeys(_MARK.findall(text))
+    return list(found)
+
+
+def _texts(way: Way) -> Iterator[str]:
+    yield from (way.opening, way.between, way.closing)
+    parts = [*way.call, *(way.element.parts if way.element else ())]
+    for part in parts:
+        inner = part.parts if isinstance(part, Maybe) else (part,)
+        yield from (text for text in inner if isinstance(text, str))
+
+
+__all__ = ["Dialogue", "Message", "Turn", "marks_of"]

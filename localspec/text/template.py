@@ -6,8 +6,9 @@ and its output, and in a process that may die (`worker/sandbox.py`), with so muc
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import SandboxedEnvironment
 
 from localspec.errors import TemplateError
 
@@ -65,8 +66,23 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Hugging Face's environment; arithmetic that could run for ever is refused."""
+class _Missing(jinja2.Undefined):
+    """A value that is not there: behind or before a text it is nothing, as llama.cpp has it."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return other if isinstance(other, (str, jinja2.Undefined)) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other if isinstance(other, (str, jinja2.Undefined)) else super().__radd__(other)
+
+
+class _Sandbox(SandboxedEnvironment):
+    """Hugging Face's environment; arithmetic that could run for ever is refused.
+
+    Lists and objects may be changed, which some templates need: all that one gets are copies.
+    """
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -107,26 +123,39 @@ class Rendered(msgspec.Struct, frozen=True, tag="rendered"):
 def rendered(asked: Conversation, now: Callable[[], datetime] = datetime.now) -> Rendered:
     """The prompt by the template. Raises TemplateError.
 
-    `now` is the clock that `strftime_now` reads. How long this takes is up to the template.
+    `now` is the clock that `strftime_now` reads. A variable that the request does not set is what
+    llama-server would give: thinking is on, and the day is today. How long this takes is up to the
+    template.
     """
     if reserved := sorted(_RESERVED.intersection(asked.variables)):
         raise TemplateError(
             f"template_kwargs may not set {reserved[0]}: LocalSpec sets it.",
             param="template_kwargs",
         )
+    day = now()
     variables = {
         "tools": None,
         "documents": None,
-        **asked.variables,
+        "enable_thinking": True,
+        "date_string": day.strftime("%d %b %Y"),
+        "datetime": day.strftime("%b %d %Y"),
+        "functions": _functions(asked.variables.get("tools")),
+        **copy.deepcopy(asked.variables),
         "bos_token": asked.bos,
         "eos_token": asked.eos,
         "raise_exception": _refuse,
         "strftime_now": lambda form: now().strftime(form),
-        "messages": asked.messages,
+        "messages": copy.deepcopy(asked.messages),
         "add_generation_prompt": asked.generation,
     }
     try:
-        text = _joined(_compiled(asked.source).generate(variables))
+        try:
+            text = _joined(_compiled(asked.source).generate(variables))
+        except TypeError:
+            if variables["tools"] is not None:
+                raise
+            variables |= {"tools": [], "messages": copy.deepcopy(asked.messages)}
+            text = _joined(_compiled(asked.source).generate(variables))
         text.encode()
     except TemplateError:
         raise
@@ -148,8 +177,11 @@ def _compiled(source: str) -> jinja2.Template:
         lstrip_blocks=True,
         optimized=False,  # nothing of a template runs while it is compiled
         extensions=[loopcontrols, _Generation],
+        undefined=_Missing,
     )
     environment.filters["tojson"] = _to_json
+    environment.filters["from_json"] = json.loads
+    environment.globals["from_json"] = json.loads
     return environment.from_string(source)
 
 
@@ -163,6 +195,12 @@ def _joined(pieces: Any) -> str:
             raise _TooLong(f"it writes more than {MAX_OUTPUT_CHARS} characters")
         out.append(piece)
     return "".join(out)
+
+
+def _functions(tools: Any) -> str:
+    """The functions of `tools` as JSON, for templates that put them into their text themselves."""
+    shapes = [tool.get("function", tool) for tool in tools or () if isinstance(tool, dict)]
+    return json.dumps(shapes, ensure_ascii=False)
 
 
 def _refuse(reason: object) -> NoReturn:
@@ -191,6 +229,15 @@ def _explained(error: Exception) -> TemplateError:
     return TemplateError(f"The model's chat template {what[:500]}.", fix=fix, param="messages")
 
 
+def _as_json(value: object) -> object:
+    """What of Jinja's JSON does not know: what is missing, and lists that are not made yet."""
+    if isinstance(value, jinja2.Undefined):
+        return None
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
 def _to_json(
     value: object,
     ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - the same
@@ -201,6 +248,7 @@ def _to_json(
     """JSON as it is, where Jinja's own filter would escape HTML's letters."""
     return json.dumps(
         value,
+        default=_as_json,
         ensure_ascii=ensure_ascii,
         indent=indent,
         separators=separators,

@@ -21,7 +21,7 @@ from localspec.protocol import (
     Spent,
 )
 from localspec.text.healing import behind
-from localspec.text.stream import AnswerText
+from localspec.text.stream import AnswerText, Part
 from localspec.types import Alternative, FinishReason, Timings, Token, TokenLogprob, Usage
 from localspec.worker.intake import Order
 
@@ -113,7 +113,7 @@ class Answer:
             constraint.check_end(advance.tokens[:-1])
         part = self.text.take()
         logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
-        delta = self.order.said.delta(part, logprobs, ended=self.finish is not None)
+        delta = self._said(part, logprobs)
         if not count:
             return delta
         return msgspec.structs.replace(
@@ -123,6 +123,12 @@ class Answer:
             held=list(self._logprobs),
             spent=self._spent(),
         )
+
+    def _said(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
+        """What of the text may go out. By a stop string or a limit an answer is cut."""
+        ended = self.finish is not None
+        cut = ended and (self.finish != "stop" or self.text.stopped)
+        return self.order.said.delta(part, logprobs, ended=ended, cut=cut)
 
     def _take(self, tokens: list[Token], sources: list[str], finish: FinishReason | None) -> int:
         """Take tokens into the text up to a stop string; how many that were."""
@@ -161,7 +167,7 @@ class Answer:
     def _go_on(self, so_far: SoFar) -> None:
         """Stand where the last worker stood: its text has gone out, its meter goes on running."""
         self._take(so_far.tokens, so_far.sources, self.session.finish)
-        self.order.said.delta(self.text.take(), [], ended=self.finish is not None)
+        self._said(self.text.take(), [])
         self._logprobs.extend(so_far.held)
         self.session.cached_tokens = so_far.cached_tokens
         spent, meter = so_far.spent, self.session.meter

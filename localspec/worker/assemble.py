@@ -243,7 +243,9 @@ def _load(
         intake = _intake(engine, model, words.result(), parts)
         reach, worth = Reach(engine, profile), loader.worth(engine, profile)
         return Loaded(
-            ready=loader.ready(target, engine, shape, off, why),
+            ready=msgspec.structs.replace(
+                loader.ready(target, engine, shape, off, why), **intake.format
+            ),
             model=model,
             engine=engine,
             intake=intake,

@@ -16,8 +16,8 @@ from localspec.text import grammar
 from localspec.text.breakers import breakers
 from localspec.text.constraint import GrammarConstraint
 from localspec.text.dialogue import Dialogue, Turn
+from localspec.text.formats import Offer
 from localspec.text.healing import Held
-from localspec.text.tools import Offer
 from localspec.types import Token, TokenLogprob
 from localspec.worker import limits
 from localspec.worker.grammars import Grammars
@@ -106,6 +106,12 @@ class Intake:
         self._known_breakers: dict[tuple[str, ...], Breakers] = {}
         """Of the texts that a request named last: finding them takes a look at every token."""
 
+    @property
+    def format(self) -> dict[str, str]:
+        """How calls are read, and what of the template deserves a warning, as fields of `Ready`."""
+        known = self._dialogue.recognised
+        return {"format": known.form.name, "format_warning": known.warning}
+
     def order(self, request: Generate) -> Order:
         """The request in the engine's terms.
 
@@ -171,7 +177,7 @@ class Intake:
     def _said(self, request: Generate, turn: Turn | None) -> Said:
         dialogue = self._dialogue
         reader = dialogue.reader(turn.offer) if turn and request.reasoning_apart else None
-        return Said(request.id, reader, dialogue.format.call_id, dialogue.shown if reader else {})
+        return Said(request.id, reader, dialogue.call_id, dialogue.shown if reader else {})
 
     def _constraint(
         self, request: Generate, turn: Turn | None, typed: str

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from localspec.protocol import Delta
+from localspec.text.formats import Piece, Reader
 from localspec.text.stream import Part
-from localspec.text.tools import Piece, Reader
 from localspec.types import CallDelta, Token, TokenLogprob
 
 
@@ -32,17 +32,20 @@ class Said:
     _written: Counter[str] = field(default_factory=Counter)
     """Characters of each kind of piece."""
     _origins: deque[tuple[int, str]] = field(default_factory=deque)
-    _bare: bool = False
-    """The latest call has no arguments yet."""
 
-    def delta(self, part: Part, logprobs: list[TokenLogprob], *, ended: bool) -> Delta | None:
-        """What may go out now of `part` and those before; None for nothing."""
+    def delta(
+        self, part: Part, logprobs: list[TokenLogprob], *, ended: bool, cut: bool = False
+    ) -> Delta | None:
+        """What may go out now of `part` and those before; None for nothing.
+
+        An answer that `ended` was `cut` where it did not end by itself.
+        """
         if self.reader is None:
             return Delta(self.id, *part, logprobs) if part.text or part.tokens else None
         self._origins += part.origins
         pieces = self.reader.push(part.text)
         if ended:
-            pieces += self.reader.finish()
+            pieces += self.reader.finish(cut=cut)
         for piece in pieces:
             self._written[piece.kind] += len(piece.raw)
         origins = [
@@ -52,7 +55,7 @@ class Said:
             if piece.kind == "content"
         ]
         text, reasoning = _of(pieces, "content"), _of(pieces, "reasoning")
-        calls = [*self._called(pieces, ended=ended)]
+        calls = [*self._called(pieces)]
         if not (text or reasoning or calls or part.tokens):
             return None
         return Delta(self.id, text, part.tokens, origins, logprobs, reasoning, calls)
@@ -73,24 +76,14 @@ class Said:
             chars -= min(length, chars)
         return found
 
-    def _called(self, pieces: Iterable[Piece], *, ended: bool) -> Iterator[CallDelta]:
-        """The parts of calls in `pieces`. A call without arguments has an empty object of them."""
+    def _called(self, pieces: Iterable[Piece]) -> Iterator[CallDelta]:
+        """The calls in `pieces`, each with its arguments behind its name."""
         for piece in pieces:
-            if piece.kind == "arguments":
-                self._bare = False
-                yield CallDelta(self.calls - 1, arguments=piece.text)
-            elif piece.kind != "markup" and self._bare:
-                yield self._nothing()
             if piece.kind == "call":
-                self._bare = True
                 yield CallDelta(self.calls, self.call_id(), piece.text)
                 self.calls += 1
-        if ended and self._bare:
-            yield self._nothing()
-
-    def _nothing(self) -> CallDelta:
-        self._bare = False
-        return CallDelta(self.calls - 1, arguments="{}")
+            elif piece.kind == "arguments":
+                yield CallDelta(self.calls - 1, arguments=piece.text)
 
 
 def _of(pieces: Iterable[Piece], kind: str) -> str:

@@ -50,6 +50,14 @@ def test_chatml_is_written_as_the_models_know_it(source: str) -> None:
         ("{{ messages[-1].content.split('.')[0].strip() * 2 }}{{ 6 * 7 }}{{ 2 ** 10 }}",
          "YesYes421024"),
         ("{{ messages[0].missing }}{{ messages[0].missing is defined }}", "False"),
+        ("{{ messages[0].missing + 'a' + messages[0].missing }}", "a"),
+        ("{% set a = [] %}{% set _ = a.append(1) %}{{ a }}", "[1]"),
+        ("{{ '{\"a\": 1}' | from_json }}{{ from_json('2') }}", "{'a': 1}2"),
+        ("{{ messages | map(attribute='role') | tojson }}", '["system", "user", "assistant"]'),
+        ("{{ [messages[0].missing] | tojson }}", "[null]"),
+        ("{{ date_string }}, {{ datetime }}", "02 Jan 2026, Jan 02 2026"),
+        ("{{ enable_thinking }}{{ functions }}", "True[]"),
+        ("{% for tool in tools %}{% endfor %}none", "none"),
     ],
 )  # fmt: skip
 def test_templates_get_what_hugging_face_gives_them(source: str, text: str) -> None:
@@ -75,7 +83,6 @@ def test_a_request_may_set_variables_of_its_own_but_not_ours() -> None:
         ("{{ messages[0].content / 2 }}", "failed: TypeError"),
         ("{{ ''.__class__.__mro__ }}", "sandbox forbids"),
         ("{{ '\\ud800' }}", "not Unicode"),
-        ("{{ messages.append(1) }}", "sandbox forbids"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "was stopped"),
         ("{{ " + "(" * 50_000 + ")" * 50_000 + " }}", "was stopped"),
         ("x" * (MAX_SOURCE_CHARS + 1), "characters are allowed|are allowed"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localspec.errors import RequestError
-from localspec.text.tools.choice import offered
+from localspec.text.formats.choice import offered
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("one", "two", "three")]
 SOME: Any = [{"type": "function", "name": "two"}, {"type": "function", "name": "gone"}]

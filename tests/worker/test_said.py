@@ -8,18 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.text.formats import Offer, Reader, reading
+from localspec.text.formats.table import GENERIC
 from localspec.text.stream import Part
-from localspec.text.tools import Offer, Reader, recognise
 from localspec.worker.said import Said
 
-TEMPLATE = "{% if tools %}<tool_call>{% endif %}<think>"
 ANSWER = "<think>" + "a" * 30 + "</think>" + "b" * 62
 
 
 def said(parts: list[str]) -> Said:
     """An answer in these parts."""
-    family = recognise(TEMPLATE)
-    reader = Reader(lambda tape: family.read(tape, Offer(thinks=True)))
+    reader = Reader(lambda tape: reading(tape, GENERIC, Offer(thinks=True)))
     found = Said("r", reader, lambda: "call", {})
     for place, part in enumerate(parts):
         found.delta(Part(part, [1], [(len(part), "target")]), [], ended=place == len(parts) - 1)

@@ -91,11 +91,13 @@ class MessagesReply(Quiet):
         content: list[Json] = []
         if answer.reasoning:
             content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
-        if answer.text or not (content or answer.calls):
+        called = any(one.parsed is not None for one in answer.calls)
+        if answer.text or not (content or called):
             content.append({"type": "text", "text": answer.text})
         content += [
-            {"type": "tool_use", "id": one.id, "name": one.name, "input": one.parsed}
+            {"type": "tool_use", "id": one.id, "name": one.name, "input": given}
             for one in answer.calls
+            if (given := one.parsed) is not None
         ]
         message = self._message(content, _reason(answer.end), _counted(answer.end))
         return message | {"stop_sequence": answer.end.stop or None}
@@ -131,11 +133,11 @@ class MessagesReply(Quiet):
 
 
 def _reason(finished: Finished) -> str:
-    if finished.tool_calls:
-        return "tool_use"
+    if finished.reason == "length":
+        return "max_tokens"
     if finished.stop:
         return "stop_sequence"
-    return "max_tokens" if finished.reason == "length" else "end_turn"
+    return "tool_use" if finished.tool_calls else "end_turn"
 
 
 def _counted(finished: Finished) -> Json:

@@ -62,12 +62,12 @@ class Call:
     arguments: str = ""
 
     @property
-    def parsed(self) -> Json:
-        """The arguments as an object; {} where an answer that was cut short has none."""
+    def parsed(self) -> Json | None:
+        """The arguments as an object; None of a call that was cut short, which is none."""
         try:
             return msgspec.json.decode(self.arguments, type=Json)
         except msgspec.MsgspecError:
-            return {}
+            return None
 
 
 @dataclass(slots=True)

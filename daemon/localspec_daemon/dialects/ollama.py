@@ -140,7 +140,7 @@ class OllamaReply(Quiet):
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
         """The calls, if there are some, and the last line."""
-        if self._answer.calls:
+        if any(one.parsed is not None for one in self._answer.calls):
             yield self._line(_said("", "", self._answer.calls), done=False)
         yield self._last(_said(""), finished)
 
@@ -241,9 +241,11 @@ def _said(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:
     said: Json = {"content": text}
     if thoughts:
         said["thinking"] = thoughts
-    if calls:
-        functions = [{"name": one.name, "arguments": one.parsed} for one in calls]
-        said["tool_calls"] = [{"function": function} for function in functions]
+    whole = [(one.name, given) for one in calls if (given := one.parsed) is not None]
+    if whole:
+        said["tool_calls"] = [
+            {"function": {"name": name, "arguments": given}} for name, given in whole
+        ]
     return said
 
 

@@ -161,9 +161,9 @@ def message(index: int, given: ChatMessage) -> Message:
     if given.content is not None:
         read = tool_text if role == "tool" else text
         return Message(role, read(param, given.content), extra)
-    if given.role != "assistant":
+    if role not in ("assistant", "tool"):
         raise RequestError(f"{param} is missing.", param=param)
-    return Message(role, "", extra)  # an assistant that only called tools
+    return Message(role, "", extra)  # an assistant that only called, a tool that gave nothing
 
 
 def begun(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:

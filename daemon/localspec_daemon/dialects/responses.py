@@ -94,10 +94,22 @@ def _messages(request: ResponsesRequest) -> list[Message]:
     if isinstance(request.input, str):
         return [*found, Message("user", request.input)]
     for index, item in enumerate(request.input or ()):
-        found += _turns(f"input[{index}]", item)
+        for turn in _turns(f"input[{index}]", item):
+            found[-1:] = _joined(found[-1:], turn)
     if not found:
         raise RequestError("input is empty.", fix="Send some text.", param="input")
     return found
+
+
+def _joined(last: list[Message], turn: Message) -> list[Message]:
+    """The last message and the next; one where both are what one answer said and called."""
+    if not last or {last[0].role, turn.role} != {"assistant"}:
+        return [*last, turn]
+    calls = [call for one in (last[0], turn) for call in one.extra.get("tool_calls", ())]
+    if not calls:
+        return [*last, turn]
+    text = f"{last[0].content}{turn.content}"
+    return [Message("assistant", text, {"tool_calls": calls})]
 
 
 def _turns(param: str, item: Item) -> Iterator[Message]:

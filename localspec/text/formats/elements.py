@@ -1,0 +1,219 @@
+"""Arguments that are written as an element each; what their values are the schema decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from localspec.text.formats import typed, values
+from localspec.text.formats.offer import Json
+from localspec.text.formats.parts import Element, Hole, Way
+from localspec.text.formats.tape import Reading, Tape, tokens
+
+_LONGEST_KEY = 256
+"""Characters of an argument's name."""
+
+
+class Made(NamedTuple):
+    """Arguments as a JSON object, the place behind them, and whether they are closed themselves."""
+
+    text: str
+    end: int
+    closed: bool = True
+
+
+def elements(
+    tape: Tape, at: int, way: Way, stops: Sequence[str], function: Json
+) -> Reading[Made | None]:
+    """The elements from `at` on, of which one of `stops` is behind the last; none is no element.
+
+    None where an element has no end.
+    """
+    element = way.element
+    if element is None:
+        raise ValueError("this way has no elements")
+    found: Json = {}
+    while (begun := (yield from tape.mark(at, str(element.parts[0])))) is not None:
+        one = yield from _one(tape, begun, element, [*stops, *_last(way)], function)
+        if one is None:
+            return None
+        key, value, at = one
+        found[key] = value
+    return Made(values.written(found), at, closed=False)
+
+
+def tree(
+    tape: Tape, at: int, way: Way, stops: Sequence[str], function: Json
+) -> Reading[Made | None]:
+    """Elements inside of elements, to the mark behind the last; None where they do not fit."""
+    element = way.element
+    if element is None:
+        raise ValueError("this way has no elements")
+    end = yield from tape.find(at, stops[0])
+    if end < 0:
+        return None
+    branch = _Tree(tape.text[at:end], str(element.parts[0])[:-1])
+    whole = typed.parameters(function)
+    try:
+        found = branch.members("", whole or {"type": "object"}, whole)
+    except (ValueError, RecursionError):
+        return None
+    return Made(values.written(found if isinstance(found, dict) else {}), end, closed=False)
+
+
+def _one(
+    tape: Tape, at: int, element: Element, stops: Sequence[str], function: Json
+) -> Reading[tuple[str, Any, int] | None]:
+    """The argument whose element has begun before `at`, and the place behind it."""
+    key, kind, text = "", "", ""
+    place: int = at
+    for index, part in enumerate(element.parts[1:], 1):
+        behind = element.parts[index + 1 :]
+        closing = tokens(str(behind[0]))[0] if behind and isinstance(behind[0], str) else ""
+        if part is Hole.VALUE:
+            span = yield from _value(tape, place, element, closing, stops)
+            if span is None:
+                return None
+            text, place = tape.text[place : span[0]], span[1]
+        elif isinstance(part, Hole):
+            end = yield from _until(tape, place, closing)
+            if end is None:
+                return None
+            key, kind = (
+                (tape.text[place:end], kind) if part is Hole.KEY else (key, tape.text[place:end])
+            )
+            place = end
+        elif index == len(element.parts) - 1:
+            pass  # the end of a value was looked for already
+        elif (next_place := (yield from tape.mark(place, part))) is None:
+            return None
+        else:
+            place = next_place
+    if element.line:
+        text = text.removeprefix("\n").removesuffix("\n")
+    return (
+        key.strip().strip('"'),
+        _typed(key.strip().strip('"'), kind, text, element, function),
+        place,
+    )
+
+
+def _typed(key: str, kind: str, text: str, element: Element, function: Json) -> Any:
+    """A value by what its element says of it, else by the schema."""
+    if element.text_type and kind.strip() == element.text_type.strip():
+        return text
+    whole = typed.parameters(function)
+    wanted = typed.property_of(key, whole)
+    if element.text_type and kind.strip():
+        wanted = {}
+    return typed.value(text, wanted, whole)
+
+
+def _until(tape: Tape, at: int, text: str) -> Reading[int | None]:
+    """Where a short run ends that is followed by `text`."""
+    end = at
+    while (char := (yield from tape.peek(end))) and not tape.text.startswith(text[0], end):
+        if char == "\n" or end - at > _LONGEST_KEY:
+            return None
+        end += 1
+    return end if char else None
+
+
+def _value(
+    tape: Tape, at: int, element: Element, closing: str, stops: Sequence[str]
+) -> Reading[tuple[int, int] | None]:
+    """Where a value ends, and the place behind its element.
+
+    The end of an element may be part of a text: it is the end where another element follows, or a
+    mark that ends the call.
+    """
+    following = [tokens(str(element.parts[0]))[0], *(stop for stop in stops if stop)]
+    first: tuple[int, int] | None = None
+    place = at
+    while (found := (yield from tape.find(place, closing))) >= 0:
+        behind = found + len(closing)
+        first = first or (found, behind)
+        after = yield from tape.blank(behind)
+        if after >= len(tape.text):
+            return found, behind
+        for text in following:
+            if (yield from tape.literal(after, text)) is not None:
+                return found, behind
+        if tape.ended and any(text.startswith(tape.text[after:]) for text in following):
+            return found, behind
+        place = behind
+    if tape.cut:
+        return None
+    return first or _unclosed(tape, at, following)
+
+
+def _unclosed(tape: Tape, at: int, following: Sequence[str]) -> tuple[int, int] | None:
+    """A value without the end of its element goes to the next element, or to the call's end."""
+    places = [place for text in following if (place := tape.text.find(text, at)) >= 0]
+    return (min(places), min(places)) if places else None
+
+
+def _last(way: Way) -> Sequence[str]:
+    return [tokens(way.closing)[0]] if way.closing else []
+
+
+class _Tree:
+    """Elements of MiniMax M3: each bracket has a mark before it, so that no text can be one."""
+
+    def __init__(self, text: str, mark: str) -> None:
+        self._pieces = text.split(mark)
+        self._at = 0
+
+    def members(self, closing: str, wanted: Any, whole: Json) -> Any:
+        """What stands up to `closing`, by the schema: text, or the elements in it."""
+        text = self._rest()
+        found: list[tuple[str, Any]] = []
+        allowed = typed.types(wanted, whole)
+        while self._at + 1 < len(self._pieces):
+            piece = self._pieces[self._at + 1]
+            name, bracket, _ = piece.removeprefix("<").partition(">")
+            if not (piece.startswith("<") and bracket):
+                raise ValueError(piece[:20])
+            if name.startswith("/"):
+                if name != f"/{closing}":
+                    raise ValueError(name)
+                break
+            self._at += 1
+            found.append((name, self.members(name, self._inner(name, wanted, whole), whole)))
+            self._at += 1
+        if not found:
+            return self._scalar(text, wanted, allowed, whole)
+        if "array" in allowed or (
+            "object" not in allowed and {name for name, _ in found} == {"item"}
+        ):
+            return [value for _, value in found]
+        return dict(found)
+
+    def _rest(self) -> str:
+        """The text behind the bracket that is open now."""
+        piece = self._pieces[self._at]
+        return piece.partition(">")[2] if self._at else piece
+
+    def _scalar(self, text: str, wanted: Any, allowed: frozenset[str], whole: Json) -> Any:
+        if not text.strip() and allowed and "string" not in allowed:
+            for kind, nothing in (("object", {}), ("array", []), ("null", None)):
+                if kind in allowed:
+                    return nothing
+        return typed.value(text, {} if wanted is None else wanted, whole)
+
+    def _inner(self, name: str, wanted: Any, whole: Json) -> Any:
+        if not isinstance(wanted, dict):
+            return None
+        for _ in range(4):
+            if isinstance(wanted, dict) and "$ref" in wanted:
+                wanted = typed.referred(wanted["$ref"], whole)
+        options = [
+            wanted,
+            *(one for key in ("anyOf", "oneOf") for one in (wanted or {}).get(key, ())),
+        ]
+        for option in options:
+            if name == "item" and isinstance(option, dict) and "items" in option:
+                return option["items"]
+            if isinstance(option, dict) and (found := typed.property_of(name, option)) is not None:
+                return found
+        return None

@@ -1,0 +1,93 @@
+"""How far a value reaches in a text that is still coming, without building it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from localspec.text.formats.tape import BLANK, Reading, Tape
+
+_CLOSING = {"{": "}", "[": "]", "(": ")"}
+_BEFORE_STRING = "{[(,:="
+"""What an apostrophe stands behind where it is a quote and not part of a word."""
+GEMMA_QUOTE = '<|"|>'
+
+
+class Extent(NamedTuple):
+    """Where a value ends; `whole` if its brackets were closed, and not a mark came instead."""
+
+    end: int
+    whole: bool
+
+
+def bracketed(
+    tape: Tape, at: int, stops: Sequence[str], *, gemma: bool = False, opened: bool = False
+) -> Reading[Extent | None]:
+    """The extent of the value whose first bracket stands at `at`, or, if `opened`, before.
+
+    None where the answer ends in the middle of it. One of `stops` outside of a string ends it too.
+    """
+    outside = _outside(tuple(stops), gemma=gemma)
+    reach = max(map(len, (*stops, GEMMA_QUOTE)), default=1)
+    place, depth = at, int(opened)
+    while True:
+        found = outside.search(tape.text, place)
+        if found is None:
+            place = max(place, len(tape.text) - reach + 1)
+            if tape.ended:
+                tape.short = True
+                return None
+            yield
+            continue
+        what, place = found[0], found.end()
+        if what in stops:
+            return Extent(found.start(), whole=False)
+        if what in _CLOSING:
+            depth += 1
+        elif what in "}])":
+            depth -= 1
+            if depth <= 0:
+                return Extent(place, whole=True)
+        elif what != "'" or _begins_string(tape.text, found.start()):
+            end = yield from string(tape, place, what, escapes=not gemma)
+            if end is None:
+                return None
+            place = end
+
+
+def string(tape: Tape, at: int, quote: str, *, escapes: bool = True) -> Reading[int | None]:
+    """The place behind the quote that ends a string; None where the answer ends before."""
+    pattern = _inside(quote, escapes=escapes)
+    while True:
+        found = pattern.search(tape.text, at)
+        if found and found[0] == quote:
+            return found.end()
+        if found and found.end() > found.start() + 1:  # an escape
+            at = found.end()
+            continue
+        at = found.start() if found else max(at, len(tape.text) - len(quote) + 1)
+        if tape.ended:
+            tape.short = True
+            return None
+        yield
+
+
+@lru_cache(maxsize=64)
+def _outside(stops: tuple[str, ...], *, gemma: bool) -> re.Pattern[str]:
+    quotes = (GEMMA_QUOTE, '"') if gemma else ('"""', "'''", '"', "'")
+    texts = [*sorted(stops, key=len, reverse=True), *quotes]
+    return re.compile("|".join(map(re.escape, texts)) + r"|[{}\[\]()]")
+
+
+@lru_cache(maxsize=8)
+def _inside(quote: str, *, escapes: bool) -> re.Pattern[str]:
+    escape = r"\\(?s:.)?|" if escapes else ""
+    return re.compile(escape + re.escape(quote))
+
+
+def _begins_string(text: str, at: int) -> bool:
+    while at and text[at - 1] in BLANK:
+        at -= 1
+    return at == 0 or text[at - 1] in _BEFORE_STRING

@@ -1,0 +1,248 @@
+"""The messages of a conversation in the form that a template reads.
+
+Clients write a history in whatever form their API allows, and templates read less than that: some
+know no message of the system, some no result of a tool, some only one call in a message. What
+`recognise.Reads` says a template does not read is put into what it does, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from localspec.protocol import Message
+from localspec.text.formats import writing
+from localspec.text.formats.calls import meant
+from localspec.text.formats.offer import Json
+from localspec.text.formats.parts import Format
+from localspec.text.formats.recognise import Reads
+
+_ID_LETTERS = 9
+_NOTHING = "…"
+"""What an assistant says that said nothing; templates refuse one that is empty."""
+
+
+def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Message]:
+    """The conversation as the template wants it."""
+    turns = [*_paired(map(_tidy, messages))]
+    turns = [one for turn in _answered(turns, reads) for one in _apart(turn, reads)]
+    turns = [_spoken(turn, form, reads) for turn in turns]
+    turns = _led(turns, reads)
+    if reads.alternates:
+        turns = [*_alternating(_merged(turns))]
+    return [_shaped(turn, reads) for turn in turns]
+
+
+def told(messages: Sequence[Message], more: str) -> list[Message]:
+    """The conversation whose system message also says `more`."""
+    if messages and messages[0].role == "system":
+        first = messages[0]
+        text = f"{first.content}\n\n{more}" if more and first.content else first.content or more
+        return [msgspec.structs.replace(first, content=text), *messages[1:]]
+    return [Message("system", more), *messages]
+
+
+def _tidy(message: Message) -> Message:
+    """Without fields that say nothing; calls complete, their arguments as objects."""
+    extra = {key: value for key, value in message.extra.items() if value not in (None, "", [])}
+    made = extra.pop("tool_calls", None)
+    if isinstance(made, list):
+        calls = [one for index, call in enumerate(made) if (one := _call(call, index))]
+        if calls:
+            extra["tool_calls"] = calls
+    return Message(message.role, message.content or "", extra)
+
+
+def _call(call: Any, index: int) -> Json | None:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return None
+    given = function.get("arguments")
+    arguments = meant(given)
+    if arguments is None:  # what a client made of an answer; it is told as it is
+        arguments = {"arguments": given}
+    known = {key: value for key, value in call.items() if value is not None}
+    id_ = str(known.get("id") or f"call_{index}")
+    return {
+        **known,
+        "id": id_,
+        "type": "function",
+        "function": {**function, "arguments": arguments},
+    }
+
+
+def _paired(messages: Iterable[Message]) -> Iterator[Message]:
+    """Results with the id and the name of the call that they answer, where they lack one."""
+    names: dict[str, str] = {}
+    waiting: list[str] = []
+    for message in messages:
+        calls = message.extra.get("tool_calls", ())
+        if calls:
+            waiting = [call["id"] for call in calls]
+            names |= {call["id"]: call["function"]["name"] for call in calls}
+        if message.role != "tool":
+            yield message
+            continue
+        extra = dict(message.extra)
+        id_ = extra.get("tool_call_id")
+        if id_ is None and waiting:
+            named = [one for one in waiting if names[one] == extra.get("name")]
+            extra["tool_call_id"] = id_ = (named or waiting)[0]
+        if id_ in waiting:
+            waiting.remove(id_)
+        if id_ in names:
+            extra.setdefault("name", names[id_])
+        yield Message("tool", message.content, extra)
+
+
+def _answered(turns: Sequence[Message], reads: Reads) -> Iterator[Message]:
+    """Where a message may have one call only: each call, and right behind it what it gave."""
+    taken: set[int] = set()
+    for index, turn in enumerate(turns):
+        if index in taken:
+            continue
+        calls = turn.extra.get("tool_calls", ())
+        if reads.several or not reads.calls or len(calls) < 2:  # noqa: PLR2004 - one is enough
+            yield turn
+            continue
+        results = _results_behind(turns, index)
+        for number, call in enumerate(calls):
+            extra = {**turn.extra, "tool_calls": [call]}
+            if number:
+                extra.pop(reads.thought or "reasoning_content", None)
+                extra.pop("reasoning_content", None)
+            yield Message("assistant", "" if number else turn.content, extra)
+            for place in results:
+                if place not in taken and turns[place].extra.get("tool_call_id") == call["id"]:
+                    taken.add(place)
+                    yield turns[place]
+
+
+def _results_behind(turns: Sequence[Message], index: int) -> list[int]:
+    places = []
+    for place in range(index + 1, len(turns)):
+        if turns[place].role != "tool":
+            break
+        places.append(place)
+    return places
+
+
+def _apart(turn: Message, reads: Reads) -> list[Message]:
+    """Words and calls in messages of their own, where a template shows but one of them."""
+    if not (turn.extra.get("tool_calls") and turn.content and reads.calls):
+        return [turn]
+    thought = turn.extra.get("reasoning_content")
+    if reads.one_text and thought:
+        return [
+            msgspec.structs.replace(
+                turn,
+                content=f"{thought}\n\n{turn.content}",
+                extra={
+                    key: value for key, value in turn.extra.items() if key != "reasoning_content"
+                },
+            )
+        ]
+    if reads.beside:
+        return [turn]
+    calls = {"tool_calls": turn.extra["tool_calls"]}
+    rest = {key: value for key, value in turn.extra.items() if key != "tool_calls"}
+    return [Message("assistant", turn.content, rest), Message("assistant", "", calls)]
+
+
+def _spoken(turn: Message, form: Format, reads: Reads) -> Message:
+    """Calls and results in words, where the template has no place for them."""
+    if turn.role == "tool" and not reads.results:
+        return Message("user", f"<tool_response>\n{turn.content}\n</tool_response>")
+    calls = turn.extra.get("tool_calls")
+    if not calls or reads.calls:
+        return turn
+    made = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+    text = "\n".join([*([turn.content] if turn.content else []), writing.calls(form, made)])
+    extra = {key: value for key, value in turn.extra.items() if key != "tool_calls"}
+    return Message(turn.role, text, extra)
+
+
+def _led(turns: Sequence[Message], reads: Reads) -> list[Message]:
+    """What the system says where it is read: at the beginning, or with what a user says first."""
+    leading = [turn for turn in turns if turn.role == "system"]
+    first = bool(turns) and turns[0].role == "system"
+    if not leading or (reads.system and reads.late_system):
+        return [*turns]
+    if reads.system and first and len(leading) == 1:
+        return [*turns]
+    said = "\n\n".join(turn.content for turn in leading if turn.content)
+    rest = [turn for turn in turns if turn.role != "system"]
+    if reads.system:
+        return [Message("system", said), *rest]
+    place = next((index for index, turn in enumerate(rest) if turn.role == "user"), None)
+    if place is None:
+        return [Message("user", said), *rest]
+    asked = rest[place]
+    rest[place] = msgspec.structs.replace(asked, content=f"{said}\n\n{asked.content}".strip())
+    return rest
+
+
+def _merged(turns: Sequence[Message]) -> list[Message]:
+    """No two messages of one role in a row, but for results and for calls."""
+    found: list[Message] = []
+    for turn in turns:
+        last = found[-1] if found else None
+        if (
+            last is None
+            or last.role != turn.role
+            or turn.role not in ("user", "assistant")
+            or "tool_calls" in last.extra
+            or "tool_calls" in turn.extra
+        ):
+            found.append(turn)
+            continue
+        text = "\n\n".join(text for text in (last.content, turn.content) if text)
+        found[-1] = Message(turn.role, text, {**last.extra, **turn.extra})
+    return found
+
+
+def _alternating(turns: Sequence[Message]) -> Iterator[Message]:
+    """A word of the assistant where a user goes on behind what a function gave."""
+    last = ""
+    for turn in turns:
+        if turn.role == "user" and last == "user":
+            yield Message("assistant", _NOTHING)
+        if turn.role in ("user", "assistant") and "tool_calls" not in turn.extra:
+            last = turn.role
+        yield turn
+
+
+def _shaped(turn: Message, reads: Reads) -> Message:
+    """Arguments, ids, thoughts and contents as the template takes them."""
+    extra = dict(turn.extra)
+    if thought := extra.pop("reasoning_content", None):
+        extra[reads.thought or "reasoning_content"] = thought
+    if reads.short_ids and isinstance(extra.get("tool_call_id"), str):
+        extra["tool_call_id"] = _nine(extra["tool_call_id"])
+    if calls := extra.get("tool_calls"):
+        extra["tool_calls"] = [_shaped_call(call, reads) for call in calls]
+    content: Any = turn.content
+    if reads.null and calls and not content:
+        content = None
+    elif reads.parts:
+        content = [{"type": "text", "text": turn.content}]
+    return Message(turn.role, content, extra)
+
+
+def _shaped_call(call: Json, reads: Reads) -> Json:
+    function = call["function"]
+    if not reads.objects:
+        text = json.dumps(function["arguments"], ensure_ascii=False)
+        function = {**function, "arguments": text}
+    id_ = _nine(call["id"]) if reads.short_ids else call["id"]
+    return {**call, "id": id_, "function": function}
+
+
+def _nine(given: str) -> str:
+    """The id, or nine digits that stand for it."""
+    fits = len(given) == _ID_LETTERS and given.isascii() and given.isalnum()
+    return given if fits else f"{zlib.crc32(given.encode()) % 10**_ID_LETTERS:0{_ID_LETTERS}d}"

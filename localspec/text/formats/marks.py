@@ -1,0 +1,71 @@
+"""Marks of a format as a reader looks for them in a text that is still coming."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from localspec.text.formats.parts import Hole, Way
+from localspec.text.formats.tape import BLANK
+
+_LETTERS = 3
+"""Of a mark that begins like a word: with fewer at its end an answer that was cut may end so."""
+
+
+def opening(way: Way) -> str:
+    """What calls of this way begin with, as far as it is a mark; "{" where they have none."""
+    if way.opening:
+        return begin(way.opening)
+    first = way.call[0]
+    return begin(first) if isinstance(first, str) else "{"
+
+
+def begin(mark: str) -> str:
+    """The first line of a mark, without a bracket that opens a list."""
+    line = mark.strip(BLANK).partition("\n")[0].rstrip(BLANK)
+    return line[:-1] if re.search(r"[>\]]\[$", line) else line
+
+
+def inner_mark(way: Way) -> str:
+    """What one call begins with where a mark stands around all; empty where that is none."""
+    first = way.call[0]
+    return begin(first) if way.opening and isinstance(first, str) else ""
+
+
+def closings(way: Way) -> list[str]:
+    """The marks that end one call."""
+    found: list[str] = []
+    for part in reversed(way.call):
+        if isinstance(part, Hole):
+            return found
+        found += (
+            [part] if isinstance(part, str) else (one for one in part.parts if isinstance(one, str))
+        )
+    return []
+
+
+def searched(marks: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[str]]:
+    """A pattern for any of the marks, and what may become one of them."""
+    texts = sorted({mark for mark in marks if mark}, key=len, reverse=True)
+    if not texts:
+        return None, frozenset()
+    begun = frozenset(text[:size] for text in texts for size in range(1, len(text)))
+    return re.compile("|".join(map(re.escape, texts))), begun
+
+
+def unfinished(text: str, begun: frozenset[str]) -> int:
+    """Length of the longest end of `text` with which a mark may begin."""
+    longest = max(map(len, begun), default=0)
+    for size in range(min(longest, len(text)), 0, -1):
+        if text[-size:] in begun:
+            return size
+    return 0
+
+
+def is_mark(text: str, held: int, last: str) -> bool:
+    """Whether the last characters of an answer that was cut are the beginning of a mark."""
+    begun = text[-held:]
+    if not begun[0].isalpha() or (not last and held == len(text.lstrip(BLANK))):
+        return True
+    before = text[-held - 1 : -held]
+    return held >= _LETTERS and not before.isalnum()

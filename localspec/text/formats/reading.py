@@ -1,0 +1,430 @@
+"""The one reader: an answer into words, thoughts and calls, by the description of its format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from localspec.text.formats.calls import Calls, Found
+from localspec.text.formats.marks import (
+    begin,
+    closings,
+    inner_mark,
+    is_mark,
+    opening,
+    searched,
+    unfinished,
+)
+from localspec.text.formats.offer import Offer
+from localspec.text.formats.parts import Format, Pair, Way
+from localspec.text.formats.tape import BLANK, Kind, Reading, Tape, tokens
+
+_HEAD_CHARS = 300
+"""Of a head of a message; what is longer is none."""
+
+
+def reading(tape: Tape, form: Format, offer: Offer) -> Reading[None]:
+    """Make pieces of the answer on `tape`."""
+    yield from _Reading(tape, form, offer).answer()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One answer. Request lifetime."""
+
+    tape: Tape
+    form: Format
+    offer: Offer
+    _calls: Calls = field(init=False)
+    _made: int = 0
+    """Calls that were handed over."""
+    _ways: Sequence[Way] = field(init=False)
+    _marks: re.Pattern[str] | None = field(init=False)
+    _begun: frozenset[str] = field(init=False)
+    """All beginnings of marks, which may be marks when more has come."""
+    _inside: Pair | None = None
+    """The marks of words that are open."""
+
+    def __post_init__(self) -> None:
+        self._calls = Calls(self.tape, self.offer)
+        self._ways = self.form.ways if self.offer.functions else ()
+        self._marks, self._begun = searched([*self._openings(), *self._others()])
+
+    def answer(self) -> Reading[None]:
+        """All of it."""
+        if self.form.heads:
+            return (yield from self._messages())
+        if self.offer.thinking:
+            for pair in self.form.thoughts:
+                if (yield from self._take(pair.opening)):  # the model writes it once more
+                    break
+            self._drop_begun()
+            yield from self._thoughts([pair.closing for pair in self.form.thoughts])
+        yield from self._beginning()
+        while (mark := (yield from self._prose("content", self._marks, self._begun))) is not None:
+            if (yield from self._at_mark(mark)):
+                yield from self._beginning()
+        return None
+
+    def _openings(self) -> list[str]:
+        found = [opening(way) for way in self._ways if not way.first]
+        found += [begin(str(way.call[0])) for way in self._ways if inner_mark(way)]
+        return found
+
+    def _others(self) -> list[str]:
+        """Marks that mean something wherever they stand."""
+        found = [*self.form.dropped]
+        for pair in self.form.words:
+            found += [begin(pair.opening)] if pair.own else []
+            found += [pair.closing] if pair.own and pair.closing else []
+        found += [begin(pair.opening) for pair in self.form.thoughts if pair.own]
+        return found
+
+    # -- what a part of the answer begins with
+
+    def _beginning(self) -> Reading[None]:
+        """Thoughts, marks of words, and calls that may only stand at a beginning."""
+        while (yield from self._begins()):
+            pass
+        self._drop_begun()
+
+    def _drop_begun(self) -> None:
+        """Of an answer that was cut: nothing but the beginning of a mark is no word."""
+        tape, rest = self.tape, self.tape.text.strip(BLANK)
+        marks = [*(pair.opening for pair in (*self.form.thoughts, *self.form.words))]
+        marks += [*self.form.dropped, *self._openings()]
+        if tape.ended and tape.cut and any(mark.startswith(rest) for mark in marks):
+            tape.give("markup", len(tape.text))
+
+    def _begins(self) -> Reading[bool]:
+        for pair in self.form.thoughts if self._thinks else ():
+            if (yield from self._take(pair.opening)):
+                yield from self._thoughts([pair.closing])
+                return True
+            if (yield from self._take(pair.closing)):  # of thoughts that were none
+                return True
+        for pair in self.form.words:
+            if (yield from self._take(pair.opening)):
+                self._inside = pair
+                return True
+        for mark in self.form.dropped:
+            if (yield from self._take(mark)):
+                return True
+        return (yield from self._first_calls())
+
+    def _first_calls(self) -> Reading[bool]:
+        """Calls that may only stand where something begins."""
+        tape = self.tape
+        for way in self._ways:
+            if way.first:
+                at = yield from tape.blank(0)
+                tape.short = False
+                if (yield from self._run(way, at)):
+                    return True
+                if tape.cut and tape.short and tape.text.strip():
+                    tape.give("markup", len(tape.text))
+        return False
+
+    @property
+    def _thinks(self) -> bool:
+        return self.offer.thinks or self.offer.thinking
+
+    def _take(self, mark: str) -> Reading[bool]:
+        """Take a mark that comes next, and the blanks around it."""
+        if not mark:
+            return False
+        if mark[0].isalpha():  # a word is one to its end
+            begin = yield from self.tape.blank(0)
+            behind = yield from self.tape.literal(begin, mark)
+        else:
+            behind = yield from self.tape.mark(0, mark)
+        if behind is None:
+            return False
+        self.tape.give("markup", behind)
+        yield from self._blanks()
+        return True
+
+    def _blanks(self) -> Reading[None]:
+        self.tape.give("markup", (yield from self.tape.blank(0)))
+
+    # -- words
+
+    def _prose(
+        self, kind: Kind, marks: re.Pattern[str] | None, begun: frozenset[str]
+    ) -> Reading[str | None]:
+        """Take words until a mark comes next, behind blanks perhaps; which, None at the end."""
+        tape = self.tape
+        closing = self._inside.closing if self._inside and kind == "content" else ""
+        if closing:
+            marks, begun = searched([*self._openings(), *self._others(), closing])
+        while True:
+            found = marks.search(tape.text) if marks else None
+            if found:
+                tape.give(kind, len(tape.text[: found.start()].rstrip(BLANK)))
+                return found[0]
+            held = unfinished(tape.text, begun)
+            if tape.ended:
+                if tape.cut and held and is_mark(tape.text, held, tape.last):
+                    tape.give(kind, len(tape.text[: len(tape.text) - held].rstrip(BLANK)))
+                    tape.give("markup", len(tape.text))
+                tape.give(kind, len(tape.text))
+                return None
+            safe = tape.text[: len(tape.text) - held]
+            tape.give(kind, len(safe.rstrip(BLANK)))
+            yield
+
+    def _at_mark(self, mark: str) -> Reading[bool]:
+        """Read what the mark that comes next begins; whether something new may begin behind it."""
+        tape = self.tape
+        at = tape.text.index(mark)
+        for pair in self.form.thoughts:
+            if pair.own and mark == begin(pair.opening) and (yield from self._take(pair.opening)):
+                yield from self._thoughts([pair.closing])
+                return True
+        if mark in self._others() or (self._inside and mark == self._inside.closing):
+            if self._inside and mark == self._inside.closing:
+                self._inside = None
+            tape.give("markup", at + len(mark))
+            yield from self._blanks()
+            return True
+        tape.short = False
+        for way in self._ways:
+            begins = not way.first and mark in (opening(way), inner_mark(way))
+            if begins and (yield from self._run(way, at)):
+                return True
+        if tape.ended and tape.cut and tape.short:
+            tape.give("markup", len(tape.text))
+            return False
+        tape.give("content", at + len(mark))
+        return False
+
+    # -- calls
+
+    def _run(self, way: Way, at: int) -> Reading[bool]:
+        """Take the calls from `at` on; False, and nothing taken, where there is none."""
+        found = yield from self._first(way, at)
+        if found is None:
+            return False
+        if (yield from self._spoken(way, at, found)):
+            return False
+        while found is not None:
+            self._hand_over(found)
+            found = yield from self._next(way)
+        yield from self._end(way)
+        return True
+
+    def _next(self, way: Way) -> Reading[Found | None]:
+        """The call behind one that was taken. Of one that was cut nothing is left."""
+        tape = self.tape
+        begin = yield from tape.blank(0)
+        tape.short = False
+        found = yield from self._calls.one(way, begin)
+        if found is None:
+            place = yield from self._separated(way, begin)
+            tape.short = tape.short and place is None
+            found = None if place is None else (yield from self._calls.one(way, place))
+        if found is None and tape.ended and tape.cut and tape.short:
+            tape.give("markup", len(tape.text))
+        return found
+
+    def _first(self, way: Way, at: int) -> Reading[Found | None]:
+        """The first of calls that begin at `at`, the mark around all of them perhaps forgotten."""
+        place = yield from self.tape.mark(at, way.opening) if way.opening else _there(at)
+        if place is None and inner_mark(way):
+            place = at
+        return None if place is None else (yield from self._calls.one(way, place))
+
+    def _separated(self, way: Way, at: int) -> Reading[int | None]:
+        """The place behind what stands between two calls; None where something else does."""
+        for text in (way.between.strip(BLANK), ",", ";"):
+            if text and (place := (yield from self.tape.mark(at, text))) is not None:
+                return place
+        if way.opening:  # once more around the next call
+            return (yield from self.tape.mark(at, way.opening))
+        return None
+
+    def _hand_over(self, found: Found) -> None:
+        """A call: its name first, then all of its arguments, so that no half of one is ever out."""
+        tape = self.tape
+        if found.name in self.form.pretends or (self._made and not self.offer.parallel):
+            tape.give("markup", found.end)
+            return
+        self._made += 1
+        tape.give("call", 1, found.name)
+        tape.give("arguments", found.end - 1, found.arguments)
+
+    def _end(self, way: Way) -> Reading[None]:
+        """Take the marks behind the last call, those that were written once too often as well."""
+        marks = [text for text in (way.closing, *closings(way)) if text]
+        while True:
+            for mark in marks:
+                place = yield from self.tape.mark(0, mark)
+                if place is None and len(tokens(mark)) > 1:
+                    place = yield from self.tape.mark(0, tokens(mark)[-1])
+                if place is not None:
+                    self.tape.give("markup", place)
+                    break
+            else:
+                break
+        yield from self._blanks()
+        if self.tape.ended and self._is_end(way, marks):
+            self.tape.give("markup", len(self.tape.text))
+
+    def _is_end(self, way: Way, marks: Sequence[str]) -> bool:
+        """Whether what is left is the beginning of what may follow a call, and no words."""
+        rest = "".join(self.tape.text.split())
+        ends = [
+            *marks,
+            f"{''.join(marks[1:])}{marks[0] if marks else ''}",
+            way.between,
+            ",",
+            ";",
+            "}",
+            "]",
+        ]
+        return any("".join(end.split()).startswith(rest) for end in ends)
+
+    def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
+        """Whether a call is only spoken of: quoted, or without a mark of its own among words."""
+        tape = self.tape
+        before = tape.text[at - 1] if at else tape.last
+        behind = yield from tape.peek(found.end)
+        if before == "`" and behind == "`":
+            return True
+        unmarked = opening(way) == "{"
+        if not unmarked and found.name in self.offer.names:
+            return False
+        place = found.end
+        while (char := (yield from tape.peek(place))) and char in " \t":
+            place += 1
+        words = bool(char) and char not in "\r\n;,{[<`"
+        return words and (unmarked or bool(before.strip()) or place > found.end)
+
+    # -- thoughts
+
+    def _thoughts(self, closings: Sequence[str]) -> Reading[None]:
+        """Take thoughts to their end. A whole call in thoughts that nothing ends, ends them."""
+        tape = self.tape
+        yield from self._blanks()
+        called = [mark for mark in self._openings() if mark != "{"]
+        marks, begun = searched([*closings, *called])
+        while (mark := (yield from self._prose("reasoning", marks, begun))) is not None:
+            at = tape.text.index(mark)
+            if mark in closings:
+                for pair in self.form.words:
+                    self._inside = pair if pair.opening == mark else self._inside
+                tape.give("markup", at + len(mark))
+                return (yield from self._blanks())
+            tape.short = False
+            found = yield from self._in_thoughts(mark, at)
+            if found is None:
+                if tape.ended and tape.cut and tape.short:
+                    tape.give("markup", len(tape.text))
+                tape.give("reasoning", at + len(mark))
+            elif not (yield from self._closed_later(closings, found.end)):
+                return None
+            else:
+                tape.give("reasoning", found.end)
+        return None
+
+    def _in_thoughts(self, mark: str, at: int) -> Reading[Found | None]:
+        for way in self._ways:
+            if not way.first and mark in (opening(way), inner_mark(way)):
+                found = yield from self._first(way, at)
+                if found is not None and found.name in self.offer.names:
+                    return None if (yield from self._spoken(way, at, found)) else found
+        return None
+
+    def _closed_later(self, closings: Sequence[str], at: int) -> Reading[bool]:
+        """Whether thoughts that hold a call come to an end by themselves."""
+        tape = self.tape
+        while not any(tape.text.find(closing, at) >= 0 for closing in closings):
+            if tape.ended:
+                return False
+            yield
+        return True
+
+    # -- messages with heads
+
+    def _messages(self) -> Reading[None]:
+        """One message after the other, each with a head that says what it is."""
+        heads, tape = self.form.heads, self.tape
+        if heads is None:
+            return None
+        begins: Sequence[str] = (*heads.begins, *heads.goes_on)
+        while (yield from tape.peek(0)):
+            head = yield from self._head(begins)
+            begins = heads.begins
+            if head is None:
+                if tape.cut and self._is_head():
+                    return tape.give("markup", len(tape.text))
+                yield from self._body("content")
+                continue
+            text = tape.text[:head]
+            to = re.search(heads.call, text) if heads.call else None
+            thought = re.search(heads.thought, text)
+            if to and to[1] in self.offer.names:
+                yield from self._message_calls(to[1], head)
+            else:
+                tape.give("markup", head)
+                yield from self._body("reasoning" if thought else "content")
+        return None
+
+    def _is_head(self) -> bool:
+        """Whether what is left may be the beginning of a head."""
+        heads = self.form.heads
+        begins = (*heads.begins, *heads.goes_on) if heads else ()
+        rest = self.tape.text.lstrip(BLANK)
+        return any(rest.startswith(one) or one.startswith(rest) for one in begins)
+
+    def _head(self, begins: Sequence[str]) -> Reading[int | None]:
+        """The place behind the head of a message, which begins here; None where there is none."""
+        heads, tape = self.form.heads, self.tape
+        for one in begins:
+            if (yield from tape.literal(0, one)) is not None:
+                break
+        else:
+            return None
+        while heads and (end := tape.text.find(heads.ends, 0, _HEAD_CHARS)) < 0:
+            if tape.ended or len(tape.text) > _HEAD_CHARS:
+                return None
+            yield
+        return end + len(heads.ends) if heads else None
+
+    def _message_calls(self, name: str, head: int) -> Reading[None]:
+        """Take a call by the message whose head ends at `head`, as far as its body is one."""
+        tape, heads = self.tape, self.form.heads
+        if heads is None:
+            return None
+        tape.short = False
+        found = yield from self._calls.body(name, head, (*heads.closings, *heads.begins))
+        if found is not None:
+            self._hand_over(found)
+        elif tape.cut and tape.short:
+            return tape.give("markup", len(tape.text))
+        else:
+            tape.give("markup", head)
+        return (yield from self._body("content"))
+
+    def _body(self, kind: Kind) -> Reading[None]:
+        """Take what a message says, to its end."""
+        heads, tape = self.form.heads, self.tape
+        if heads is None:
+            return None
+        ends = [*heads.closings, *heads.begins]
+        openings = self._openings()
+        marks, begun = searched([*ends, *(openings if kind == "content" else ())])
+        while (mark := (yield from self._prose(kind, marks, begun))) is not None:
+            at = tape.text.index(mark)
+            if mark in heads.closings:
+                return tape.give("markup", at + len(mark))
+            if mark in heads.begins:
+                return tape.give("markup", at)
+            yield from self._at_mark(mark)
+        return None
+
+
+def _there(at: int) -> Reading[int]:
+    yield from ()
+    return at

@@ -1,0 +1,325 @@
+"""Which format a chat template belongs to, and what it reads: found out by rendering with it.
+
+A known conversation with a call is rendered, and the format is taken whose reader finds that call
+in what the template wrote. Only where a template writes no call of the history its text has to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from localspec.errors import TemplateError
+from localspec.protocol import Message
+from localspec.text.formats.offer import Json, Offer
+from localspec.text.formats.parts import Format
+from localspec.text.formats.reading import reading
+from localspec.text.formats.table import FORMATS, GENERIC
+from localspec.text.formats.tape import Reader
+
+Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str]
+
+USER, AGAIN, SYSTEM, SAID, RESULT, OTHER = (
+    "the user asks", "the user asks again", "the system says", "the assistant says",
+    "a result comes", "another result",
+)  # fmt: skip
+THOUGHT = "a thought is had"
+_ID, _SHORT_ID, _OTHER_ID = "call_0123456789abcdef01234567", "abcdefghi", "abcdefghj"
+FIND: Json = {
+    "name": "zoo_find",
+    "description": "Finds animals.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string", "description": "Which."},
+            "many": {"type": "integer", "description": "How many."},
+        },
+        "required": ["kind"],
+    },
+}
+NOW: Json = {
+    "name": "now_at",
+    "description": "Tells the time.",
+    "parameters": {"type": "object", "properties": {}},
+}
+_ARGUMENTS: Json = {"kind": "ape", "many": 7}
+TOOLS = [{"type": "function", "function": one} for one in (FIND, NOW)]
+OFFER = Offer([FIND, NOW], thinks=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What of a conversation a template reads as it stands; the rest is put into its form.
+
+    `parts`: contents are lists of parts. `system`, `late_system`: messages of the system are shown,
+    at the beginning and later. `calls`, `results`: calls of the assistant and what they gave are.
+    `objects`: arguments are objects. `several`: of calls in one message all are shown. `beside`:
+    calls are shown behind words in the same message. `needs_system`: functions are only shown with
+    a message of the system. `alternates`: no role may come twice in a row. `short_ids`: nine
+    letters. `null`: a message that only calls has null as its content. `thought`: the field of
+    thoughts; empty where none is read. `one_text`: thoughts and words beside a call exclude each
+    other.
+    """
+
+    parts: bool = False
+    system: bool = True
+    late_system: bool = True
+    calls: bool = True
+    results: bool = True
+    objects: bool = True
+    several: bool = True
+    beside: bool = True
+    tools: bool = True
+    needs_system: bool = False
+    alternates: bool = False
+    short_ids: bool = False
+    null: bool = False
+    thought: str = "reasoning_content"
+    one_text: bool = False
+
+
+class Recognised(NamedTuple):
+    """A template's format, how that was found out, and what of it deserves a warning."""
+
+    form: Format
+    why: str
+    warning: str
+    reads: Reads
+
+
+def recognised(template: str, render: Render) -> Recognised:
+    """The format of a chat template that `render` renders with, whatever it does then."""
+    asker = _Asker(template, render)
+    reads = asker.reads()
+    form, why, warning = asker.form()
+    if form is GENERIC:  # what it is told in words comes back in words
+        reads = replace(reads, tools=False, calls=reads.calls and asker.own)
+    return Recognised(form, why, warning or asker.broken, reads)
+
+
+def found_calls(text: str, form: Format, offer: Offer) -> tuple[list[tuple[str, Any]], int]:
+    """The calls that a format finds in a text, and how many characters it leaves as words."""
+    reader = Reader(lambda tape: reading(tape, form, offer))
+    calls: list[tuple[str, Any]] = []
+    left = 0
+    for piece in (*reader.push(text), *reader.finish()):
+        if piece.kind == "call":
+            calls.append((piece.text, None))
+        elif piece.kind == "arguments":
+            calls[-1] = (calls[-1][0], json.loads(piece.text))
+        elif piece.kind == "content":
+            left += len(piece.text)
+    return calls, left
+
+
+def called(name: str, arguments: Any, id_: str = _SHORT_ID) -> Json:
+    """A call as a message holds it."""
+    return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+@dataclass(slots=True)
+class _Asker:
+    """Asks a template, by rendering, what it does. For one template."""
+
+    template: str
+    render: Render
+    broken: str = ""
+    """Why the template cannot render anything."""
+    own: bool = False
+    """It writes calls of the history."""
+    _call: str = ""
+    """What it wrote of one call."""
+    _reads: Reads = field(default_factory=Reads)
+
+    def form(self) -> tuple[Format, str, str]:
+        """The format, why, and a warning."""
+        if self._call:
+            if form := self._reading():
+                return form, "a call of the history is written this way", ""
+            if self._signed() is None:
+                return GENERIC, "no known format reads the calls that it writes", _UNKNOWN
+        if form := self._signed():
+            sign = next(sign for sign in form.signs if sign in self.template)
+            return form, f"its text holds {sign!r}", ""
+        if self.broken:
+            return GENERIC, "it cannot be rendered, and holds no mark of a known format", ""
+        warning = ""
+        if self._reads.tools:
+            warning = "The chat template shows functions, but not how to call them."
+        return GENERIC, "it writes no calls and holds no mark of a known format", warning
+
+    def reads(self) -> Reads:
+        """What the template reads."""
+        if self._shown([Message("user", USER)]) is None and self.broken:
+            return self._reads
+        self._ask_contents()
+        self._ask_tools()
+        self._ask_calls()
+        self._ask_thoughts()
+        return self._reads
+
+    def _ask_contents(self) -> None:
+        user = [Message("user", USER)]
+        if not self._has(user, USER):
+            self._set(parts=True)
+            if not self._has(user, USER):
+                self._set(parts=False)
+        system = [Message("system", SYSTEM), *user]
+        self._set(
+            system=self._has(system, SYSTEM, USER) and self._has(system, SYSTEM, USER, tools=TOOLS)
+        )
+        turns = [*user, Message("assistant", SAID)]
+        late = [*turns, Message("system", SYSTEM), Message("user", AGAIN)]
+        self._set(late_system=self._has(late, SYSTEM, AGAIN))
+        self._set(alternates=not self._has([*user, Message("user", AGAIN)], USER, AGAIN))
+
+    def _ask_tools(self) -> None:
+        user, name = [Message("user", USER)], str(FIND["name"])
+        if not self._has(user, name, tools=TOOLS):
+            shown = self._has([Message("system", ""), *user], name, tools=TOOLS)
+            self._set(needs_system=shown, tools=shown)
+
+    def _ask_calls(self) -> None:
+        """How calls have to be given, and whether they are shown at all."""
+        user, result = Message("user", USER), Message("tool", RESULT, _answers(_SHORT_ID))
+        for null, objects in ((False, True), (False, False), (True, True), (True, False)):
+            self._set(null=null, objects=objects)
+            written = self._between(
+                self._shown([user, self._made(""), result], TOOLS), USER, RESULT
+            )
+            if written and "ape" in written and self._reading(written):
+                self._call = written
+                break
+            if written and "ape" in written and not self._call:
+                self._call = written
+        if not self._call:  # perhaps without what it gave
+            self._set(objects=True, null=False)
+            alone = self._shown([user, self._made("")], TOOLS)
+            if alone and "ape" in alone:
+                self._call = alone.partition(USER)[2]
+        self.own = bool(self._call)
+        self._set(calls=self.own)
+        told = [user, Message("assistant", SAID) if not self.own else self._made(""), result]
+        self._set(results=self._has(told, RESULT, tools=TOOLS))
+        if self.own:
+            self._ask_shape(user)
+        lasting = [Message("system", SYSTEM), *told]
+        if self._reads.results and not self._has(lasting, SYSTEM, tools=TOOLS):
+            self._set(system=False)  # shown only as long as a user has the last word
+        long = [user, self._made("", _ID), Message("tool", RESULT, _answers(_ID))]
+        self._set(short_ids=self.own and self._shown(long, TOOLS) is None)
+
+    def _ask_shape(self, user: Message) -> None:
+        """Whether several calls, and words beside one, may be in a message."""
+        results = [
+            Message("tool", RESULT, _answers(_SHORT_ID)),
+            Message("tool", OTHER, _answers(_OTHER_ID, "now_at")),
+        ]
+        if not self._reads.results:
+            results = []
+        second = called("now_at", {} if self._reads.objects else "{}", _OTHER_ID)
+        both = [user, self._made("", more=[second]), *results]
+        texts = ("ape", "now_at", *((RESULT, OTHER) if results else ()))
+        shown = self._shown(both, TOOLS)
+        after = shown.rpartition(USER)[2] if shown else ""
+        self._set(several=all(text in after for text in texts))
+        shown = self._shown([user, self._made(SAID), *results[:1]], TOOLS)
+        after = shown.rpartition(USER)[2] if shown else ""
+        words, call = after.find(SAID), after.find("ape")
+        self._set(beside=call >= 0 and words < call)
+
+    def _ask_thoughts(self) -> None:
+        user = Message("user", USER)
+        for name in ("reasoning_content", "thinking", "reasoning"):
+            turns = [user, Message("assistant", SAID, {name: THOUGHT})]
+            if self.own:
+                extra = {**self._made("").extra, name: THOUGHT}
+                turns = [user, Message("assistant", "", extra)]
+                turns += (
+                    [Message("tool", RESULT, _answers(_SHORT_ID))] if self._reads.results else []
+                )
+            if self._has(turns, THOUGHT, tools=TOOLS if self.own else None):
+                self._set(thought=name)
+                if self.own:
+                    both = [user, Message("assistant", SAID, turns[1].extra), *turns[2:]]
+                    self._set(one_text=self._shown(both, TOOLS) is None)
+                return
+        self._set(thought="")
+
+    def _made(self, words: str, id_: str = _SHORT_ID, more: Sequence[Json] = ()) -> Message:
+        """A message with a call."""
+        given = _ARGUMENTS if self._reads.objects else json.dumps(_ARGUMENTS)
+        content: Any = None if self._reads.null and not words else words
+        return Message(
+            "assistant", content, {"tool_calls": [called("zoo_find", given, id_), *more]}
+        )
+
+    def _reading(self, written: str = "") -> Format | None:
+        """The format that reads the known call in what was written, and leaves least besides."""
+        best: tuple[int, bool, int] | None = None
+        for index, form in enumerate(FORMATS):
+            own = replace(form, ways=form.ways[:1])
+            calls, left = found_calls(written or self._call, own, OFFER)
+            if calls != [("zoo_find", _ARGUMENTS)]:
+                continue
+            unsigned = not any(sign in self.template for sign in form.signs)
+            best = min(best, (left, unsigned, index)) if best else (left, unsigned, index)
+        return FORMATS[best[2]] if best else None
+
+    def _signed(self) -> Format | None:
+        """The first format of which the template's text holds a mark."""
+        for form in FORMATS:
+            shows = self._reads.tools or not form.offers
+            if shows and any(sign in self.template for sign in form.signs):
+                return form
+        return None
+
+    def _has(
+        self, messages: Sequence[Message], *texts: str, tools: Sequence[Json] | None = None
+    ) -> bool:
+        shown = self._shown(messages, tools)
+        return shown is not None and all(text in shown for text in texts)
+
+    def _shown(
+        self, messages: Sequence[Message], tools: Sequence[Json] | None = None
+    ) -> str | None:
+        """The prompt; None where the template refuses or fails."""
+        if self.broken:
+            return None
+        variables: Json = {"tools": list(tools)} if tools else {}
+        if self._reads.parts:
+            messages = [Message(one.role, _in_parts(one.content), one.extra) for one in messages]
+        try:
+            return self.render(messages, variables)
+        except TemplateError as error:
+            if len(messages) == 1 and not tools:
+                self.broken = error.message
+            if "was stopped" in error.message or "not valid Jinja" in error.message:
+                self.broken = error.message
+            return None
+
+    def _between(self, text: str | None, before: str, behind: str) -> str:
+        """What stands between two texts; empty where one of them is missing."""
+        if text is None or before not in text:
+            return ""
+        after = text.rpartition(before)[2]
+        return after.partition(behind)[0] if behind in after else ""
+
+    def _set(self, **found: Any) -> None:
+        self._reads = replace(self._reads, **found)
+
+
+_UNKNOWN = (
+    "The chat template writes calls in a way of its own that LocalSpec does not know; functions "
+    "are told in the system message, and calls are read as JSON in <tool_call>."
+)
+
+
+def _answers(id_: str, name: str = "zoo_find") -> Json:
+    return {"tool_call_id": id_, "name": name}
+
+
+def _in_parts(content: str) -> Any:
+    return [{"type": "text", "text": content}]

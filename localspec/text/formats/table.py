@@ -1,0 +1,421 @@
+"""The formats of the families, as data. To add one is to add an entry.
+
+Sources: what the chat templates of llama.cpp's `models/templates` write of calls in a history, the
+parsers of llama.cpp and vLLM, and the models' cards.
+"""
+
+from __future__ import annotations
+
+from localspec.text.formats.parts import Element, Format, Heads, Hole, Maybe, Pair, Way
+from localspec.text.formats.ways import (
+    ACTIONS,
+    BEGIN,
+    CODER,
+    CODER_BARE,
+    DSML,
+    GLM,
+    HY,
+    ID,
+    KEY,
+    KIMI,
+    KIMI3,
+    LOOSE,
+    MINIMAX3,
+    NAME,
+    R1,
+    TAGGED,
+    THINK,
+    V31,
+    VALUE,
+    dsml,
+    invoke,
+)  # fmt: skip
+
+FORMATS = (
+    Format(
+        "gpt-oss",
+        (),
+        thoughts=(),
+        heads=Heads(
+            begins=("<|start|>", "<|channel|>"),
+            goes_on=("<|channel|>", " to=", "to="),
+            ends="<|message|>",
+            call=r"to=functions\.([\w.-]+)",
+            thought=r"analysis[^|]*(<\|message\|>)$",
+            closings=("<|end|>", "<|call|>", "<|return|>"),
+            thinks="<|channel|>analysis<|message|>",
+            before="<|channel|>commentary<|message|>",
+            says="<|channel|>final<|message|>",
+            calls="<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
+            again="<|end|><|start|>assistant",
+        ),
+        signs=("<|channel|>",),
+        marks=("<|constrain|>",),
+    ),
+    Format(
+        "muse-glimmer",
+        (invoke("atem:function_calls", "atem:"),),
+        thoughts=(),
+        heads=Heads(
+            begins=("<|start|>assistant",),
+            goes_on=(" to=", "to=", "<|message|>"),
+            ends="<|message|>",
+            thought=r"to=self\b",
+            closings=("<|eom|>", "<|eot|>"),
+            thinks=" to=self<|message|>",
+            says=" to=user<|message|>",
+            calls=" to={name}<|message|>",
+            again="<|eom|><|start|>assistant",
+        ),
+    ),
+    Format(
+        "gemma4",
+        (Way(("<|tool_call>", "call:", NAME, Hole.NOTED, "<tool_call|>")),),
+        thoughts=(Pair("<|channel>thought\n", "<channel|>", own=True),),
+        signs=("<|tool_call>call:",),
+        marks=("<|channel>", '<|"|>'),
+    ),
+    Format(
+        "deepseek-v3.2",
+        (dsml("function_calls"), dsml("tool_calls")),
+        marks=(DSML,),
+    ),
+    Format(
+        "deepseek-v4",
+        (dsml("tool_calls"), dsml("function_calls")),
+        marks=(DSML,),
+    ),
+    Format("deepseek-v3.1", (V31, R1)),
+    Format("deepseek", (R1, V31), signs=(BEGIN,)),
+    Format("kimi-k2", (KIMI,), signs=("<|tool_calls_section_begin|>",)),
+    Format(
+        "kimi-k3",
+        KIMI3,
+        thoughts=(Pair("<|open|>think<|sep|>", "<|close|>think<|sep|>", own=True),),
+        words=(Pair("<|open|>response<|sep|>", "<|close|>response<|sep|>", own=True),),
+        dropped=("<|close|>message<|sep|>", "<|end_of_msg|>"),
+        marks=("<|open|>", "<|close|>", "<|sep|>"),
+    ),
+    Format("minimax-m2", (invoke("minimax:tool_call", ""),), signs=("<minimax:tool_call>",)),
+    Format(
+        "minimax-m3",
+        (
+            Way(
+                (
+                    f'{MINIMAX3}<invoke name="',
+                    NAME,
+                    '">',
+                    Hole.TREE,
+                    f"{MINIMAX3}</invoke>\n",
+                ),
+                opening=f"{MINIMAX3}<tool_call>\n",
+                closing=f"{MINIMAX3}</tool_call>",
+                element=Element((f"{MINIMAX3}<", KEY, ">", VALUE, f"{MINIMAX3}</", KEY, ">")),
+            ),
+        ),
+        thoughts=(Pair("<mm:think>", "</mm:think>"),),
+        marks=(MINIMAX3,),
+    ),
+    Format(
+        "minimax-m1",
+        (Way((Hole.CALL,), opening="<tool_calls>\n", between="\n", closing="\n</tool_calls>"),),
+    ),
+    Format(
+        "command",
+        (ACTIONS,),
+        thoughts=(Pair("<|START_THINKING|>", "<|END_THINKING|>", own=True),),
+        words=(
+            Pair("<|START_RESPONSE|>", "<|END_RESPONSE|>", own=True),
+            Pair("<|START_TEXT|>", "<|END_TEXT|>", own=True),
+        ),
+        signs=("<|START_ACTION|>",),
+    ),
+    Format(
+        "command-r-plus",
+        (
+            Way(
+                (Hole.CALL,),
+                opening="Action:\n```json\n[\n    ",
+                between=",\n    ",
+                closing="\n]```",
+                keys=("tool_name", "parameters"),
+            ),
+        ),
+        thoughts=(),
+        pretends=frozenset({"directly_answer", "directly-answer"}),
+    ),
+    Format(
+        "mistral-named",
+        (
+            Way(
+                (
+                    "[TOOL_CALLS]",
+                    NAME,
+                    Maybe(("[CALL_ID]", ID)),
+                    Maybe(("[ARGS]",)),
+                    Hole.OBJECT,
+                )
+            ),
+            Way((Hole.CALL,), opening="[TOOL_CALLS][", between=", ", closing="]"),
+        ),
+        thoughts=(Pair("[THINK]", "[/THINK]"), *THINK),
+        signs=("[ARGS]",),
+        marks=("[TOOL_CALLS]",),
+        ids="nine",
+    ),
+    Format(
+        "mistral",
+        (
+            Way((Hole.CALL,), opening="[TOOL_CALLS][", between=", ", closing="]"),
+            Way(
+                (
+                    "[TOOL_CALLS]",
+                    NAME,
+                    Maybe(("[CALL_ID]", ID)),
+                    Maybe(("[ARGS]",)),
+                    Hole.OBJECT,
+                )
+            ),
+            Way((Hole.CALL,), opening="[TOOL_CALLS]"),
+        ),
+        thoughts=(Pair("[THINK]", "[/THINK]"), *THINK),
+        signs=("[TOOL_CALLS]",),
+        marks=("[TOOL_CALLS]", "[ARGS]"),
+        ids="nine",
+    ),
+    Format(
+        "apertus",
+        (
+            Way(
+                (Hole.PAIR,), opening="<|tools_prefix|>[", between=", ", closing="]<|tools_suffix|>"
+            ),
+        ),
+        thoughts=(Pair("<|inner_prefix|>", "<|inner_suffix|>", own=True),),
+        marks=("<|tools_prefix|>", "<|tools_suffix|>"),
+    ),
+    Format(
+        "nemotron-v2",
+        (Way((Hole.CALL,), opening="<TOOLCALL>[", between=", ", closing="]</TOOLCALL>"),),
+        signs=("<TOOLCALL>",),
+    ),
+    Format(
+        "apriel",
+        (Way((Hole.CALL,), opening="<tool_calls>[", between=", ", closing="]</tool_calls>"),),
+        thoughts=(Pair("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),),
+        words=(Pair("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"),),
+        signs=("[BEGIN FINAL RESPONSE]",),
+    ),
+    Format(
+        "hunyuan",
+        (
+            Way((Hole.CALL,), opening="<tool_calls>[", between=", ", closing="]</tool_calls>"),
+            Way((Hole.CALL,), opening="<tool_calls>", between="\n", closing="</tool_calls>"),
+        ),
+        words=(Pair("<answer>", "</answer>"),),
+        signs=("<tool_calls>[",),
+    ),
+    Format(
+        "hunyuan-3",
+        (
+            Way(
+                (
+                    f"<tool_call{HY}>",
+                    NAME,
+                    f"<tool_sep{HY}>\n",
+                    Hole.ELEMENTS,
+                    f"</tool_call{HY}>",
+                ),
+                opening=f"<tool_calls{HY}>\n",
+                between="\n",
+                closing=f"\n</tool_calls{HY}>",
+                element=Element(
+                    (
+                        f"<arg_key{HY}>",
+                        KEY,
+                        f"</arg_key{HY}>\n<arg_value{HY}>",
+                        VALUE,
+                        f"</arg_value{HY}>\n",
+                    )
+                ),
+            ),
+        ),
+        thoughts=(Pair(f"<think{HY}>", f"</think{HY}>"),),
+    ),
+    Format(
+        "phi4-mini",
+        (
+            Way((Hole.CALL,), opening="functools[", between=", ", closing="]"),
+            Way(
+                (Hole.CALL,),
+                opening="<|tool_call|>[",
+                between=", ",
+                closing="]<|/tool_call|>",
+            ),
+            Way((Hole.CALL,), opening="<|tool_call|>", closing="<|/tool_call|>"),
+        ),
+        signs=("functools[", "<|/tool|>"),
+        marks=("<|tool_call|>", "<|/tool_call|>"),
+    ),
+    Format(
+        "granite-3",
+        (
+            Way((Hole.CALL,), opening="<|tool_call|>[", between=", ", closing="]"),
+            Way((Hole.CALL,), opening="<|tool_call|>", between=", "),
+        ),
+        words=(Pair("<response>", "</response>"),),
+        signs=("<|tool_call|>",),
+        marks=("<|tool_call|>",),
+    ),
+    Format(
+        "solar",
+        (
+            Way(
+                (
+                    "<|tool_call:begin|>",
+                    ID,
+                    "<|tool_call:name|>",
+                    NAME,
+                    "<|tool_call:args|>",
+                    Hole.OBJECT,
+                    "<|tool_call:end|>",
+                ),
+                opening="<|tool_calls|>",
+                closing="<|calls|>",
+            ),
+        ),
+        thoughts=(Pair("<|think|>", "<|end|>", own=True),),
+        words=(Pair("<|content|>", "<|end|>", own=True),),
+        dropped=("<|begin|>assistant",),
+        marks=("<|begin|>",),
+    ),
+    Format(
+        "gigachat",
+        (
+            Way(("function call<|role_sep|>\n", Hole.CALL), between="<|message_sep|>\n\n"),
+            Way(("<|function_call|>", Hole.CALL)),
+        ),
+        dropped=("<|message_sep|>",),
+        marks=("<|role_sep|>",),
+    ),
+    Format(
+        "gigachat-3.1",
+        (
+            Way(("<|function_call|>", Hole.CALL)),
+            Way(("function call<|role_sep|>\n", Hole.CALL)),
+        ),
+        dropped=("<|message_sep|>",),
+    ),
+    Format(
+        "functionary-3.2",
+        (
+            Way((">>>", NAME, "\n", Hole.OBJECT), known=True),
+            Way((NAME, "\n", Hole.OBJECT), known=True, first=True),
+        ),
+        thoughts=(),
+        words=(Pair("all\n", ""),),
+        dropped=(">>>all\n",),
+    ),
+    Format(
+        "functionary-3.1",
+        (
+            Way(("<function=", NAME, ">", Hole.OBJECT, "</function>")),
+            Way((Hole.CALL,), opening="<|python_tag|>", known=True),
+        ),
+        thoughts=(),
+    ),
+    Format(
+        "lfm2",
+        (
+            Way(
+                (NAME, "(", Hole.KEYWORDS, ")"),
+                opening="<|tool_call_start|>[",
+                between=", ",
+                closing="]<|tool_call_end|>",
+            ),
+            Way(
+                (Hole.CALL,),
+                opening="<|tool_call_start|>[",
+                between=", ",
+                closing="]<|tool_call_end|>",
+            ),
+            Way(
+                (NAME, "(", Hole.KEYWORDS, ")"),
+                opening="<|tool_call_start|>",
+                between=", ",
+                closing="<|tool_call_end|>",
+            ),
+            Way((Hole.CALL,), opening="<|tool_call_start|>", closing="<|tool_call_end|>"),
+        ),
+        signs=("<|tool_call_start|>", "<|tool_list_start|>", "List of tools: ["),
+        marks=("<|tool_call_start|>", "<|tool_call_end|>"),
+    ),
+    Format(
+        "olmo3",
+        (
+            Way(
+                (NAME, "(", Hole.KEYWORDS, ")"),
+                opening="<function_calls>\n",
+                between="\n",
+                closing="\n</function_calls>",
+            ),
+        ),
+        signs=("<function_calls>",),
+    ),
+    Format(
+        "minicpm5",
+        (
+            Way(
+                ('<function name="', NAME, '">', Hole.ELEMENTS, "</function>"),
+                between="\n",
+                element=Element(('<param name="', KEY, '">', VALUE, "</param>")),
+            ),
+        ),
+    ),
+    Format(
+        "seed-oss",
+        (
+            Way(
+                (
+                    "<seed:tool_call>\n",
+                    "<function=",
+                    NAME,
+                    ">\n",
+                    Hole.ELEMENTS,
+                    "</function>",
+                    "\n</seed:tool_call>",
+                ),
+                between="\n",
+                element=Element(("<parameter=", KEY, ">", VALUE, "</parameter>\n")),
+            ),
+        ),
+        thoughts=(
+            Pair("<seed:think>", "</seed:think>"),
+            Pair("<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
+        ),
+    ),
+    Format("glm", (GLM, TAGGED)),
+    Format("qwen3-coder", (CODER, CODER_BARE, TAGGED), signs=("<function=",)),
+    Format(
+        "llama3",
+        (
+            Way((Hole.CALL,), between="; ", known=True, keys=("name", "parameters")),
+            Way((Hole.CALL,), opening="<|python_tag|>", between="; ", keys=("name", "parameters")),
+            Way(("<function=", NAME, ">", Hole.OBJECT, "</function>"), known=True),
+            Way(
+                (NAME, "(", Hole.KEYWORDS, ")"),
+                opening="[",
+                between=", ",
+                closing="]",
+                known=True,
+                first=True,
+            ),
+        ),
+        signs=("<|start_header_id|>",),
+        offers=True,
+    ),
+    Format("hermes", (TAGGED, CODER, *LOOSE), signs=("<tool_call>",)),
+)
+"""In the order in which they are tried; whichever reads back what a template wrote is taken."""
+
+GENERIC = Format("generic", (TAGGED, CODER, *LOOSE))
+"""For templates that say nothing of functions: the system message tells of them."""

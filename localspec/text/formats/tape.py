@@ -1,0 +1,161 @@
+"""The text of an answer as it comes in, and the pieces that a reader makes of it.
+
+A reader is a generator: it reads as if the whole answer were there, and yields where it has to wait
+for more. So what it says cannot depend on how the text was cut. Every character of the answer
+becomes part of exactly one piece, in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+Kind: TypeAlias = Literal["content", "reasoning", "call", "arguments", "markup"]
+"""Of a piece: words for the user, thoughts, the name of a function that is called, its arguments in
+JSON, or what only marks where these begin and end."""
+
+Result = TypeVar("Result")
+Reading: TypeAlias = Generator[None, None, Result]
+
+BLANK = " \t\r\n"
+
+_LINES = re.compile(r"[ \t]*\n[ \t\n]*")
+_LEADING = re.compile(r"^(\])(?=<[/|])")
+_TRAILING = re.compile(r"(?<=[>\]])(\[)$")
+
+
+class Piece(NamedTuple):
+    """A part of an answer: `text` is what it says, `raw` the characters that it was read from."""
+
+    kind: Kind
+    text: str
+    raw: str
+
+
+class Tape:
+    """What of an answer has come and is not read yet. Request lifetime.
+
+    `peek`, `blank`, `literal`, `mark` and `find` look ahead and take nothing; `give` takes.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.ended = False
+        self.cut = False
+        """The answer did not end by itself: what it began may be without an end."""
+        self.short = False
+        """Something that was looked for could still have come, had the answer gone on."""
+        self.last = ""
+        """The character that was taken last."""
+        self.pieces: list[Piece] = []
+
+    def give(self, kind: Kind, count: int, text: str | None = None) -> None:
+        """The next `count` characters are a piece, which says them or `text`."""
+        raw, self.text = self.text[:count], self.text[count:]
+        if raw:
+            self.last = raw[-1]
+            self.pieces.append(Piece(kind, raw if text is None else text, raw))
+
+    def peek(self, at: int) -> Reading[str]:
+        """The character at that place, "" behind the end of the answer."""
+        while at >= len(self.text):
+            if self.ended:
+                self.short = True
+                return ""
+            yield
+        return self.text[at]
+
+    def blank(self, at: int) -> Reading[int]:
+        """The first place from `at` on that is not blank."""
+        while True:
+            text, size = self.text, len(self.text)
+            while at < size and text[at] in BLANK:
+                at += 1
+            if at < size or self.ended:
+                return at
+            yield
+
+    def literal(self, at: int, text: str) -> Reading[int | None]:
+        """The place behind `text`; None where something else stands."""
+        end = at + len(text)
+        while len(self.text) < end:
+            if self.text[at:] != text[: max(0, len(self.text) - at)]:
+                return None
+            if self.ended:
+                self.short = True
+                return None
+            yield
+        return end if self.text.startswith(text, at) else None
+
+    def mark(self, at: int, text: str) -> Reading[int | None]:
+        """The place behind a mark, however many blanks stand before it and at its line breaks."""
+        place: int | None = at
+        for part in tokens(text):
+            begin = yield from self.blank(at)
+            place = yield from self.literal(begin, part)
+            if place is None:
+                return None
+            at = place
+        return place
+
+    def find(self, at: int, text: str) -> Reading[int]:
+        """Where `text` begins, from `at` on; -1 where the answer ends without it."""
+        while (found := self.text.find(text, at)) < 0:
+            if self.ended:
+                self.short = True
+                return -1
+            at = max(at, len(self.text) - len(text) + 1)
+            yield
+        return found
+
+
+@lru_cache(maxsize=512)
+def tokens(mark: str) -> Sequence[str]:
+    """What of a mark may have blanks before it: its lines, and a bracket at either end."""
+    found: list[str] = []
+    for line in _LINES.split(mark):
+        for pattern in (_LEADING, _TRAILING):
+            line = pattern.sub("\n\\1\n", line)  # noqa: PLW2901 - the same line, parted
+        found += [part for part in line.split("\n") if part]
+    return tuple(found)
+
+
+class Reader:
+    """Runs a format's reading over an answer that comes in parts. Request lifetime."""
+
+    def __init__(self, reading: Callable[[Tape], Reading[None]]) -> None:
+        self._tape = Tape()
+        self._reading: Reading[None] | None = reading(self._tape)
+
+    def push(self, text: str) -> list[Piece]:
+        """What has become clear with `text`."""
+        self._tape.text += text
+        return self._advance()
+
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """The answer is over: what was waiting for more. `cut`: it did not end by itself."""
+        self._tape.ended = True
+        self._tape.cut = cut
+        return self._advance()
+
+    def _advance(self) -> list[Piece]:
+        tape = self._tape
+        try:
+            if self._reading is not None:
+                next(self._reading)
+        except StopIteration:
+            self._reading = None
+        if self._reading is None:  # whatever a reading leaves is words
+            tape.give("content", len(tape.text))
+        pieces, tape.pieces = tape.pieces, []
+        return pieces
+
+
+def words(tape: Tape) -> Reading[None]:
+    """Take all the rest as words."""
+    while not tape.ended:
+        tape.give("content", len(tape.text))
+        yield
+    tape.give("content", len(tape.text))

@@ -1,0 +1,123 @@
+"""Values that are written without a type: the schema of the function says what each of them is.
+
+A string stays a string, whatever it looks like; a string or null is null only for `null`; anything
+else is JSON, also as Python writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from localspec.text.formats import values
+
+Json: TypeAlias = dict[str, Any]
+
+_MAX_DEPTH = 12
+"""Of references and alternatives in one another that are followed."""
+_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+def types(  # noqa: C901, PLR0911 - one of each way to say it
+    wanted: Any, whole: Json, depth: int = 0
+) -> frozenset[str]:
+    """The types that a schema allows, in JSON Schema's words; empty where it does not say.
+
+    `whole` is the schema that holds it, where its references lead.
+    """
+    if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
+        return frozenset()
+    found: set[str] = {"null"} if wanted.get("nullable") is True else set()
+    match wanted.get("type"):
+        case str(one):
+            return frozenset({one, *found})
+        case list(several):
+            return frozenset({one for one in several if isinstance(one, str)} | found)
+    if isinstance(reference := wanted.get("$ref"), str):
+        return types(referred(reference, whole), whole, depth + 1)
+    choices = wanted.get("enum")
+    if isinstance(choices, list):
+        return frozenset(_named(choice) for choice in choices) | found
+    if "const" in wanted:
+        return frozenset({_named(wanted["const"])})
+    for key in ("anyOf", "oneOf", "allOf"):
+        options = wanted.get(key)
+        for option in options if isinstance(options, list) else ():
+            found |= types(option, whole, depth + 1)
+    if not found and isinstance(wanted.get("properties"), dict):
+        return frozenset({"object"})
+    if not found and "items" in wanted:
+        return frozenset({"array"})
+    return frozenset(found)
+
+
+def value(text: str, wanted: Any, whole: Json) -> Any:
+    """What `text` is by the schema `wanted`; None for a parameter that has none."""
+    allowed = types(wanted, whole)
+    if wanted is None or "string" in allowed:
+        if "null" in allowed and text.strip() == "null":
+            return None
+        contained = _container(text, allowed)
+        return text if contained is None else contained
+    return _typed(text, allowed)
+
+
+def _typed(text: str, allowed: frozenset[str]) -> Any:
+    """The value of a text that is no string; where nothing reads it, the text after all."""
+    try:
+        found = values.read(text.strip())
+    except ValueError:
+        return text
+    if isinstance(found, str) and allowed:  # quoted, though it is no string
+        try:
+            return values.read(found.strip())
+        except ValueError:
+            return found
+    return found
+
+
+def parameters(function: Json) -> Json:
+    """The schema of a function's arguments; empty where it has none."""
+    given = function.get("parameters")
+    return given if isinstance(given, dict) else {}
+
+
+def property_of(name: str, whole: Json) -> Any:
+    """The schema of one argument; None where nothing is said of it."""
+    known = table(whole, "properties")
+    if name in known:
+        return known[name]
+    more = whole.get("additionalProperties")
+    return more if isinstance(more, dict) else None
+
+
+def table(given: Any, key: str) -> Json:
+    """An object inside of an object of a client's; empty where it is something else."""
+    found = given.get(key) if isinstance(given, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _container(text: str, allowed: frozenset[str]) -> Any:
+    """An object or a list that is allowed where a string is as well; None where it is none."""
+    first = text.lstrip()[:1]
+    if (first == "{" and "object" in allowed) or (first == "[" and "array" in allowed):
+        try:
+            return values.read(text.strip())
+        except ValueError:
+            pass
+    return None
+
+
+def _named(one: Any) -> str:
+    return _NAMES.get(type(one), "array" if isinstance(one, list) else "object")
+
+
+def referred(reference: str, whole: Json) -> Any:
+    """The schema that a reference inside of the same schema leads to; None elsewhere."""
+    found: Any = whole
+    if not reference.startswith("#/"):
+        return None
+    for step in reference[2:].split("/"):
+        if not isinstance(found, dict):
+            return None
+        found = found.get(step.replace("~1", "/").replace("~0", "~"))
+    return found

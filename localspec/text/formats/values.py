@@ -1,0 +1,296 @@
+"""Values as models write them: JSON, what is nearly JSON, Python's literals, and Gemma's notation.
+
+A model that was shown JSON writes JSON, mostly. The rest is read the way a person would read it: a
+line break inside of a string, an escape that JSON does not know, `True`, a comma too many, quotes
+of the other kind. What no reading makes sense of raises ValueError; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+MAX_DEPTH = 100
+"""Of lists and objects in one another; deeper ones are no arguments of a function."""
+
+_BLANK = re.compile(r"\s*")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d*(?:[eE][-+]?\d+)?")
+_WORD = re.compile(r"[^\W\d][\w$-]*")
+_PLAIN = re.compile(r'[^"\'\\<]+')
+_BARE = re.compile(r"[^,:{}\[\]<>]+")
+_AFTER_STRING = re.compile(r"\s*(?:[,}\]:]|\Z)")
+_ESCAPES = {
+    '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+}  # fmt: skip
+_LITERALS = {
+    "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
+}  # fmt: skip
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How values are written: `quotes` are what strings stand between, the longest first.
+
+    `bare`: keys, and words that are nothing else, may stand without quotes. `escapes`: a backslash
+    in a string means something.
+    """
+
+    quotes: tuple[str, ...] = ('"', "'")
+    bare: bool = False
+    escapes: bool = True
+
+
+JSON = Notation()
+PYTHON = Notation(('"""', "'''", '"', "'"))
+GEMMA = Notation(('<|"|>', '"'), bare=True, escapes=False)
+
+
+def strict(text: str) -> Any:
+    """The value that `text` is as JSON. Raises ValueError, for NaN and infinite numbers too."""
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def lenient(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any:
+    """The value that a person would read in `text`, all of it. Raises ValueError.
+
+    With `unclosed` the brackets at its end may be missing.
+    """
+    for inner_quotes in (False, True):
+        parser = _Parser(text, notation, inner_quotes=inner_quotes, unclosed=unclosed)
+        try:
+            value = parser.value(0)
+            parser.end()
+        except (ValueError, IndexError):
+            continue
+        return value
+    raise ValueError("no value")
+
+
+def read(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any:
+    """The value in `text`: as JSON where it is some, else as it was meant. Raises ValueError."""
+    if notation is JSON:
+        try:
+            return strict(text)
+        except ValueError:
+            pass
+    return lenient(text, notation, unclosed=unclosed)
+
+
+def keywords(text: str, names: list[str]) -> dict[str, Any]:
+    """The arguments between the parentheses of a call in Python. Raises ValueError.
+
+    Those without a name belong to `names` in order.
+    """
+    parser = _Parser(text, PYTHON)
+    try:
+        return parser.keywords(names)
+    except IndexError as error:
+        raise ValueError("it ends too early") from error
+
+
+def written(value: Any) -> str:
+    """A value as JSON that any client can read."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+class _Parser:
+    """Reads one text from its beginning. Raises ValueError or IndexError where it makes no sense.
+
+    With `inner_quotes` a string ends only at a quote behind which a string may end.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        notation: Notation,
+        *,
+        inner_quotes: bool = False,
+        unclosed: bool = False,
+    ) -> None:
+        self.text = text
+        self._unclosed = unclosed
+        self.at = 0
+        self._notation = notation
+        self._inner_quotes = inner_quotes
+
+    def end(self) -> None:
+        """Nothing but blanks may follow."""
+        self._blank()
+        if self.at < len(self.text):
+            raise ValueError(self.text[self.at : self.at + 20])
+
+    def value(self, depth: int) -> Any:
+        """The value that comes next."""
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        self._blank()
+        char = self.text[self.at]
+        if char == "{":
+            return self._object(depth)
+        if char in "[(":
+            return self._list(depth, "]" if char == "[" else ")")
+        if quote := self._quote():
+            return self._string(quote)
+        return self._word()
+
+    def keywords(self, names: list[str]) -> dict[str, Any]:
+        """Arguments of a call, to the end of the text."""
+        found: dict[str, Any] = {}
+        while not self._ended():
+            name = _WORD.match(self.text, self.at)
+            behind = _BLANK.match(self.text, name.end()) if name else None
+            if name and behind and self.text[behind.end() : behind.end() + 1] == "=":
+                key = name[0]
+                self.at = behind.end() + 1
+            elif len(found) < len(names):
+                key = names[len(found)]
+            else:
+                raise ValueError("more arguments than parameters")
+            found[key] = self.value(0)
+            if not self._ended():
+                self._take(",")
+        return found
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        self._take("{")
+        found: dict[str, Any] = {}
+        while not self._took("}"):
+            key = self._key()
+            self._take(":")
+            found[key] = self.value(depth + 1)
+            if not self._took(","):
+                self._take("}")
+                break
+        return found
+
+    def _list(self, depth: int, closing: str) -> list[Any]:
+        self.at += 1
+        found: list[Any] = []
+        while not self._took(closing):
+            found.append(self.value(depth + 1))
+            if not self._took(","):
+                self._take(closing)
+                break
+        return found
+
+    def _key(self) -> str:
+        self._blank()
+        if quote := self._quote():
+            return self._string(quote)
+        pattern = _BARE if self._notation.bare else _WORD
+        if not (name := pattern.match(self.text, self.at)):
+            raise ValueError("no key")
+        self.at = name.end()
+        return name[0].strip()
+
+    def _word(self) -> Any:
+        """A number, a literal, or, where these may be bare, a word."""
+        if word := _WORD.match(self.text, self.at):
+            if word[0] in _LITERALS:
+                self.at = word.end()
+                return _LITERALS[word[0]]
+        elif (number := _NUMBER.match(self.text, self.at)) and number[0].strip("+-._"):
+            behind = self.text[number.end() : number.end() + 1]
+            if not (behind.isalnum() or behind == "_"):
+                self.at = number.end()
+                return _number(number[0])
+        if self._notation.bare and (bare := _BARE.match(self.text, self.at)):
+            self.at = bare.end()
+            return bare[0].strip()
+        raise ValueError("no value")
+
+    def _quote(self) -> str:
+        """The quote that comes next; empty where none does."""
+        for quote in self._notation.quotes:
+            if self.text.startswith(quote, self.at):
+                return quote
+        return ""
+
+    def _string(self, quote: str) -> str:
+        self.at += len(quote)
+        said: list[str] = []
+        while True:
+            if self.text.startswith(quote, self.at) and self._ends(quote):
+                self.at += len(quote)
+                return "".join(said)
+            if run := _PLAIN.match(self.text, self.at):
+                said.append(run[0])
+                self.at = run.end()
+            elif self.text[self.at] == "\\" and self._notation.escapes:
+                said.append(self._escape())
+            else:
+                said.append(self.text[self.at])
+                self.at += 1
+
+    def _ends(self, quote: str) -> bool:
+        behind = self.at + len(quote)
+        return not self._inner_quotes or bool(_AFTER_STRING.match(self.text, behind))
+
+    def _escape(self) -> str:
+        """What an escape says; one that nobody knows is what stands there."""
+        char = self.text[self.at + 1]
+        for letter, digits in (("u", 4), ("x", 2)):
+            code = self.text[self.at + 2 : self.at + 2 + digits]
+            if char == letter and re.fullmatch(rf"[0-9a-fA-F]{{{digits}}}", code):
+                self.at += 2 + digits
+                return self._paired(chr(int(code, 16)))
+        self.at += 2
+        if char == "\n" and self._notation is PYTHON:
+            return ""
+        return _ESCAPES.get(char, "\\" + char)
+
+    def _paired(self, high: str) -> str:
+        """One character of two surrogates."""
+        low = self.text[self.at : self.at + 6]
+        if "\ud800" <= high <= "\udbff" and re.fullmatch(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}", low):
+            self.at += 6
+            both = high + chr(int(low.removeprefix("\\u"), 16))
+            return both.encode("utf-16", "surrogatepass").decode("utf-16")
+        return high
+
+    def _ended(self) -> bool:
+        self._blank()
+        return self.at >= len(self.text)
+
+    def _took(self, char: str) -> bool:
+        self._blank()
+        if self._unclosed and char in "}]" and self.at >= len(self.text):
+            return True
+        if self.text[self.at : self.at + 1] != char:
+            return False
+        self.at += 1
+        return True
+
+    def _take(self, char: str) -> None:
+        if not self._took(char):
+            raise ValueError(f"no {char}")
+
+    def _blank(self) -> None:
+        if blank := _BLANK.match(self.text, self.at):
+            self.at = blank.end()
+
+
+def _number(text: str) -> int | float:
+    plain = text.replace("_", "")
+    if re.fullmatch(r"[-+]?\d+", plain):
+        return int(plain)
+    return _finite(plain)

@@ -1,0 +1,151 @@
+"""Ways to write calls that more than one family has, or that are long; parts of `table.py`."""
+
+from __future__ import annotations
+
+from localspec.text.formats.parts import Element, Hole, Maybe, Pair, Way
+
+NAME, ID, INDEX = Hole.NAME, Hole.ID, Hole.INDEX
+KEY, VALUE, TYPE = Hole.KEY, Hole.VALUE, Hole.TYPE
+
+THINK = (Pair("<think>", "</think>"),)
+
+# Hermes, and the many that learned from it: JSON between tags.
+TAGGED = Way(("<tool_call>\n", Hole.CALL, "\n</tool_call>"), between="\n")
+FENCED = Way((Hole.CALL,), opening="```json\n", closing="\n```", known=True)
+BARE = Way((Hole.CALL,), known=True, first=True)
+LOOSE = (
+    Way((Hole.CALL,), opening="<function_call>", closing="</function_call>"),
+    Way((Hole.CALL,), opening="<tools>", closing="</tools>", known=True),
+    FENCED,
+    BARE,
+)
+
+# Qwen3-Coder: an element for each argument.
+PARAMETER = Element(("<parameter=", KEY, ">\n", VALUE, "\n</parameter>\n"), line=True)
+CODER = Way(
+    ("<tool_call>\n", "<function=", NAME, ">\n", Hole.ELEMENTS, "</function>", "\n</tool_call>"),
+    between="\n",
+    element=PARAMETER,
+)
+CODER_BARE = Way(
+    ("<function=", NAME, ">\n", Hole.ELEMENTS, "</function>", Maybe(("</tool_call>",))),
+    known=True,
+    element=PARAMETER,
+)
+
+# GLM and those that write `<arg_key>`; how many line breaks there are differs from model to model.
+ARGUMENT = Element(("<arg_key>", KEY, "</arg_key>\n", "<arg_value>", VALUE, "</arg_value>\n"))
+GLM = Way(
+    ("<tool_call>", NAME, "\n", Hole.ELEMENTS, "</tool_call>"), between="\n", element=ARGUMENT
+)
+
+# A JSON list of calls between marks.
+ACTIONS = Way(
+    (Hole.CALL,),
+    opening="<|START_ACTION|>[\n    ",
+    between=",\n    ",
+    closing="\n]<|END_ACTION|>",
+    keys=("tool_name", "parameters"),
+)
+
+# DeepSeek V3.2 and V4: tags with a token of their own in them.
+DSML = "｜DSML｜"  # noqa: RUF001 - the model's own letters
+
+
+def dsml(block: str) -> Way:
+    """Calls in a block of that name, each value with its type."""
+    return Way(
+        (f'<{DSML}invoke name="', NAME, '">\n', Hole.ELEMENTS, f"</{DSML}invoke>"),
+        opening=f"<{DSML}{block}>\n",
+        between="\n",
+        closing=f"\n</{DSML}{block}>",
+        element=Element(
+            (f'<{DSML}parameter name="', KEY, '"', TYPE, ">", VALUE, f"</{DSML}parameter>\n"),
+            text_type=' string="true"',
+            other_type=' string="false"',
+        ),
+    )
+
+
+# DeepSeek R1 and V3: the arguments in a fence; V3.1: without one.
+BEGIN, END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"  # noqa: RUF001
+CALL, SEP, CLOSE = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"  # noqa: RUF001
+R1 = Way(
+    (CALL, "function", SEP, NAME, "\n```json\n", Hole.OBJECT, "\n```", CLOSE),
+    opening=BEGIN,
+    between="\n",
+    closing=END,
+)
+V31 = Way((CALL, NAME, SEP, Hole.OBJECT, CLOSE), opening=BEGIN, closing=END)
+
+KIMI = Way(
+    (
+        "<|tool_call_begin|>",
+        Maybe(("functions.",)),
+        NAME,
+        Maybe((":", INDEX)),
+        "<|tool_call_argument_begin|>",
+        Hole.OBJECT,
+        "<|tool_call_end|>",
+    ),
+    opening="<|tool_calls_section_begin|>",
+    closing="<|tool_calls_section_end|>",
+)
+
+
+def invoke(tag: str, inner: str) -> Way:
+    """Tags as XML has them, the names in attributes."""
+    return Way(
+        (f'<{inner}invoke name="', NAME, '">\n', Hole.ELEMENTS, f"</{inner}invoke>"),
+        opening=f"<{tag}>\n",
+        between="\n",
+        closing=f"\n</{tag}>",
+        element=Element((f'<{inner}parameter name="', KEY, '">', VALUE, f"</{inner}parameter>\n")),
+    )
+
+
+MINIMAX3 = "]<]minimax[>["
+HY = ":opensource"
+
+# Kimi K3: an element for each argument with its type, or all of them as JSON.
+KIMI3 = (
+    Way(
+        (
+            '<|open|>call tool="',
+            NAME,
+            '" index="',
+            INDEX,
+            '"<|sep|>',
+            Hole.ELEMENTS,
+            "<|close|>call<|sep|>",
+        ),
+        opening="<|open|>tools<|sep|>",
+        closing="<|close|>tools<|sep|>",
+        element=Element(
+            (
+                '<|open|>argument key="',
+                KEY,
+                '" type="',
+                TYPE,
+                '"<|sep|>',
+                VALUE,
+                "<|close|>argument<|sep|>",
+            ),
+            text_type="string",
+            other_type="json",
+        ),
+    ),
+    Way(
+        (
+            '<|open|>call tool="',
+            NAME,
+            '" index="',
+            INDEX,
+            '"<|sep|><|open|>json type="object"<|sep|>',
+            Hole.OBJECT,
+            "<|close|>json<|sep|><|close|>call<|sep|>",
+        ),
+        opening="<|open|>tools<|sep|>",
+        closing="<|close|>tools<|sep|>",
+    ),
+)

@@ -1,0 +1,412 @@
+"""Laws of readers: any cut gives the same pieces, nothing is lost, calls are what was written."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.text.formats import Format, Offer, Piece, Reader, reading, writing
+from localspec.text.formats.parts import Hole
+from localspec.text.formats.table import FORMATS, GENERIC
+
+WEATHER = {
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+TIME = {"name": "now"}
+OFFER = Offer([WEATHER, TIME], thinks=True)
+MADE: list[tuple[str, dict[str, Any]]] = [
+    ("get_weather", {"city": "Paris", "days": 2}),
+    ("now", {}),
+]
+
+
+class Answer(NamedTuple):
+    """An answer with two calls, and what is said besides."""
+
+    text: str
+    content: str = ""
+    reasoning: str = ""
+
+
+def answer(form: Format) -> Answer:
+    """Thoughts, words and two calls, as the family writes them."""
+    if form.heads:
+        return _in_messages(form)
+    pair = form.thoughts[0] if form.thoughts else None
+    thought = f"{pair.opening}Well.{pair.closing}" if pair else ""
+    around = next(((one.opening, one.closing) for one in form.words if one.closing), ("", ""))
+    content = "I look."
+    if form.name == "functionary-3.2":
+        around = ("all\n", "")
+    text = f"{thought}{around[0]}{content}{around[1]}{writing.calls(form, MADE)}"
+    return Answer(text, content, "Well." if pair else "")
+
+
+def _in_messages(form: Format) -> Answer:
+    heads = form.heads
+    assert heads is not None
+    messages = [f"{heads.thinks}Well.", f"{heads.before or heads.says}I look."]
+    for name, arguments in MADE:
+        body = writing.calls(form, [(name, arguments)]) if form.ways else json.dumps(arguments)
+        messages.append(heads.calls.format(name=name) + body)
+    return Answer(heads.again.join(messages), "I look.", "Well.")
+
+
+ANSWERS = {form.name: (form, answer(form)) for form in (*FORMATS, GENERIC)}
+family = pytest.mark.parametrize("name", ANSWERS)
+
+
+def read(
+    found: Format, parts: list[str], offer: Offer = OFFER, *, cut: bool = False
+) -> list[Piece]:
+    """The pieces of an answer that comes in `parts`; those of a kind that touch are joined."""
+    reader = Reader(lambda tape: reading(tape, found, offer))
+    pieces = [piece for part in parts for piece in reader.push(part)] + reader.finish(cut=cut)
+    joined: list[Piece] = []
+    for kind, text, raw in pieces:
+        last = joined[-1] if joined else None
+        if last and last.kind == kind not in ("call", "arguments"):
+            joined[-1] = Piece(kind, last.text + text, last.raw + raw)
+        else:
+            joined.append(Piece(kind, text, raw))
+    return joined
+
+
+def said(pieces: list[Piece], kind: str) -> list[str]:
+    """What the pieces of one kind say."""
+    return [piece.text for piece in pieces if piece.kind == kind]
+
+
+def calls(pieces: list[Piece]) -> list[tuple[str, Any]]:
+    """Names and arguments."""
+    arguments = map(json.loads, said(pieces, "arguments"))
+    return [*zip(said(pieces, "call"), arguments, strict=True)]
+
+
+def form(name: str) -> Format:
+    """The format of that name."""
+    return ANSWERS[name][0]
+
+
+@family
+def test_thoughts_words_and_calls_are_told_apart(name: str) -> None:
+    """Two calls with their arguments, and what was thought and said before."""
+    found, known = ANSWERS[name]
+    pieces = read(found, [known.text])
+    assert calls(pieces) == MADE
+    assert "".join(said(pieces, "content")).strip() == known.content
+    assert "".join(said(pieces, "reasoning")).strip() == known.reasoning
+
+
+@family
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_cut_gives_the_same_pieces_and_nothing_is_lost(name: str, data: st.DataObject) -> None:
+    """Of answers that were damaged anywhere, too: pieces are a matter of the text alone."""
+    found, known = ANSWERS[name]
+    begin, end = sorted(data.draw(st.tuples(*[st.integers(0, len(known.text))] * 2)))
+    instead = data.draw(st.sampled_from(["", "<", '"', "}", "{", "\n", known.text, "```json\n"]))
+    text = known.text[:begin] + instead + known.text[end:]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    offer = data.draw(st.sampled_from([OFFER, Offer(), Offer([TIME], thinking=True, thinks=True)]))
+    limit = data.draw(st.booleans())
+
+    whole = read(found, [text], offer, cut=limit)
+    parts = [text[one:other] for one, other in pairwise([0, *cuts, len(text)])]
+
+    assert "".join(piece.raw for piece in whole) == text
+    assert read(found, parts, offer, cut=limit) == whole
+    assert read(found, list(text), offer, cut=limit) == whole
+
+
+@family
+def test_a_cut_answer_has_whole_calls_only(name: str) -> None:
+    """As the limit of tokens does it, wherever it does."""
+    found, known = ANSWERS[name]
+    for end in range(len(known.text)):
+        pieces = read(found, [known.text[:end]], cut=True)
+        made = calls(pieces)
+        assert made == MADE[: len(made)]
+        content = "".join(said(pieces, "content")).strip()
+        begun = content[len(known.content) :]  # of a mark that is a word: it needs some letters
+        assert known.content.startswith(content) or (len(begun) < 3 and begun.isalpha())
+
+
+@family
+def test_one_call_is_enough_where_no_more_may_be(name: str) -> None:
+    """`parallel_tool_calls` false gives one call, and nothing of the others is said."""
+    found, known = ANSWERS[name]
+    pieces = read(found, [known.text], Offer([WEATHER, TIME], thinks=True, parallel=False))
+    assert calls(pieces) == MADE[:1]
+    assert "".join(said(pieces, "content")).strip() == known.content
+
+
+@family
+@pytest.mark.parametrize("text", ["Hello.", "", "  two\n\nlines \n", 'see `{"name": 1}`', "{}"])
+def test_words_are_words(name: str, text: str) -> None:
+    """An answer that calls nothing is the content, to the last blank."""
+    assert "".join(said(read(form(name), [text]), "content")) == text
+
+
+@family
+@settings(max_examples=25)
+@given(text=st.text(alphabet="abc <>{}[]()\"'\n,.:=/|_", max_size=60))
+def test_words_without_a_mark_are_words(name: str, text: str) -> None:
+    """Whatever letters and brackets they have."""
+    pieces = read(form(name), [text])
+    if {piece.kind for piece in pieces} <= {"content"}:
+        assert "".join(said(pieces, "content")) == text
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=9) | st.sampled_from(["7", "true", "null", '{"a": 1}', "it's", '"', "</x>"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=9,
+)  # fmt: skip
+KINDS = {
+    "string": st.text(max_size=30)
+    | st.sampled_from(["007", "true", "null", "", "a\n b\n", "{'x'}"]),
+    "integer": st.integers(),
+    "number": st.floats(allow_nan=False, allow_infinity=False),
+    "boolean": st.booleans(),
+    "array": st.lists(values, max_size=3),
+    "object": st.dictionaries(st.text(max_size=4), values, max_size=3),
+}
+names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+
+
+@st.composite
+def offered_calls(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[tuple[str, dict[str, Any]]]]:
+    """Functions, and calls of them whose arguments have the types of their schemas."""
+    functions, made = [], []
+    for number in range(draw(st.integers(1, 3))):
+        kinds = draw(st.dictionaries(names, st.sampled_from(sorted(KINDS)), max_size=4))
+        name = f"{draw(names)}{number}"
+        properties = {key: {"type": kind} for key, kind in kinds.items()}
+        functions.append({"name": name, "parameters": {"type": "object", "properties": properties}})
+        made.append((name, {key: draw(KINDS[kind]) for key, kind in kinds.items()}))
+    return functions, made
+
+
+@family
+@settings(max_examples=25)
+@given(one=offered_calls(), data=st.data())
+def test_what_a_family_writes_is_read_back(name: str, one: Any, data: st.DataObject) -> None:
+    """Any calls: the reader gives what the writer was given, however the text was cut."""
+    found = form(name)
+    if not found.ways:
+        return
+    functions, made = one
+    text = writing.calls(found, made)
+    if _ambiguous(found, made):
+        return
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    parts = [text[begin:end] for begin, end in pairwise([0, *cuts, len(text)])]
+    pieces = read(found, parts, Offer(functions))
+    assert json.dumps(calls(pieces)) == json.dumps(json.loads(json.dumps(made)))
+    assert "".join(said(pieces, "content")).strip() == ""
+
+
+def _ambiguous(found: Format, made: list[tuple[str, dict[str, Any]]]) -> bool:
+    """Whether the notation itself cannot tell: texts that hold its marks, trees without types."""
+    way = found.ways[0]
+    if Hole.TREE in way.call:
+        return any(isinstance(value, (list, dict)) for _, given in made for value in given.values())
+    if Hole.NOTED not in way.call:
+        return False
+    text = json.dumps(made)
+    return any(mark in text for mark in ("<|", '\\"')) or "\\" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('<tool_call>\n{"name": "get_weather", "arguments": [1]}', None),
+        ('<tool_call>{"name": "now", "arguments": {"a": tru!}}</tool_call>', None),
+        ('{"name": "unknown", "arguments": {}}', None),
+        ("<tool_call>nonsense</tool_call>", None),
+        ('Write `<tool_call>{"name": "now", "arguments": {}}</tool_call>` to call.', None),
+    ],
+)
+def test_what_is_broken_or_only_spoken_of_is_content(text: str, content: str | None) -> None:
+    """No call where there is none, and the text untouched."""
+    pieces = read(form("hermes"), [text])
+    assert "".join(said(pieces, "content")) == (text if content is None else content)
+    assert not said(pieces, "call")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"city": "Rome"}',
+        '"{\\"city\\": \\"Rome\\"}"',
+        '{"city": "Rome",}',
+        "{'city': 'Rome'}",
+        '{city: "Rome"}',
+        '{"city": "Rome"',
+        '{"city": "Rome"}}',
+        '{"city"\n:\n"Rome"}',
+    ],
+)
+@pytest.mark.parametrize("stop", ["\n</tool_call>", "</tool_call>\n\n", ""])
+def test_arguments_are_mended_to_what_was_meant(arguments: str, stop: str) -> None:
+    """As small models write them."""
+    text = '<tool_call>\n{"name": "get_weather", "arguments": ' + arguments + "}" + stop
+    pieces = read(form("hermes"), [text])
+    assert calls(pieces) == [("get_weather", {"city": "Rome"})]
+    assert "".join(said(pieces, "content")) == ""
+
+
+@pytest.mark.parametrize("nothing", ["null", '""', "[]", "{}", '"{}"', '"null"', "None"])
+@pytest.mark.parametrize("name", ["hermes", "mistral-named", "kimi-k2", "functionary-3.1"])
+def test_nothing_is_an_empty_object(name: str, nothing: str) -> None:
+    """Where one is meant."""
+    found = form(name)
+    text = writing.calls(found, [("now", {})]).replace("{}", nothing)
+    assert calls(read(found, [text])) == [("now", {})]
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('"one\ntwo"', "one\ntwo"),
+        (r'"C:\dir\new"', "C:\\dir\new"),
+        (r'"it\'s"', "it's"),
+        (r'"caf\u00e9 \ud83d\ude00"', "café 😀"),
+        ('"print("hi")"', 'print("hi")'),
+        ("True", True),
+        ("None", None),
+        ("+1", 1),
+        (".5", 0.5),
+        ("1_000", 1000),
+        ('"\\ud800"', "\ufffd"),
+    ],
+)
+def test_values_are_what_a_person_would_read(written: str, value: Any) -> None:
+    """Escapes, words and numbers that JSON does not allow."""
+    text = '<tool_call>{"name": "now", "arguments": {"a": ' + written + "}}</tool_call>"
+    assert calls(read(form("hermes"), list(text))) == [("now", {"a": value})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}',
+        '{"function": "get_weather", "parameters": {"city": "Rome"}}',
+        '{"name": "get_weather", "city": "Rome"}',
+        '{"name": "functions.get_weather", "arguments": {"city": "Rome"}}',
+        '{{"name": "get_weather", "arguments": {"city": "Rome"}}}',
+    ],
+)
+def test_an_object_that_is_nearly_a_call_is_one(text: str) -> None:
+    """With other keys than the template's, in two braces, with a prefix."""
+    assert calls(read(form("hermes"), [f"<tool_call>{text}</tool_call>"])) == [
+        ("get_weather", {"city": "Rome"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "written", "value"),
+    [
+        ({"type": "string"}, "12", "12"),
+        ({"type": "string"}, 'a\n\n  "b" <c>\n', 'a\n\n  "b" <c>\n'),
+        ({"type": "string"}, "", ""),
+        ({"type": "string"}, "see </parameter> there", "see </parameter> there"),
+        ({"enum": ["1", "2"]}, "1", "1"),
+        ({"enum": [1, 2]}, "1", 1),
+        ({"type": "integer"}, "12", 12),
+        ({"type": "integer"}, '"12"', 12),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, "None", "None"),
+        ({"type": ["string", "null"]}, "7", "7"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "2024", "2024"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "2024", 2024),
+        ({"anyOf": [{"type": "array"}, {"type": "object"}]}, '[1, {"a": "é"}]', [1, {"a": "é"}]),
+        ({"$ref": "#/$defs/n"}, "3", 3),
+        ({"type": "boolean"}, "True", True),
+        ({"type": "string"}, "True", "True"),
+        ({"type": "object"}, "{'a': None}", {"a": None}),
+        ({"type": "number"}, "NaN", "NaN"),
+        ({"type": "object"}, "no object", "no object"),
+        ({}, "12", 12),
+        (None, "12", "12"),
+    ],
+)
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm", "seed-oss", "minimax-m2", "hunyuan-3"])
+def test_a_value_in_an_element_is_what_the_schema_says(
+    name: str, wanted: object, written: str, value: object
+) -> None:
+    """Text as it stands between its marks, all else as JSON where it is some."""
+    properties = {} if wanted is None else {"x": wanted}
+    parameters = {"properties": properties, "$defs": {"n": {"type": "integer"}}}
+    offer = Offer([{"name": "f", "parameters": parameters}])
+    text = writing.calls(form(name), [("f", {"x": written.replace("</parameter>", "@")})])
+    closing = {"glm": "</arg_value>", "hunyuan-3": "</arg_value:opensource>"}.get(name)
+    mark = closing or "</parameter>"
+    pieces = read(form(name), list(text.replace("@", mark)), offer)
+    if isinstance(value, str):
+        value = value.replace("</parameter>", mark)
+    assert calls(pieces) == [("f", {"x": value})]
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('I will.\n\n{"name": "now", "parameters": {}}', "I will."),
+        ('I will. {"name": "now", "parameters": {}}', "I will."),
+        ('A call is {"name": "now", "parameters": {}} in such a model.', None),
+        ('An object {"name": "Anna", "parameters": {"age": 3}}', None),
+        ("int main() { return 0; }", None),
+        ('<|python_tag|>{"name": "now", "parameters": {}}', ""),
+        ("<function=now>{}</function>", ""),
+    ],
+)
+def test_a_bare_object_is_a_call_where_nothing_goes_on_behind_it(
+    text: str, content: str | None
+) -> None:
+    """Llama 3 has no marks; words may stand before, and not behind."""
+    pieces = read(form("llama3"), [text])
+    assert "".join(said(pieces, "content")).strip() == (text if content is None else content)
+    assert bool(said(pieces, "call")) == (content is not None)
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "glm", "deepseek-v4", "kimi-k2"])
+def test_a_call_ends_thoughts_that_nothing_else_ends(name: str) -> None:
+    """And is a thought where they end later."""
+    found = form(name)
+    call = writing.calls(found, [("now", {})])
+    offer = Offer([TIME], thinks=True, thinking=True)
+    pieces = read(found, list(f"I need it.\n{call}"), offer)
+    assert (calls(pieces), "".join(said(pieces, "reasoning"))) == ([("now", {})], "I need it.")
+    pieces = read(found, list(f"It would be {call} then.</think>No."), offer)
+    assert calls(pieces) == []
+    assert "".join(said(pieces, "reasoning")) == f"It would be {call} then."
+    assert "".join(said(pieces, "content")) == "No."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=unknown>\n</function>",
+        "<tool_call>\n<function=>",
+        "<tool_call>nothing",
+        "see <function=get_weather",
+    ],
+)
+def test_elements_that_are_no_call_are_words(text: str) -> None:
+    """To the last character."""
+    pieces = read(form("qwen3-coder"), [text])
+    assert "".join(said(pieces, "content")) == text
