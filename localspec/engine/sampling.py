@@ -9,6 +9,7 @@ the same g from a similar law often gives the same token: Gumbel coupling, Dalir
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
@@ -125,7 +126,7 @@ class Sampler:
         law = self.law(logits, recent, path, position)
         token = self.draw(law, position, Purpose.TOKEN)
         if self.params.mirostat:
-            surprise = -float(law.logp[law.tokens == token][0]) / np.log(2)
+            surprise = -float(law.logp[law.tokens == token][0]) / math.log(2)
             self.aim -= self.params.mirostat_eta * (surprise - self.params.mirostat_tau)
         return token
 

@@ -41,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
         options.add_argument(name, default="")
     for name in ("--port", "--ctx-size", "--batch-size", "--n-predict", "--spec-draft-n-max"):
         options.add_argument(name, type=int, default=0)
+    options.add_argument("--chat-template-file", default="")
+    options.add_argument("--chat-template", default="")
+    options.add_argument("--sleep-idle-seconds", default="")
     options.add_argument("--seed", type=int, default=-1)
     options.add_argument("--temp", type=float, default=0.8)
     options.add_argument("--parallel", type=int, default=4)
@@ -53,12 +56,14 @@ def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     slots = asked.parallel
     context = asked.ctx_size // (1 if asked.kv_unified else slots)
     tables: dict[str, dict[str, Any]] = {
-        "models": {"default": name(asked), "aliases": {"*": ""}},
+        "models": {"default": name(asked), "aliases": {"*": ""}, "templates": templates(asked)},
         "engine": {"slots": slots, "context": context, "exactness": "standard"},
         "sampling": {"temperature": asked.temp},
     }
     if asked.n_predict > 0:
-        tables["server"] = {"max_tokens": asked.n_predict}
+        tables.setdefault("server", {})["max_tokens"] = asked.n_predict
+    if asked.sleep_idle_seconds:
+        tables.setdefault("server", {})["keep_alive"] = f"{asked.sleep_idle_seconds}s"
     if asked.seed >= 0:
         tables["sampling"]["seed"] = asked.seed
     if asked.batch_size:
@@ -66,6 +71,13 @@ def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     if asked.spec_draft_n_max:
         tables["speculation"] = {"max_draft": asked.spec_draft_n_max}
     return tables
+
+
+def templates(asked: argparse.Namespace) -> dict[str, str]:
+    """The chat template that is to go before the file's: a file of Jinja, or ChatML."""
+    if asked.chat_template_file:
+        return {"*": str(Path(asked.chat_template_file).resolve())}
+    return {"*": "chatml"} if asked.chat_template == "chatml" else {}
 
 
 def name(asked: argparse.Namespace) -> str:
