@@ -19,36 +19,67 @@ import pwd
 import stat
 import sysconfig
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import platformdirs
+
+if TYPE_CHECKING:
+    from localspec.errors import ConfigError
 
 APP = "localspec"
 MODELS_MODE, MODEL_MODE = 0o755, 0o644
 """Models are no secret: other users' programs may read them, and nobody else may write them."""
 
 
+def _of_home(find: Callable[[str], str]) -> Path:
+    """One of the user's places. Raises ConfigError where the system knows no home."""
+    try:
+        return Path(find(APP))
+    except RuntimeError as error:
+        raise homeless() from error
+
+
+def home() -> Path:
+    """The user's home. Raises ConfigError where the system knows none."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise homeless() from error
+
+
+def homeless() -> ConfigError:
+    """The error for a user without a home, as in a container and under some service managers."""
+    from localspec.errors import ConfigError  # noqa: PLC0415 - places are asked for by everything
+
+    return ConfigError(
+        f"HOME is not set, and the system knows no home of user {os.getuid()}.",
+        fix="Set HOME to a directory that can be written.",
+        param="HOME",
+    )
+
+
 def config_file() -> Path:
     """The user's configuration file; it need not exist."""
     moved = os.environ.get("LOCALSPEC_CONFIG")
-    return Path(moved) if moved else Path(platformdirs.user_config_dir(APP)) / "config.toml"
+    return Path(moved) if moved else _of_home(platformdirs.user_config_dir) / "config.toml"
 
 
 def models_dir() -> Path:
     """The default models directory; it need not exist."""
     moved = os.environ.get("LOCALSPEC_MODELS")
-    return Path(moved) if moved else Path(platformdirs.user_data_dir(APP)) / "models"
+    return Path(moved) if moved else _of_home(platformdirs.user_data_dir) / "models"
 
 
 def state_dir() -> Path:
     """Log, history, saved chats, API token."""
-    return Path(platformdirs.user_state_dir(APP))
+    return _of_home(platformdirs.user_state_dir)
 
 
 def cache_dir() -> Path:
     """What can be measured again: cost profiles, acceptance priors, exactness probes."""
-    return Path(platformdirs.user_cache_dir(APP))
+    return _of_home(platformdirs.user_cache_dir)
 
 
 def socket_path() -> Path:
@@ -147,7 +178,7 @@ def close_to_others() -> list[Path]:
     An earlier release made directories with the umask that it was started with.
     """
     opened = []
-    places = (cache_dir(), state_dir(), Path(platformdirs.user_data_dir(APP)))
+    places = (cache_dir(), state_dir(), _of_home(platformdirs.user_data_dir))
     for place in places:
         for path in (place, *(place.rglob("*") if place.is_dir() else ())):
             with contextlib.suppress(OSError):  # somebody else's, gone, or on a disk without modes

@@ -5,7 +5,7 @@ cli ─▶ chats, text, bench ─▶ client, catalog ─────────
 worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┤
 gauges ─▶ drafters ─▶ engine ─▶ control ─────────────────┴─▶ frames, protocol, config, ranges,
                                                              machine, types, paths, toml, wording,
-                                                             web_origins, errors
+                                                             web_origins, streams, errors
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "replayed", "types", "toml", "ranges", "machine", "config", "protocol",
-    "frames", "paths", "wording", "web_origins",
+    "frames", "paths", "wording", "web_origins", "streams",
 }  # fmt: skip
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "toml": set(),
     "wording": set(),
     "web_origins": set(),
+    "streams": set(),
     "ranges": {"errors", "chain"},
     "machine": {"errors"},
     "config": {"errors", "chain", "types", "ranges", "paths", "wording", "web_origins"},

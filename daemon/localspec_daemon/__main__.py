@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec import paths
+from localspec import paths, streams
 from localspec.errors import LocalSpecError, of_system
 from localspec_daemon.log import WINDOW_SECONDS, CountingHandler, log_to_stderr
 from localspec_daemon.openapi import document
@@ -29,6 +29,7 @@ SWITCH_SECONDS = 0.001
 
 def main() -> int:
     """Run until a signal; the exit code is the error's."""
+    streams.ensure()
     parser = argparse.ArgumentParser(prog="localspec serve", description=__doc__)
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--socket", type=Path, help="where to listen, before the configuration")

@@ -74,7 +74,7 @@ def _told(
     tool: str, recipe: Recipe, daemon: Daemon, *, written: bool, checked: bool
 ) -> Iterator[str]:
     """What a person has to know besides the text."""
-    path = recipe.path(Path.home(), os.environ)
+    path = recipe.path(paths.home(), os.environ)
     if checked:
         yield f"checked: {daemon.model} answers"
     if recipe.redirects:
@@ -127,7 +127,7 @@ def _checked(daemon: Daemon) -> int:
 
 def _write(tool: str, recipe: Recipe, text: str) -> None:
     """Put the text into the tool's file, remembering what was there. Raises RequestError."""
-    path = recipe.path(Path.home(), os.environ)
+    path = recipe.path(paths.home(), os.environ)
     if path is None:
         raise RequestError(
             f"{recipe.title} is configured by its environment.", fix=f"localspec connect {tool}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec import streams
 from localspec.cli.groups import Group
 from localspec.errors import LocalSpecError, of_system
 
@@ -166,6 +167,13 @@ class Edge(Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if os.environ.get("LOCALSPEC_DEBUG"):
+                raise
+            complain(LocalSpecError(f"A bug: {error!r}.", fix="LOCALSPEC_DEBUG=1 shows where."))
+            ctx.exit(LocalSpecError.exit_code)
 
 
 def _folded(message: str) -> str:
@@ -219,6 +227,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the installed command."""
+    streams.ensure()
     gc.set_threshold(_COLLECTED)
     cli(prog_name="localspec")
 

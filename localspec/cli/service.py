@@ -64,7 +64,7 @@ def host() -> Host:
 
 def _systemd() -> Host:
     chosen = os.environ.get("XDG_CONFIG_HOME")
-    base = Path(chosen) if chosen else Path.home() / ".config"
+    base = Path(chosen) if chosen else paths.home() / ".config"
     return Host(
         files={f"daemon/systemd/{unit}": base / "systemd" / "user" / unit for unit in UNITS},
         values=_of_units,
@@ -79,7 +79,7 @@ def _systemd() -> Host:
 
 
 def _launchd() -> Host:
-    target = Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+    target = paths.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
     domain = f"gui/{os.getuid()}"
     return Host(
         files={f"daemon/launchd/{LABEL}.plist": target},

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 
+from localspec import streams
 from localspec.errors import EngineError, LocalSpecError
 from localspec.protocol import Goodbye, Load, Progress, Refused
 from localspec.worker import assemble, embedding, process
@@ -22,6 +23,7 @@ _log = logging.getLogger("localspec.worker")
 
 def main() -> int:
     """Load what the first command names, serve it, and say how it ended: the exit code."""
+    streams.ensure()
     parser = argparse.ArgumentParser(prog="localspec.worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="an open socket to the supervisor")
     connection = socket.socket(fileno=parser.parse_args().fd)

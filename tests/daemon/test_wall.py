@@ -231,8 +231,7 @@ def test_a_star_is_for_the_name_and_nothing_else() -> None:
     assert web_origins.matches("vscode-webview://1ab", editor)
     assert web_origins.matches("http://[::1]:3000", editor)
     others = ["x-vscode-webview://1ab", "http://1:3000", "http://a"]
-    for rest in ("", "*", "a/b", "a\n"):
-        others.append(f"vscode-webview://{rest}")
+    others += [f"vscode-webview://{rest}" for rest in ("", "*", "a/b", "a\n")]
     for origin in others:
         assert not web_origins.matches(origin, editor), origin
 
