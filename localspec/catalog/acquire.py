@@ -95,7 +95,8 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
 
     Raises PullError, ChecksumMismatch, DiskFull, BadGGUF, ModelError.
     """
-    name = name or found.name
+    name = (name or found.name).lower()
+    filenames.check_model_name(name)
     path = directory / f"{name}.gguf"
     known = origins.read(directory).get(path.name)
     if path.exists() and known != found.origin:

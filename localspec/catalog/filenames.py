@@ -10,6 +10,8 @@ import itertools
 import re
 from typing import NamedTuple
 
+from localspec.errors import ModelError, escaped
+
 _SUFFIX = ".gguf"
 _WORDS = re.compile(r"[a-z0-9]+")
 
@@ -31,6 +33,9 @@ _SLICE = re.compile(
 )
 """Parts that `gguf-split` makes ("m-00001-of-00003.gguf", also with the quantization behind that),
 and files that were simply cut ("m.gguf.part1of2", "m.gguf-split-a")."""
+
+MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
+"""The names that a model may be given here: none leaves its directory."""
 
 PROJECTOR = "a projector for images or sound (mmproj)"
 HEAD = "a draft head for another model (MTP, EAGLE, DFlash or an assistant)"
@@ -57,6 +62,15 @@ _FOLDERS = {
 }
 _SIZE = re.compile(r"(?<![0-9a-z.])e?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
 _ACTIVE = re.compile(r"(?<![0-9a-z.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that is none for a model. Raises ModelError."""
+    if not MODEL_NAME.fullmatch(name):
+        raise ModelError(
+            f'"{escaped(name[:80])}" cannot be a model\'s name.',
+            fix="Choose one of lower-case letters, digits, dots, hyphens and underscores: --name.",
+        )
 
 
 class Name(NamedTuple):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from localspec import paths
-from localspec.catalog import entries, header, joining, origins, pairing
+from localspec.catalog import entries, filenames, header, joining, origins, pairing
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
@@ -23,8 +22,6 @@ from localspec.errors import (
     PullError,
     UnknownModel,
 )
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
 
 
 def add(  # noqa: PLR0913 - what a user may say about a file, all by name
@@ -101,11 +98,7 @@ def remove(name: str, directory: Path) -> int:
 
 
 def _free_name(registry: Registry, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ModelError(
-            f'"{name[:80]}" cannot be a model\'s name.',
-            fix="Choose one of lower-case letters, digits, dots, hyphens and underscores: --name.",
-        )
+    filenames.check_model_name(name)
     try:
         taken = registry.find(name)
     except UnknownModel:

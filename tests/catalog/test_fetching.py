@@ -276,6 +276,19 @@ def test_what_was_refused_leaves_nothing_and_its_name_is_free(
     assert list(origins.read(models)) == left
 
 
+@pytest.mark.parametrize("name", ["../out", "/root/out", ".hidden", "a b", "x" * 121, "a\n"])
+def test_a_name_that_leads_out_of_the_directory_is_refused(
+    hub: Any, tmp_path: Path, models: Path, name: str
+) -> None:
+    """Before anything is fetched, as for an import."""
+    serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
+    refused = run("pull", REPO, "--name", name)
+    assert refused.exit_code != 0
+    assert "cannot be a model's name" in refused.stderr
+    assert hub.ranges == []
+    assert not models.exists()
+
+
 @pytest.mark.parametrize("length", ["-5", "0", "1e9", "", "nine", "99999999999999999999999"])
 def test_a_length_that_is_none_is_not_shown(hub: Any, models: Path, length: str) -> None:
     """Of whatever a server says of a file."""
