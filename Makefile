@@ -23,7 +23,8 @@ else
 unexport PROMPT
 endif
 
-.PHONY: help chat install lint test storm mutants peer-tests clients remote-test kernels clean llama-server bench-gpu
+.PHONY: help chat install lint test storm mutants peer-tests clients remote-test kernels isa clean \
+	llama-server bench-gpu
 .DELETE_ON_ERROR:
 
 help:
@@ -34,7 +35,8 @@ help:
 	@echo 'make peer-tests           the tests of llama.cpp for its own server, against this daemon'
 	@echo 'make clients              every client on the real pair of models; those from npm are 1.5 GB'
 	@echo 'make remote-test          layers on other machines and upstreams, with real ones on loopback'
-	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit, and of ARM'
+	@echo 'make kernels              the kernels of every instruction set that runs here, bit by bit, and of ARM,'
+	@echo '                          and models of every kind by each of them'
 	@echo 'make install              .venv with LocalSpec and llama.cpp compiled for this machine'
 	@echo '  BACKEND=NAME            cuda, hip, vulkan, metal or cpu instead of what is found (docs/gpu.md)'
 	@echo '  REMOTE=1                able to use other machines; both are remembered'
@@ -56,6 +58,7 @@ lint: $(VENV)/.checks
 	$(BIN)/mypy
 
 test: lint
+	@$(MAKE) --no-print-directory isa ISA=AMX > /dev/null
 	$(BIN)/localspec models pull
 	$(BIN)/pytest -rs -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -84,6 +87,10 @@ remote-test:
 kernels: $(VENV)/.checks
 	@sh -eu -c "$$KERNELS"
 
+# Where ggml's CPU library for one instruction set is, which may be less than this CPU has; the tests ask.
+isa:
+	@sh -eu -c "$$ONE_ISA"
+
 llama-server: $(BIN)/python
 	@sh -eu -c "$$LLAMA_SERVER"
 
@@ -98,7 +105,7 @@ clean:
 
 # --- installation: each step leaves a file in VENV that make can date ----------------------------
 
-export FIND_PYTHON BUILD KERNELS LLAMA_SERVER PEER_TESTS NEED_CUDA
+export FIND_PYTHON BUILD KERNELS ONE_ISA LLAMA_SERVER PEER_TESTS NEED_CUDA
 
 $(BIN)/python:
 	@sh -eu -c "$$FIND_PYTHON"
@@ -322,17 +329,19 @@ if command -v ninja >/dev/null; then export CMAKE_GENERATOR=Ninja; fi
 unpack
 endef
 
-# ggml's CPU library for each instruction set that our kernels know, with the flags of a CPU that this
-# needs, and the law of their bits on all of them. Those of ARM run in an emulator on other CPUs, as the
-# CPU that is named; the last has no dot products, and so none of our kernels. Of what cannot run here it
-# is said that it did not.
-define KERNELS
-$(TOOLCHAIN)
+# ggml's CPU library for one instruction set that our kernels know, with the flag of a CPU that this needs:
+# kept beside the wheels, by what it is made of. Of what cannot run here it is said that it did not.
+#
+# * Those of ARM run in an emulator on other CPUs, as the CPU that is named; the last has no dot products,
+#   and so none of our kernels.
+# * The tile instructions of AMX are plain C++ (tests/native/tiles.h), so that its kernels run wherever the
+#   other instructions of theirs do. That is for tests: it is compiled in the least time, not for speed.
+define ISA_BUILDS
 log=$$PWD/$(VENV)/kernels.log
 : > "$$log"
 builds=
 build() {
-    name=$$1 place="$$built/kernels/$$1"
+    name=$$1 place="$$built/kernels/$$1-$$(cat tests/native/* | cksum | tr ' ' -)"
     shift
     if [ ! -d "$$place" ]; then
         echo "compiling ggml for $$name; log: $$log" >&2
@@ -351,20 +360,21 @@ build() {
                 tests/native/compute.cpp -o "$$work/$$name/bin/compute" -L "$$work/$$name/bin" \
                 -lggml-cpu -lggml-base -Wl,-rpath,'$$ORIGIN' >> "$$log" 2>&1
         fi
-        mkdir -p "$$place"
-        cp -R "$$work/$$name/bin" "$$place/"
+        mkdir -p "$$work/$$name/kept" "$$built/kernels"
+        mv "$$work/$$name/bin" "$$work/$$name/kept/"
+        mv -T "$$work/$$name/kept" "$$place" 2>> "$$log" || [ -d "$$place/bin" ]
     fi
     builds="$$builds:$$place/bin"
 }
+has() {
+    if grep -qw "$$2" /proc/cpuinfo 2>/dev/null; then return 0; fi
+    echo "$$1: not run, this CPU has no $$2" >&2
+    return 1
+}
 try() {
-    runner=
-    if grep -qw "$$2" /proc/cpuinfo 2>/dev/null; then
-        name=$$1
-        shift 2
-        build "$$name" "$$@"
-    else
-        echo "$$1: not run, this CPU has no $$2" >&2
-    fi
+    name=$$1 flag=$$2 runner=
+    shift 2
+    if has "$$name" "$$flag"; then build "$$name" "$$@"; fi
 }
 cross=aarch64-linux-gnu
 emulate() {
@@ -379,21 +389,52 @@ emulate() {
     build "$$1" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
         -DCMAKE_C_COMPILER=$$cross-gcc -DCMAKE_CXX_COMPILER=$$cross-g++ -DGGML_CPU_ARM_ARCH="$$3"
 }
-try AVX2 avx2
-try AVX_VNNI avx_vnni -DGGML_AVX_VNNI=ON
-try AVX512 avx512bw -DGGML_AVX512=ON
-try AVX512_VNNI avx512_vnni -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON
+tiles() {
+    if has AMX-emulated avx512bw; then
+        try AMX-emulated avx512_vnni -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON \
+            -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -DCMAKE_CXX_FLAGS="-O1 -D__AMX_TILE__ \
+            -D__AMX_INT8__ -include '$(CURDIR)/tests/native/tiles.h'"
+    fi
+}
+isa() {
+    case "$$1" in
+    AVX2) try AVX2 avx2 ;;
+    AVX_VNNI) try AVX_VNNI avx_vnni -DGGML_AVX_VNNI=ON ;;
+    AVX512) try AVX512 avx512bw -DGGML_AVX512=ON ;;
+    AVX512_VNNI) try AVX512_VNNI avx512_vnni -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON ;;
+    AMX) tiles ;;
+    NEON_DOTPROD) try NEON_DOTPROD asimddp -DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod ;;
+    NEON_I8MM) try NEON_I8MM i8mm -DGGML_CPU_ARM_ARCH=armv8.6-a+dotprod+i8mm ;;
+    *)
+        echo "ISA=$$1 is none of AVX2, AVX_VNNI, AVX512, AVX512_VNNI, AMX, NEON_DOTPROD, NEON_I8MM." >&2
+        exit 1
+        ;;
+    esac
+}
+endef
+
+define ONE_ISA
+$(TOOLCHAIN)
+$(ISA_BUILDS)
+isa "$(ISA)"
+if [ "$$builds" ]; then echo "$${builds#:}"; fi
+endef
+
+# The laws of products and of attention, and models of every kind, on every instruction set.
+define KERNELS
+$(TOOLCHAIN)
+$(ISA_BUILDS)
 if [ "$$(uname -m)" = aarch64 ]; then
-    try NEON_DOTPROD asimddp -DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod
-    try NEON_I8MM i8mm -DGGML_CPU_ARM_ARCH=armv8.6-a+dotprod+i8mm
+    for each in NEON_DOTPROD NEON_I8MM; do isa "$$each"; done
 else
+    for each in AVX2 AVX_VNNI AVX512 AVX512_VNNI AMX; do isa "$$each"; done
     emulate NEON_DOTPROD cortex-a76 armv8.2-a+dotprod
     emulate NEON_I8MM max armv8.6-a+dotprod+i8mm
     emulate NEON_I8MM-SVE256 max,sve-max-vq=2 armv8.6-a+dotprod+i8mm+sve
     emulate NONE cortex-a53 armv8-a
 fi
 LOCALSPEC_BUILDS="$$builds" $(BIN)/pytest -rs tests/laws/test_products_law.py \
-    tests/laws/test_attention_law.py
+    tests/laws/test_batches_law.py tests/laws/test_attention_law.py tests/laws/test_kinds_law.py
 endef
 
 # llama-server of the llama.cpp that the wheel has, out of the same source distribution and with the

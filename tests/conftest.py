@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import hypothesis
 import pytest
+from laws import builds
 
 from localspec import paths
 from localspec.catalog.registry import Registry, Resolved
@@ -29,6 +32,25 @@ hypothesis.settings.load_profile("unhurried")
 
 USERS_MODELS = paths.models_dir()
 """Where `localspec models pull` puts files, read before a test has moved the home."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """LOCALSPEC_ISA lowers what this processor is asked to do, in every process of the tests."""
+    isa = os.environ.get("LOCALSPEC_ISA")
+    if isa and not hasattr(config, "workerinput"):
+        folder = Path(tempfile.mkdtemp(prefix="localspec-isa-"))
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        try:
+            builds.lower(isa, folder / "lib")
+        except (ValueError, RuntimeError) as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which instruction set the tests ran on, and which they did not."""
+    terminalreporter.section("instruction sets")
+    for line in builds.told():
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

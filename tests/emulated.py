@@ -20,7 +20,7 @@ from localspec.engine.ours import Layout, formats
 from localspec.engine.products import Format
 from localspec.types import Floats
 
-_PRODUCT, _ATTENTION = 0, 1
+_PRODUCT, _ATTENTION, _CROSSED = 0, 1, 2
 _F32 = 0
 
 
@@ -86,6 +86,17 @@ class Emulated:
         shape = len(x), weights.sizes[1]
         return self._computed(_PRODUCT, [weights, rows], shape, self._runs), 0.0
 
+    def batches(self, weights: Sent, x: Floats, *, crossed: bool) -> Floats | None:
+        """Rows in batches (b3, b2, rows, width) by weights; None where these may not be there.
+
+        `crossed` says that rows of one batch lie among those of the others.
+        """
+        lie = np.ascontiguousarray(x.swapaxes(1, 2)) if crossed else x
+        rows = Sent(_F32, lie.shape[::-1], lie.tobytes())
+        asked = _CROSSED if crossed else _PRODUCT
+        found = self._answer(asked, [weights, rows], 0)
+        return found.reshape(*x.shape[:3], weights.sizes[1]) if len(found) else None
+
     def attention(self, given: Sequence[Sent], shape: tuple[int, ...], cap: float) -> Floats:
         """Of q, k, v, a mask and perhaps sinks."""
         return self._computed(_ATTENTION, given, shape, cap)
@@ -93,8 +104,14 @@ class Emulated:
     def _computed(
         self, operation: int, given: Sequence[Sent], shape: tuple[int, ...], detail: float
     ) -> Floats:
+        found = self._answer(operation, given, detail)
+        assert len(found) == math.prod(shape)
+        return found.reshape(shape)
+
+    def _answer(self, operation: int, given: Sequence[Sent], detail: float) -> Floats:
         asked = struct.pack("=4q", operation, self._threads, int(detail), len(given))
         heads = b"".join(each.head for each in given)
         self._stdin.write(asked + heads + b"".join(each.data for each in given))
         self._stdin.flush()
-        return np.frombuffer(self._stdout.read(4 * math.prod(shape)), np.float32).reshape(shape)
+        (count,) = struct.unpack("=q", self._stdout.read(8))
+        return np.frombuffer(self._stdout.read(count), np.float32)

@@ -12,8 +12,11 @@ _PACKED = gguf.GGMLQuantizationType.Q4_0
 WIDTH, INNER, STATE, STEPS, WINDOW = 64, 128, 8, 4, 4
 
 
-def mamba(path: Path, seed: int = 0, *, packed: bool = True) -> Path:
-    """Two layers of states, and nothing that attends; `packed` as quantized files are."""
+def mamba(path: Path, seed: int = 0, *, packed: bool = True, steps: int = STEPS) -> Path:
+    """Two layers of states, and nothing that attends; `packed` as quantized files are.
+
+    `steps` is the rank of time steps, whose weights are packed as well if it is whole blocks.
+    """
     writer, vocabulary = tiny.begun(path, "mamba", seed)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(2)
@@ -22,9 +25,9 @@ def mamba(path: Path, seed: int = 0, *, packed: bool = True) -> Path:
     writer.add_ssm_conv_kernel(WINDOW)
     writer.add_ssm_inner_size(INNER)
     writer.add_ssm_state_size(STATE)
-    writer.add_ssm_time_step_rank(STEPS)
+    writer.add_ssm_time_step_rank(steps)
     writer.add_layer_norm_rms_eps(1e-5)
-    add = _Tensors(writer, seed, packed=packed)
+    add = Tensors(writer, seed, packed=packed)
     add.matrix("token_embd.weight", vocabulary, WIDTH, 1.0)
     add.ones("output_norm.weight")
     add.matrix("output.weight", vocabulary, WIDTH, 0.5)
@@ -32,8 +35,8 @@ def mamba(path: Path, seed: int = 0, *, packed: bool = True) -> Path:
         add.ones(block + "attn_norm.weight")
         add.matrix(block + "ssm_in.weight", 2 * INNER, WIDTH)
         add.matrix(block + "ssm_conv1d.weight", INNER, WINDOW, 0.5)
-        add.matrix(block + "ssm_x.weight", STEPS + 2 * STATE, INNER)
-        add.matrix(block + "ssm_dt.weight", INNER, STEPS)
+        add.matrix(block + "ssm_x.weight", steps + 2 * STATE, INNER)
+        add.matrix(block + "ssm_dt.weight", INNER, steps)
         add.matrix(block + "ssm_out.weight", WIDTH, INNER)
         add.constant(block + "ssm_conv1d.bias", (INNER,), 0.0)
         add.constant(block + "ssm_dt.bias", (INNER,), -2.0)
@@ -53,7 +56,7 @@ def lfm2(path: Path, seed: int = 0) -> Path:
     writer.add_rope_dimension_count(WIDTH // 4)
     writer.add_shortconv_l_cache(WINDOW)
     writer.add_layer_norm_rms_eps(1e-5)
-    add = _Tensors(writer, seed)
+    add = Tensors(writer, seed)
     add.matrix("token_embd.weight", vocabulary, WIDTH, 0.5)
     add.ones("token_embd_norm.weight")
     for block in ("blk.0.", "blk.1."):
@@ -72,7 +75,7 @@ def lfm2(path: Path, seed: int = 0) -> Path:
     return tiny.ended(writer, path)
 
 
-class _Tensors:
+class Tensors:
     """What is added to a file, from one seed; `packed` where its format can be."""
 
     def __init__(self, writer: gguf.GGUFWriter, seed: int, *, packed: bool = True) -> None:
@@ -89,6 +92,17 @@ class _Tensors:
         else:
             packed = gguf.quants.quantize(values, _PACKED)
             self._writer.add_tensor(name, packed, raw_dtype=_PACKED)
+
+    def matrices(self, name: str, count: int, rows: int, columns: int) -> None:
+        """So many of them in one tensor, as experts are."""
+        values = self._random.normal(0, columns**-0.5, (count, rows, columns)).astype(np.float32)
+        packed = gguf.quants.quantize(values, _PACKED)
+        self._writer.add_tensor(name, packed, raw_dtype=_PACKED)
+
+    def loose(self, name: str, rows: int, columns: int, scale: float) -> None:
+        """Random weights that no file quantizes."""
+        values = self._random.normal(0, scale, (rows, columns)).astype(np.float32)
+        self._writer.add_tensor(name, values)
 
     def ones(self, name: str) -> None:
         """The weights of a norm."""

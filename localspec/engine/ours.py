@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Layout = Literal["plain", "packed"]
-"""As in a file, or in the tiles that llama.cpp makes of it on this CPU."""
+Layout = Literal["plain", "packed", "tiles"]
+"""As in a file, or as llama.cpp packs it on this CPU: for vectors, or for the tiles of AMX."""
 
 
 UNSAID = np.float32(-1e30)

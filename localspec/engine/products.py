@@ -115,7 +115,8 @@ class Weights(NamedTuple):
 class Products(Ours):
     """Matrices and their products, by a library and what is ours in it.
 
-    Of one thread; weights stay until `free`.
+    Of one thread; weights stay until `free`. `buffer_types` are the kinds of memory that weights
+    may have on this CPU, by ggml's names: plain ("CPU") or in layouts that it makes of them.
     """
 
     def __init__(self, libraries: Path, *, threads: int = 2) -> None:
@@ -126,16 +127,21 @@ class Products(Ours):
         self._backend = call(self._cpu, "backend_cpu_init")
         self.use_threads(threads)
         registry = call(self._cpu, "backend_cpu_reg")
-        device = call(self.base, "backend_reg_dev_get", registry, c_size_t(0))
+        self.device = call(self.base, "backend_reg_dev_get", registry, c_size_t(0))
         name = c_char_p(b"ggml_backend_dev_get_extra_bufts")
         address = call(self.base, "backend_reg_get_proc_address", registry, name)
-        extra = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address.value)(device)
+        extra = ctypes.CFUNCTYPE(ctypes.POINTER(c_void_p), c_void_p)(address.value)(self.device)
         kinds = map(c_void_p, itertools.takewhile(bool, map(extra.__getitem__, range(9))))
-        named = {
-            call(self.base, "backend_buft_name", each, result=c_char_p): each for each in kinds
+        self._plain = call(self.base, "backend_dev_buffer_type", self.device)
+        self.buffer_types = {"CPU": self._plain} | {
+            call(self.base, "backend_buft_name", each, result=c_char_p).decode(): each
+            for each in kinds
         }
-        self._plain = call(self.base, "backend_dev_buffer_type", device)
-        self._layouts = {"plain": self._plain, "packed": named.get(b"CPU_REPACK")}
+        self._layouts = {
+            "plain": self._plain,
+            "packed": self.buffer_types.get("CPU_REPACK"),
+            "tiles": self.buffer_types.get("AMX"),
+        }
 
     def fastest(self, name: str, outputs: int) -> Layout:
         """The layout in which a format is ours here; plain if in none, or of rows left over."""
@@ -201,10 +207,16 @@ class Products(Ours):
         call(self.base, "free", weights.context)
 
     def product(self, weights: Weights, x: Floats, repeats: int = 1) -> tuple[Floats, float]:
-        """Rows by weights, and the least seconds that it took."""
-        context, right = self._tensor(0, x.shape[1], len(x))
+        """Rows by weights, and the least seconds that it took.
+
+        Rows may be in batches: up to two dimensions before the two of a matrix.
+        """
+        context = self.context()
+        sizes = [*x.shape[::-1], 1, 1][:4]
+        right = call(self.base, "new_tensor_4d", context, c_int(FLOAT), *map(c_int64, sizes))
         product = call(self.base, "mul_mat", context, weights.tensor, right)
-        return self.computed(context, product, [(right, x)], (len(x), weights.outputs), repeats)
+        shape = *x.shape[:-1], weights.outputs
+        return self.computed(context, product, [(right, x)], shape, repeats)
 
     def context(self) -> Any:
         """For tensors that get their memory when they are computed."""

@@ -1,9 +1,11 @@
 """LocalSpec's own kernels, tried where they were compiled: `python -m localspec.gauges.kernels`.
 
-A compiler may get them wrong. Of each format that is theirs a small product of some rows must have
-the bits of those rows alone, and be what llama.cpp's own kernels say; whole numbers do not vary,
-sums of floats may in their last bits. With `--worth` it is timed how much they save, as well.
-Standard output carries one JSON object, the `Tried` of `bench/kernels.py`.
+A compiler may get them wrong. Of each format that is theirs a small product of some rows, together
+and in batches, must have the bits of those rows alone, and be what llama.cpp's own kernels say;
+whole numbers do not vary, sums of floats may in their last bits. With AMX llama.cpp's own kernels
+for tiles are tried as well, which compute prompts there: they must say what plain ones do. With
+`--worth` it is timed how much ours save, as well. Standard output carries one JSON object, the
+`Tried` of `bench/kernels.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from localspec.types import Floats
 
 _ROWS = (1, 2, 3, 5, 8, 9, 13, 32)
 """All that is computed at once, by any instruction set, and what is left over."""
-_WIDTH, _OUTPUTS = 768, 16
+_BATCHES = (2, 2, 3)
+"""As many rows as are tried at no time otherwise: those of sessions that share a forward."""
+_TILED = ("q4_0", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_xs")
+"""What llama.cpp packs for the tiles of AMX."""
+_WIDTH, _OUTPUTS = 768, 32
 _CLOSE = 1e-4
 """Of the largest output of a row."""
 _WORTH_ROWS = (4, 8)
@@ -34,6 +40,9 @@ def failure(library: Products, layout: Layout, name: str) -> str:
     weights = library.weights(layout, FORMATS[name], _WIDTH, _OUTPUTS)
     x = activations(_WIDTH, max(_ROWS))
     found = {rows: library.product(weights, x[:rows])[0] for rows in _ROWS}
+    together = int(np.prod(_BATCHES))
+    batches = library.product(weights, x[:together].reshape(*_BATCHES, _WIDTH))[0]
+    found[together] = batches.reshape(together, _OUTPUTS)
     alone = np.concatenate([library.product(weights, row[None])[0] for row in x])
     library.use(False)
     theirs = np.concatenate([library.product(weights, row[None])[0] for row in x])
@@ -43,13 +52,36 @@ def failure(library: Products, layout: Layout, name: str) -> str:
     return f"{layout} {name.upper()}: {wrong} ({library.kernels})." if wrong else ""
 
 
+def tile_failure(library: Products, name: str) -> str:
+    """A sentence; empty where products of weights in tiles are those of plain ones."""
+    tiles, plain = (
+        library.weights(layout, FORMATS[name], _WIDTH, _OUTPUTS) for layout in ("tiles", "plain")
+    )
+    x = activations(_WIDTH, max(_ROWS))
+    wrong = ""
+    for ours in (True, False):
+        library.use(ours)
+        for rows in _ROWS:
+            found, expected = (library.product(each, x[:rows])[0] for each in (tiles, plain))
+            if not _close(found, expected):
+                wrong = f"tiles {name.upper()}: {rows} rows differ from those of plain weights."
+    library.use(True)
+    library.free(tiles)
+    library.free(plain)
+    return wrong
+
+
+def _close(found: Floats, expected: Floats) -> bool:
+    apart = np.abs(found - expected).max(axis=1)
+    return bool(np.all(apart <= _CLOSE * np.abs(expected).max(axis=1)))
+
+
 def difference(found: dict[int, Floats], alone: Floats, theirs: Floats) -> str:
     """What is wrong with products of so many rows; `alone` and `theirs` are of single rows."""
     for rows, product in found.items():
         if product.tobytes() != alone[:rows].tobytes():
             return f"{rows} rows differ from each of them alone"
-    apart = np.abs(alone - theirs).max(axis=1)
-    if not np.all(apart <= _CLOSE * np.abs(theirs).max(axis=1)):
+    if not _close(alone, theirs):
         return "a row differs from what llama.cpp's own kernels say"
     return ""
 
@@ -79,7 +111,9 @@ def main() -> None:
     os.dup2(2, 1)
     library = Products(installed())
     formats = library.formats if library.kernels else []
-    wrong = (failure(library, *each) for each in formats)
+    tiled = _TILED if formats and "AMX" in library.buffer_types else ()
+    wrong = [failure(library, *each) for each in formats]
+    wrong += [tile_failure(library, name) for name in tiled]
     tried = {
         "kernels": library.kernels,
         "formats": sorted({name.upper() for _, name in formats}),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiny
+from laws.builds import libraries_of
 from laws.house import CONTEXT, SLOTS, House, opened
 
 from localspec.config import Placement
@@ -19,3 +21,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2)
     with opened(target, draft, Placement(threads=1), slots=SLOTS, context=CONTEXT) as found:
         yield found
+
+
+@pytest.fixture
+def libraries(request: pytest.FixtureRequest) -> Path:
+    """Of a build; skips, and says why, where this processor cannot run it."""
+    found, why = libraries_of(request.param)
+    if found is None:
+        pytest.skip(why)
+    return found

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from laws.builds import BUILDS, found_by
+from laws.builds import BUILDS, found_by, named
+
+from localspec.engine.products import installed
 
 OTHER_SUMS = {("AVX512_VNNI", "q6_K")}
 """Where one row alone is ours in another order than llama.cpp's."""
 
 
-@pytest.mark.parametrize("libraries", BUILDS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("libraries", BUILDS, indirect=True, ids=named)
 def test_every_row_is_as_if_alone(libraries: Path) -> None:
     """In every format and layout, for any rows, ragged shapes, denormal and the largest scales.
 
@@ -20,7 +22,7 @@ def test_every_row_is_as_if_alone(libraries: Path) -> None:
     these bits too.
     """
     ours = found_by("products_peer", libraries)
-    if libraries != BUILDS[0]:
+    if libraries != installed():
         assert libraries.parent.name.partition("-")[0] == (ours["kernels"] or "NONE")
     if not ours["found"]:
         pytest.skip(f"there are no kernels of ours in {libraries}")

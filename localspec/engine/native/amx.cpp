@@ -8,11 +8,15 @@
 //
 // rows.cmake compiles it into ggml's CPU library, where llama.cpp's own functions of these names get
 // the suffix _tiles. The environment's LOCALSPEC_ROWS=0 leaves everything to them. Layouts of packed
-// weights: pack_B in ggml-cpu/amx/mmq.cpp. What is not packed there goes the way of rows.cpp.
+// weights: pack_B in ggml-cpu/amx/mmq.cpp. What is not packed there goes the way of rows.cpp, which also
+// makes one product of rows in batches before they come here.
 
+#include "amx/amx.h"
 #include "amx/common.h"
 #include "ggml-impl.h"
 #include "shortlist.h"
+#include "stacked.h"
+#include "traits.h"
 
 #if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
 
@@ -22,6 +26,7 @@ void ggml_backend_amx_mul_mat(const ggml_compute_params * params, ggml_tensor * 
 void ggml_backend_amx_mul_mat_tiles(const ggml_compute_params * params, ggml_tensor * dst);
 size_t ggml_backend_amx_desired_wsize(const ggml_tensor * dst);
 size_t ggml_backend_amx_desired_wsize_tiles(const ggml_tensor * dst);
+ggml_backend_buffer_type_t ggml_backend_amx_buffer_type_stock();
 
 // The kernels in use, or nothing (rows.cpp).
 extern "C" const char * localspec_rows_kernels();
@@ -298,7 +303,7 @@ void product(const ggml_compute_params * params, ggml_tensor * dst) {
 
 template <typename Format>
 bool fits(const ggml_tensor * dst) {
-    return localspec_rows_kernels() != nullptr && dst->ne[1] <= Format::MOST_ROWS && dst->ne[2] * dst->ne[3] == 1;
+    return localspec_rows_kernels() != nullptr && dst->ne[1] <= Format::MOST_ROWS;
 }
 
 // Calls `use` with the format of the weights, if this product is ours; whether it is.
@@ -312,9 +317,41 @@ bool ours(const ggml_tensor * dst, const Use & use) {
     }
 }
 
+// What llama.cpp's layout for AMX can hold and multiply right. Of weights that are a batch it has memory
+// for one matrix, packs one, and reads the others where none are; so they stay plain. Rows may lie anywhere:
+// rows.cpp gathers them, where llama.cpp's own answer would end the process (no backend can compute it).
+class Taken : public ggml::cpu::extra_buffer_type {
+    ggml::cpu::extra_buffer_type * stock_;
+
+  public:
+    explicit Taken(ggml::cpu::extra_buffer_type * stock) : stock_(stock) {}
+
+    bool supports_op(ggml_backend_dev_t device, const ggml_tensor * op) override {
+        if (op->op != GGML_OP_MUL_MAT || !one_matrix(op->src[0])) return false;
+        if (!is_stacked(op)) return stock_->supports_op(device, op);
+        Stacked stacked(op);
+        stacked.lay_together();
+        return stock_->supports_op(device, &stacked.op);
+    }
+
+    ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        return stock_->get_tensor_traits(op);
+    }
+};
+
 }  // namespace
 
+ggml_backend_buffer_type_t ggml_backend_amx_buffer_type() {
+    static const ggml_backend_buffer_type_t type = [] {
+        ggml_backend_buffer_type_t found = ggml_backend_amx_buffer_type_stock();
+        if (found) found->context = new Taken(static_cast<ggml::cpu::extra_buffer_type *>(found->context));
+        return found;
+    }();
+    return type;
+}
+
 void ggml_backend_amx_mul_mat(const ggml_compute_params * params, ggml_tensor * dst) {
+    GGML_ASSERT(dst->ne[2] * dst->ne[3] == 1 && ggml_is_contiguous(dst->src[1]));
     if (!ours(dst, [&](auto format) { product<decltype(format)>(params, dst); })) {
         ggml_backend_amx_mul_mat_tiles(params, dst);
     }

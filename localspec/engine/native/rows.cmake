@@ -19,6 +19,7 @@ function(localspec_rows)
         SOURCE "${LOCALSPEC_NATIVE}/rows.cpp" TARGET_DIRECTORY ggml-cpu
         APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
     localspec_rename(amx/mmq.cpp tiles ggml_backend_amx_mul_mat ggml_backend_amx_desired_wsize)
+    localspec_rename(amx/amx.cpp stock ggml_backend_amx_buffer_type)
     localspec_rename(traits.cpp stock ggml_cpu_extra_compute_forward ggml_cpu_extra_work_size)
 endfunction()
 

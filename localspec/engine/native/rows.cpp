@@ -6,6 +6,7 @@
 #include "ggml-backend-impl.h"
 #include "repack.h"
 #include "rows.h"
+#include "stacked.h"
 #include "traits.h"
 
 #include <atomic>
@@ -154,14 +155,52 @@ bool ours(ggml_tensor * op, const Use & use) {
     return false;
 }
 
+// Whether weights are in a layout of llama.cpp's that it cannot read as plain ones.
+bool is_packed(const ggml_tensor * weights) {
+    return weights->buffer && !ggml_backend_buffer_is_host(weights->buffer);
+}
+
+bool compute_ours(ggml_compute_params & params, ggml_tensor * op) {
+    return !params.use_ref && ours(op, [&](const auto & work) { work.compute(&params); });
+}
+
+bool size_ours(int n_threads, const ggml_tensor * op, size_t * size) {
+    return ours(const_cast<ggml_tensor *>(op), [&](const auto & work) { *size = work.scratch_bytes(n_threads); });
+}
+
+// llama.cpp's own, where it does this right: KleidiAI multiplies halves in the first batch of a fourth
+// dimension and leaves out the others (compute_forward_fp16 in ggml-cpu/kleidiai/kleidiai.cpp).
+bool is_trusted(const ggml_tensor * op) {
+    return op->op != GGML_OP_MUL_MAT || op->ne[3] == 1 || is_packed(op->src[0]);
+}
+
+bool compute_stock(ggml_compute_params & params, ggml_tensor * op) {
+    return is_trusted(op) && ggml_cpu_extra_compute_forward_stock(&params, op);
+}
+
+bool size_stock(int n_threads, const ggml_tensor * op, size_t * size) {
+    return is_trusted(op) && ggml_cpu_extra_work_size_stock(n_threads, op, size);
+}
+
 }  // namespace
 
+// Rows in batches are one product: by our kernels as they lie, if that is evenly; of packed weights otherwise
+// one behind the other, by whichever kernels; and of plain weights llama.cpp's own read them anywhere.
 bool ggml_cpu_extra_compute_forward(ggml_compute_params * params, ggml_tensor * op) {
-    const bool is_ours = !params->use_ref && ours(op, [&](const auto & work) { work.compute(params); });
-    return is_ours || ggml_cpu_extra_compute_forward_stock(params, op);
+    if (!is_stacked(op)) return compute_ours(*params, op) || compute_stock(*params, op);
+    Stacked stacked(op);
+    if (stacked.evenly() && compute_ours(*params, &stacked.op)) return true;
+    if (!is_packed(op->src[0])) return compute_stock(*params, op);
+    ggml_compute_params left = stacked.gather(*params);
+    return compute_ours(left, &stacked.op) || compute_stock(left, &stacked.op);
 }
 
 bool ggml_cpu_extra_work_size(int n_threads, const ggml_tensor * op, size_t * size) {
-    const auto tell = [&](const auto & work) { *size = work.scratch_bytes(n_threads); };
-    return ours(const_cast<ggml_tensor *>(op), tell) || ggml_cpu_extra_work_size_stock(n_threads, op, size);
+    if (!is_stacked(op)) return size_ours(n_threads, op, size) || size_stock(n_threads, op, size);
+    Stacked stacked(op);
+    if (stacked.evenly() && size_ours(n_threads, &stacked.op, size)) return true;
+    if (!is_packed(op->src[0])) return size_stock(n_threads, op, size);
+    const bool known = size_ours(n_threads, &stacked.op, size) || size_stock(n_threads, &stacked.op, size);
+    *size += stacked.gathered_bytes();
+    return known;
 }
