@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
+from functools import partial
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -11,7 +14,7 @@ from aiohttp.typedefs import Handler
 from localspec.errors import LocalSpecError, RequestError
 from localspec_daemon import openapi
 from localspec_daemon.origins import sharing
-from localspec_daemon.page import routes
+from localspec_daemon.page import colours, memory, routes
 from localspec_daemon.page.passes import Passes
 from localspec_daemon.route import ANTHROPIC, OPENAI, family
 from localspec_daemon.routes import TABLE
@@ -37,18 +40,26 @@ class WrongMethod(RequestError):
 
 
 def create_app(
-    supervisor: Supervisor, token_hash: bytes | None = None, *, silence_seconds: float = 10.0
+    supervisor: Supervisor,
+    token_hash: bytes | None = None,
+    *,
+    silence_seconds: float = 10.0,
+    pages: Path | None = None,
 ) -> web.Application:
     """The application on one supervisor. `token_hash` is what TCP callers have to match.
 
+    `pages` is the file that remembers which browsers were let in to the page; without it none is.
+
     A stream that says nothing for `silence_seconds` gives a sign of life.
     """
-    passes = Passes()
+    passes = Passes(memory.load(pages)) if pages else Passes()
     front = wall(token_hash, lambda: supervisor.config.server.origins, passes)
     app = web.Application(middlewares=[edge, front])
     app[SUPERVISOR] = supervisor
     app[SILENCE_SECONDS] = silence_seconds
+    app[colours.LANE] = asyncio.Semaphore(1)
     app[routes.PASSES] = passes
+    app[routes.KEEP] = partial(memory.keep, pages) if pages else lambda _: None
     app.on_response_prepare.append(_sign)
     app[openapi.ROUTES] = TABLE
     for route in TABLE:

@@ -30,7 +30,7 @@ from localspec_daemon.dialects import (
 )
 from localspec_daemon.dialects.dialect import Dialect
 from localspec_daemon.dialects.framing import LINES, UNENDING_EVENTS
-from localspec_daemon.page import conversations, key
+from localspec_daemon.page import colours, conversations, key
 from localspec_daemon.page import routes as page
 from localspec_daemon.route import OLLAMA, Route, Stream, family
 from localspec_daemon.serve import spoken
@@ -343,6 +343,7 @@ DAEMON = (
     Route("GET", "/openapi.json", openapi.serve, "This document.", gives=dict[str, Any]),
     *page.gets(),
     *key.ROUTES,
+    *colours.ROUTES,
     *conversations.ROUTES,
 )
 

@@ -157,7 +157,12 @@ class Server:
         tcp = doors[-1].family != socket.AF_UNIX
         token_hash = listen.token(paths.state_dir() / "token") if tcp else None
         runner = Runner(
-            create_app(self.supervisor, token_hash, silence_seconds=self._options.silence_seconds),
+            create_app(
+                self.supervisor,
+                token_hash,
+                silence_seconds=self._options.silence_seconds,
+                pages=paths.state_dir() / "page.json",
+            ),
             self._connections,
             access_log=None,
             handler_cancellation=True,
@@ -177,6 +182,9 @@ class Server:
             self.supervisor.tcp = listen.address(doors[-1])
         for each in doors:
             await self._open(runner, each)
+        if runner.app[routes.PASSES].kept().keys:  # tabs wait for it
+            with contextlib.suppress(AlreadyRunning):
+                await door_of_page()
         return runner
 
     async def _open(self, runner: web.AppRunner, door: listen.Door) -> None:

@@ -27,7 +27,7 @@ class Telling:
     silence_seconds: float
     eager: bool
     quiet_until: float
-    _why: str = "waiting for a slot"
+    _why: str = "waiting for its turn"
     _begun: bool = False
 
     def tell(self, event: ChoiceEvent | None, now: float) -> Told:

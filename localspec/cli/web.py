@@ -16,7 +16,7 @@ def web(*, only_print: bool) -> None:
     """Open the page: chat, conversations, and what the machine does.
 
     The daemon serves it itself, on a loopback port, and starts when needed. The printed address is
-    good for one visit within a minute; the browser then may speak, until the daemon ends.
+    good for one visit within a minute; the browser then may speak until it is closed.
 
     Example: localspec web
     """

@@ -74,4 +74,4 @@ def test_a_percent_is_only_said_of_what_has_a_known_whole() -> None:
     assert words("loading draft 42%") == "reading the draft model 42%"
     assert words("loading probe 0%") == "checking that drafts change nothing"
     assert words("loading warmup 0%") == "measuring this machine"
-    assert words("waiting for a slot") == "waiting for a slot"
+    assert words("waiting for its turn") == "waiting for its turn"

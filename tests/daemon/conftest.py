@@ -11,6 +11,12 @@ import tiny
 from serving import Daemon, House, run_daemon
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a daemon keeps is this test's own: conversations, a token, who opened the page."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture(scope="session")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that passes the check of headers."""

@@ -235,7 +235,8 @@ def test_a_question_without_an_answer_goes_back_into_the_line(
             await page.until("document.getElementById('words').value === 'fail'")
             await page.value("document.getElementById('words').value = ''")
             await page.type("say hello")
-            await page.until("document.querySelector('.turn.assistant .figures span') !== null")
+            await page.until("answering === null && current.turns.at(-1).content === 'hello'")
+            await page.until("document.querySelector('.turn.assistant .figures') !== null")
             said = "[...document.querySelectorAll('.turn .text')].map((one) => one.innerText)"
             assert await page.value(said) == ["say hello", "hello"]
 

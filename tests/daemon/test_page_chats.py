@@ -22,12 +22,6 @@ ALL = "onesaytwo"
 TURN = {"role": "user", "content": "hello"}
 
 
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive of this test's own."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 def of_the_terminal(name: str, *turns: str) -> Conversation:
     """What `localspec chat` would have kept."""
     conversation = Conversation(name=name, system="Be brief.", params={"temperature": 0.5})

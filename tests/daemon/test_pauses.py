@@ -69,6 +69,6 @@ def test_who_waits_for_a_slot_is_told_so(house: Any, daemon: Any) -> None:
             it.streaming("say hello") as second,
         ):
             await first.next("data: ")
-            assert await second.next(":") == ": waiting for a slot"
+            assert await second.next(":") == ": waiting for its turn"
 
     asyncio.run(scene())

@@ -52,7 +52,7 @@ class Chat(msgspec.Struct):
 
 
 class Entry(Shape):
-    """One line of the list. `changed_at` is in seconds since 1970."""
+    """One line of the list. `changed_at` is in seconds since 1970; `turns` counts questions."""
 
     name: str
     title: str
@@ -76,8 +76,13 @@ class Place(Shape):
 
 
 async def entries(request: web.Request) -> web.Response:
-    """GET /web/chats: every conversation that is kept."""
-    found = await _beside(request, lambda: list(archive.listed()))
+    """GET /web/chats: every conversation that is kept, or those with all `words` in them."""
+    words = request.query.get("words", "")
+
+    def look() -> list[archive.Kept]:
+        return [kept for kept, _ in archive.search(words)] if words else list(archive.listed())
+
+    found = await _beside(request, look)
     return json_response({"keep": request.app[SUPERVISOR].config.chat.keep, "chats": found})
 
 
@@ -124,7 +129,7 @@ async def _beside(request: web.Request, work: Callable[[], Found]) -> Found:
 
 
 ROUTES = (
-    Route("GET", PATH, entries, "Conversations that are kept.", gives=Entries),
+    Route("GET", PATH, entries, "Conversations that are kept.", gives=Entries, queries=("words",)),
     Route("POST", PATH, keep, "Keeps a conversation.", Chat, Place, also=((507, Error),)),
     Route("GET", PATH + "/{name}", one, "One conversation.", gives=Chat),
     Route("DELETE", PATH + "/{name}", remove, "Removes a conversation.", gives=Place),

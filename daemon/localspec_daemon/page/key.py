@@ -9,7 +9,7 @@ from aiohttp import web
 
 from localspec.errors import Forbidden
 from localspec_daemon.answers.shape import Shape
-from localspec_daemon.page.routes import KEY_PATH, PASSES
+from localspec_daemon.page.routes import KEEP, KEY_PATH, PASSES
 from localspec_daemon.questions import decoded
 from localspec_daemon.route import Route
 from localspec_daemon.wire import json_response
@@ -22,7 +22,7 @@ class Claim(msgspec.Struct):
 
 
 class Key(Shape):
-    """What the page sends with each request, until the daemon ends."""
+    """What the page sends with each request."""
 
     key: str
 
@@ -33,6 +33,7 @@ async def claim(request: web.Request) -> web.Response:
     key = request.app[PASSES].claim(asked.code, asyncio.get_running_loop().time())
     if key is None:
         raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
+    await asyncio.to_thread(request.app[KEEP], request.app[PASSES].kept())
     response = json_response({"key": key})
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -5,7 +5,8 @@ A code is in an address, and addresses are kept in histories: each is good once,
 A cookie goes to every port of this host, with the requests of every page there, and to every
 program that listens on one. So a cookie opens the page's files, which tell nothing, and nothing
 else. What asks or changes anything also carries the key, which the page's script has in the storage
-of its own origin, port included, and sends in a header. Both last until the daemon ends.
+of its own origin, port included, and sends in a header. Both outlast the daemon, which keeps no
+more of them than hashes: after a restart the tab goes on.
 """
 
 from __future__ import annotations
@@ -28,14 +29,26 @@ class Visit(NamedTuple):
     code: str
 
 
-class Passes:
-    """Codes, cookies and keys of one daemon's life. One thread."""
+class Kept(NamedTuple):
+    """Hashes of the cookies and keys that are good, in hexadecimal, the oldest first."""
 
-    def __init__(self) -> None:
+    cookies: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+class Passes:
+    """Codes, cookies and keys. One thread."""
+
+    def __init__(self, kept: Kept = Kept()) -> None:  # noqa: B008 - it cannot be changed
+        """Those that are `kept` are good from the beginning."""
         self._codes: dict[str, float] = {}
         self._claims: dict[str, float] = {}
-        self._cookies: dict[bytes, None] = {}
-        self._keys: dict[bytes, None] = {}
+        self._cookies = dict.fromkeys(map(bytes.fromhex, kept.cookies[-MAX_BROWSERS:]))
+        self._keys = dict.fromkeys(map(bytes.fromhex, kept.keys[-MAX_BROWSERS:]))
+
+    def kept(self) -> Kept:
+        """What a later daemon has to know."""
+        return Kept(tuple(map(bytes.hex, self._cookies)), tuple(map(bytes.hex, self._keys)))
 
     def issue(self, now: float) -> str:
         """A code for one visit. `now` is in seconds of any clock."""

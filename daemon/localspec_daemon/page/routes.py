@@ -10,7 +10,7 @@ from typing import TypeAlias
 from aiohttp import web
 
 from localspec.errors import Forbidden
-from localspec_daemon.page.passes import Passes, cookie_names
+from localspec_daemon.page.passes import Kept, Passes, cookie_names
 from localspec_daemon.route import Route
 from localspec_daemon.wire import json_response
 
@@ -22,6 +22,8 @@ OpenDoor: TypeAlias = Callable[[], Awaitable[str]]
 """Opens the page's port, if it is not open, and tells its address."""
 PASSES: web.AppKey[Passes] = web.AppKey("passes", Passes)
 DOOR: web.AppKey[OpenDoor] = web.AppKey("door")
+KEEP: web.AppKey[Callable[[Kept], None]] = web.AppKey("keep")
+"""Remembers which browsers were let in, for a daemon that comes after this one."""
 PRIVATE: web.RequestKey[bool] = web.RequestKey("private", bool)
 """Whether it is this user: on the socket, or on the page that was opened over it."""
 
@@ -30,6 +32,7 @@ _FILES = {
     "page.css": ("page.css", "text/css"),
     "key.js": ("key.js", "text/javascript"),
     "page.js": ("page.js", "text/javascript"),
+    "tools.js": ("tools.js", "text/javascript"),
 }
 FILES = frozenset(PREFIX + name for name in _FILES)
 """What a cookie opens alone: the browser fetches these itself, and they tell nothing."""
@@ -71,6 +74,7 @@ async def enter(request: web.Request) -> web.Response:
     visit = request.app[PASSES].redeem(request.match_info["code"], now)
     if visit is None:
         raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
+    await asyncio.to_thread(request.app[KEEP], request.app[PASSES].kept())
     headers = {**_HEADERS, "Location": f"{PREFIX}#{visit.code}"}
     response = web.Response(status=303, headers=headers)
     guarded, plain = cookie_names(port(request))

@@ -106,7 +106,8 @@ function inline(text, depth = 0) {
 }
 
 function codeBlock(language, lines) {
-  const code = make("code", language ? { title: language } : {}, lines.join("\n"));
+  const code = make("code", language ? { title: language } : {});
+  inColours(code, language, lines.join("\n"));
   return make("pre", {}, code, make("button", { type: "button", onclick: (event) => copy(event.target, code.textContent) }, "Copy"));
 }
 
@@ -230,12 +231,13 @@ function tell(words) {
 
 async function listChats() {
   try {
-    const { keep, chats } = await call("GET", "chats");
+    const { keep, chats } = await call("GET", chatsPath());
     listed = chats;
     $("kept").textContent = keep ? "" : "chat.keep is false: nothing is kept.";
     showChats();
   } catch (error) {
-    tell(error.message);
+    if (isGone(error)) followed();
+    else tell(error.message);
   }
 }
 
@@ -263,6 +265,7 @@ async function open(name) {
 
 function show(chat) {
   current = chat;
+  showSettings(chat);
   if (chat) {
     $("speculation").value = chat.draft;
     if ([...$("model").options].some((option) => option.value === chat.model)) $("model").value = chat.model;
@@ -333,7 +336,9 @@ function shown(turn) {
   else if (coloured) body.append(...byOrigin(turn));
   else body.append(markdown(text));
   element.append(body);
+  if (turn.waiting && !turn.done) element.append(waited(turn));
   if (turn.error) element.append(make("p", { class: "error" }, turn.error));
+  if (turn.role === "user") element.append(make("div", { class: "figures" }, again(turn)));
   if (turn.role === "assistant" && turn.done) element.append(figures(turn, text));
   return element;
 }
@@ -348,7 +353,8 @@ function byOrigin(turn) {
 
 function figures(turn, text) {
   const line = make("div", { class: "figures" }, make("button", { type: "button", onclick: (event) => copy(event.target, text.trim()) }, "Copy"));
-  const { timings, speculation } = turn;
+  if (current?.turns.at(-1) === turn) line.append(again(turn));
+  const { timings, speculation } = $("speed").checked ? turn : {};
   if (timings) {
     line.append(`${timings.predicted_n} tokens`, make("span", {}, `${(timings.predicted_per_second ?? 0).toFixed(1)} tokens/s`));
     line.append(make("span", {}, `prompt ${timings.prompt_n} tokens in ${((timings.prompt_ms ?? 0) / 1000).toFixed(2)} s`));
@@ -363,6 +369,7 @@ function showTalk() {
   const turns = current?.turns ?? [];
   $("talk").replaceChildren(...(turns.length ? turns.map(shown) : [make("p", { class: "empty" }, "What you ask stays on this machine.")]));
   $("talk").scrollTop = $("talk").scrollHeight;
+  colour();
 }
 
 let drawing = 0;
@@ -379,44 +386,55 @@ function redraw(turn) {
 
 // --- Asking -------------------------------------------------------------------------------------------
 
-async function ask(words) {
+async function ask(words, ended = (turn) => backInLine(turn, words), keepsFirst = true) {
   current ??= { name: "", stamp: "", system: "", params: {}, trimmed: 0, turns: [] };
   const turn = { role: "assistant", content: "", thinking: "", origins: [] }, chat = current;
-  Object.assign(chat, { model: $("model").value || null, draft: $("speculation").value });
+  Object.assign(chat, { model: $("model").value || null, draft: $("speculation").value, ...settled() });
   takenBack(chat);
   chat.turns.push({ role: "user", content: words }, turn);
   const mine = answering = new AbortController();
   $("send").textContent = "Stop";
   showChats();
   showTalk();
-  await save(chat);
+  if (keepsFirst) await save(chat);
   try {
     await received(chat, turn, mine.signal);
   } catch (error) {
-    if (error.name !== "AbortError") turn.error = error.message;
+    if (error.name !== "AbortError") Object.assign(turn, { code: error.code, error: isGone(error) ? "The daemon went away before the answer was whole." : error.message });
+    if (isGone(error)) followed();
   }
   turn.done = true;
-  await save(chat);
+  if (!away && (keepsFirst || turn.content)) await save(chat);
   if (answering === mine) {
     answering = null;
     $("send").textContent = "Send";
   }
-  await listChats();
-  if (chat !== current) return;
-  showTalk();
-  if (!turn.content && !$("words").value) {
-    $("words").value = words;
-    fit();
-  }
+  ended(turn);
+  if (chat === current) showTalk();
+  if (!away) await listChats();
+}
+
+function backInLine(turn, words) {
+  if (turn.content || $("words").value || !current?.turns.includes(turn)) return;
+  $("words").value = words;
+  fit();
 }
 
 async function received(chat, turn, signal) {
+  const sent = chat.trimmed;
   for (;;) {
     try {
       return await receive(chat, turn, signal);
     } catch (error) {
-      if (error.code !== "context_length_exceeded" || turn.content || !makeRoom(chat)) throw error;
-      tell("The context is full: the oldest turns are not sent any more.");
+      if (error.code === "context_length_exceeded" && !turn.content && makeRoom(chat)) {
+        tell("The context is full: leaving out the oldest turns.");
+        continue;
+      }
+      if (chat.trimmed !== sent && !turn.content) {
+        chat.trimmed = sent;
+        tell("There is no answer, so the oldest turns stay in the conversation.");
+      }
+      throw error;
     }
   }
 }
@@ -437,7 +455,7 @@ async function receive(chat, turn, signal) {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({
       ...chat.params,
-      model: chat.model, messages: [...system, ...said], stream: true, return_origins: true,
+      model: chat.model, messages: [...system, ...said], stream: true, return_origins: true, return_progress: true,
       speculation: { mode: chat.draft === "on" ? "always" : chat.draft },
     }),
     signal,
@@ -446,6 +464,8 @@ async function receive(chat, turn, signal) {
   let keptAt = performance.now();
   for await (const event of events(answer.body)) {
     if (event.error) throw failure(event);
+    if (event.waiting) turn.waiting = event.waiting;
+    else if (event.choices?.[0]?.delta?.content || event.choices?.[0]?.delta?.reasoning_content) turn.waiting = null;
     const delta = event.choices?.[0]?.delta;
     turn.content += delta?.content ?? "";
     turn.thinking += delta?.reasoning_content ?? "";
@@ -476,7 +496,12 @@ async function* events(body) {
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     for (const line of lines) {
-      if (line.startsWith("data: ") && line !== "data: [DONE]") yield JSON.parse(line.slice(6));
+      if (line.startsWith(":") && line.slice(1).trim()) yield { waiting: inWords(line.slice(1).trim()) };
+      if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
+      const event = JSON.parse(line.slice(6));
+      const { total, processed } = event.prompt_progress ?? {};
+      if (total) event.waiting = { words: "reading the prompt", percent: Math.round((100 * processed) / total) };
+      yield event;
     }
   }
 }
@@ -605,10 +630,15 @@ function duration(seconds) {
   return hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min` : `${Math.floor(seconds)} s`;
 }
 
-// --- The beginning ----------------------------------------------------------------------------------------
+// --- What is there to choose, and what listens ----------------------------------------------------------------------------------------
 
 async function showModels() {
-  const answer = await request("/v1/status");
+  let answer;
+  try {
+    answer = await request("/v1/status");
+  } catch {
+    return void followed();
+  }
   if (!answer.ok) {
     $("talk").replaceChildren(make("p", { class: "error" }, sentence(await answer.json()), "\nOpen the page anew: localspec web"));
     return;
@@ -630,11 +660,14 @@ $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   if (answering) return stop();
   const words = $("words").value.trim();
-  if (!words) return undefined;
+  if (!words && !files.length) return undefined;
   tell("");
   $("words").value = "";
   fit();
-  return ask(words);
+  const sent = files;
+  files = [];
+  showFiles();
+  return ask([words, ...sent.map(fenced)].filter(Boolean).join("\n\n"), (turn) => sentBack(turn, words, sent));
 });
 $("words").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -653,6 +686,3 @@ $("side").parentElement.addEventListener("click", (event) => {
   if (!event.target.closest("#side, #menu")) $("side").classList.remove("open");
 });
 window.addEventListener("focus", catchUp);
-showTalk();
-showModels();
-listChats();

@@ -1,0 +1,43 @@
+"""Which browsers were let in, kept for the daemon after this one: its page's tabs go on by that."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+
+import msgspec
+
+from localspec import paths
+from localspec_daemon.page.passes import Kept
+
+_log = logging.getLogger("localspec.page")
+
+KEPT_SECONDS = 7 * 86_400.0
+"""A tab that nobody has opened for a week is let in anew."""
+
+
+class _File(msgspec.Struct):
+    kept: Kept
+    at: float
+
+
+def load(file: Path) -> Kept:
+    """What was kept there; nothing where it is old, damaged, or of another user."""
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), file.open("rb") as opened:
+        found = msgspec.json.decode(opened.read(), type=_File)
+        values = (*found.kept.cookies, *found.kept.keys)
+        if time.time() - found.at < KEPT_SECONDS and all(map(bytes.fromhex, values)):
+            return found.kept
+    return Kept()
+
+
+def keep(file: Path, kept: Kept) -> None:
+    """Write it, for this user alone. A disk that refuses costs the memory, not the page."""
+    data = msgspec.json.encode(_File(kept, time.time()))
+    try:
+        paths.make_private(file.parent)
+        paths.write_atomically(file, data)
+    except OSError as error:
+        _log.warning("page_not_kept reason=%s", error)
