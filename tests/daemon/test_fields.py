@@ -89,6 +89,8 @@ def test_a_field_is_what_the_worker_is_asked(
         (LLAMA, {"dry_sequence_breakers": []}, "dry_sequence_breakers"),
         (CHAT, {"mirostat": 2, "speculation": {"verify": "rejection"}}, "speculation.verify"),
         (CHAT, {"reasoning_control": True}, "reasoning_control"),
+        (CHAT, {"return_tokens": True}, "return_tokens"),
+        (TEXT, {"response_fields": ["content"]}, "response_fields"),
         (CHAT, {"parse_tool_calls": False}, "parse_tool_calls"),
         (
             CHAT,
@@ -220,6 +222,7 @@ def test_prompts_come_as_text_tokens_objects_and_mixtures(
         ({"cache_prompt": True}, "reuse", True),
         ({"post_sampling_probs": True}, "after_sampling", True),
         ({"return_progress": True}, "tells_reading", True),
+        ({"n_indent": 4}, "indent", 4),
     ],
 )
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL])

@@ -43,7 +43,8 @@ def writer_of(path: Path, *, specials: tuple[str, ...] = ()) -> None:
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(True)
     writer.add_chat_template(tiny.TEMPLATE)
-    quiet = (*ENDS, *tiny.SPECIALS, *specials)
+    halves = (f"<0x{byte:02X}>" for byte in range(256))  # whole characters alone: no broken ones
+    quiet = (*ENDS, *halves, *tiny.SPECIALS, *specials)
     never = tuple(vocabulary.index(each) for each in quiet)
     tiny.weights(writer, len(vocabulary), never=never, sharpness=2.0)
     tiny.ended(writer, path)

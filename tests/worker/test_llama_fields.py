@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from worker_peer import Worker
 
-from localspec.protocol import Reading
+from localspec.protocol import Finished, Reading
 from localspec.types import SamplingParams, SpeculationParams
 
 PROMPT = "hello world, hello world, hello"
@@ -80,16 +80,14 @@ def test_how_far_a_prompt_is_read_is_told_where_somebody_asks(worker: Worker) ->
     """From what was cached to all of it, and never back."""
     request = worker.request("y" * 300, max_tokens=2, tells_reading=True)
     worker.send(request)
-    told: list[Reading] = []
-    worker.until(lambda event: (isinstance(event, Reading) and bool(told.append(event))) or (
-        getattr(event, "reason", None) is not None and getattr(event, "id", "") == request.id
-    ))  # fmt: skip
+    events = worker.until(lambda event: isinstance(event, Finished))
+    told = [event for event in events if isinstance(event, Reading)]
     counts = [one.tokens for one in told]
     assert counts == sorted(set(counts))
     assert (counts[0], counts[-1]) == (0, 300)
     quiet = worker.request("z" * 300, max_tokens=2)
     worker.send(quiet)
-    events = worker.until(lambda event: getattr(event, "reason", None) is not None)
+    events = worker.until(lambda event: isinstance(event, Finished))
     assert not any(isinstance(event, Reading) for event in events)
 
 

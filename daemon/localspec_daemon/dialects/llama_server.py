@@ -49,7 +49,6 @@ class LlamaRequest(Continuation):
     mirostat: int | None = None
     dry_base: Annotated[float, SAMPLING["dry_base"].at_most] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=MAX_PROBABILITIES)] | None = None
-    n_indent: Annotated[int, Meta(ge=0, le=1000)] | None = None
     return_tokens: bool | None = None
     response_fields: list[str] | None = None
 
@@ -69,7 +68,6 @@ def own(request: LlamaRequest, config: Config) -> Json:
     fields = request.response_fields
     return shared(request, config) | {
         "logprobs": request.n_probs or None,
-        "indent": request.n_indent,
         "tells_prompt": not fields or "prompt" in fields,
     }
 

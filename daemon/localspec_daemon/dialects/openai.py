@@ -23,6 +23,7 @@ from localspec_daemon.dialects.framing import EVENTS
 from localspec_daemon.dialects.openai_errors import errors
 from localspec_daemon.dialects.openai_replies import ChatReply, CompletionReply, FimReply
 from localspec_daemon.dialects.openai_types import (
+    LLAMA_ONLY,
     MAX_CHOICES,
     NEUTRAL,
     ChatMessage,
@@ -50,6 +51,7 @@ ROLES = {
 def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /v1/chat/completions. Raises RequestError."""
     request = decode(data, ChatRequest)
+    refuse_unless(LLAMA_ONLY, request)
     if not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
     messages, prefill = begun(
@@ -68,7 +70,7 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         prediction=text("prediction.content", request.prediction.content)
         if request.prediction
         else None,
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else request.n_probs or None,
         tools=request.tools,
         tool_choice=request.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls,
@@ -89,6 +91,7 @@ def _template_kwargs(request: ChatRequest, prefill: str) -> Json | None:
 def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     """A body of POST /v1/completions or /v1/fim/completions. Raises RequestError."""
     request = decode(data, CompletionRequest)
+    refuse_unless(LLAMA_ONLY, request)
     if request.best_of not in {None, request.n or request.n_cmpl or 1}:
         raise RequestError(
             "best_of other than n is not served: every choice is sent.",
@@ -287,6 +290,7 @@ def shared(request: Request, config: Config) -> Json:
         "session": request.prompt_cache_key or _slot(request, config),
         "prompt_seconds": seconds(request.t_max_prompt_ms),
         "predict_seconds": seconds(request.t_max_predict_ms),
+        "indent": request.n_indent,
         "reuse": request.cache_prompt,
         "after_sampling": request.post_sampling_probs,
         "tells_prompt": request.verbose,

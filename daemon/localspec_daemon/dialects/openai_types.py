@@ -111,6 +111,12 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Values of those fields that ask for nothing."""
 
+LLAMA_ONLY: dict[str, tuple[Any, ...]] = {
+    "return_tokens": (None, False),
+    "response_fields": (None, []),
+}
+"""The same of fields that shape llama-server's own answers, and have no place in OpenAI's."""
+
 
 class Request(Foreign):
     """What both endpoints share, llama-server's own fields among them.
@@ -135,6 +141,9 @@ class Request(Foreign):
     post_sampling_probs: bool | None = None
     backend_sampling: bool | None = None
     verbose: bool | None = None
+    n_indent: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    return_tokens: Any = None
+    response_fields: Any = None
     sse_ping_interval: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     stop: str | list[str] | None = None
     ignore_eos: bool | None = None
@@ -156,6 +165,7 @@ class ChatRequest(Request):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    n_probs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     prediction: Prediction | None = None
     continue_final_message: bool | None = None
