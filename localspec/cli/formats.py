@@ -12,12 +12,14 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
-from localspec.catalog import header
+from localspec import paths
+from localspec.catalog import header, templates
+from localspec.catalog.registry import Registry
 from localspec.cli import chosen
 from localspec.cli.columns import columns, hung
 from localspec.cli.names import of_models
 from localspec.cli.render import printable
-from localspec.errors import RequestError, TemplateError, escaped
+from localspec.errors import RequestError, TemplateError, UnknownModel, escaped
 from localspec.protocol import Generate, Message
 from localspec.types import SamplingParams, SpeculationParams
 
@@ -94,15 +96,27 @@ def _source(model: str) -> Source:
     path = Path(model).expanduser()
     if path.is_file() and path.suffix.lower() != ".gguf":
         return Source(_decoded(path.read_bytes()[:_MAX_FILE_BYTES]))
-    from localspec.catalog.registry import Registry  # noqa: PLC0415 - as above
-    from localspec.text.template import CHATML  # noqa: PLC0415 - as above
+    from localspec.text.template import RAW  # noqa: PLC0415 - as above
 
+    own = given(model)
     if not path.is_file():
         path = Registry(chosen.models_directory()).resolve(model).target_path
     read = header.read(path)
-    if read.chat_template is None:
-        return Source(CHATML, note="The file has no chat template; ChatML is used.")
-    return Source(read.chat_template, _special(read, "bos"), _special(read, "eos"))
+    template, note = own or read.chat_template, ""
+    if not template:
+        template, note = RAW, f"Its chat template is {templates.NONE}; {templates.REMEDY}."
+    return Source(template, _special(read, "bos"), _special(read, "eos"), note)
+
+
+def given(model: str) -> str | None:
+    """The chat template that the configuration gives a model of that name. Raises ConfigError."""
+    table = chosen.settings().models.templates
+    try:
+        found = Registry(chosen.models_directory()).find(model) if table else None
+    except UnknownModel:  # a file by its path
+        return None
+    names = (found.name, *found.aliases) if found else ()
+    return templates.given(names, table, paths.config_file().parent)
 
 
 def _special(read: header.Header, name: str) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import click
 import msgspec
 
-from localspec import paths
 from localspec.catalog import (
     describe,
     entries,
@@ -28,13 +27,13 @@ from localspec.catalog.registry import Model, Registry
 from localspec.cli import bringing, chosen, fetching
 from localspec.cli.columns import columns, folded, hung
 from localspec.cli.confirming import YES, confirm
-from localspec.cli.formats import show_format
+from localspec.cli.formats import given, show_format
 from localspec.cli.groups import Group
 from localspec.cli.names import of_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
-from localspec.errors import BadGGUF, BadPair, UnknownModel, escaped
+from localspec.errors import BadGGUF, BadPair, escaped
 
 _SHOWN_DIGITS = 16
 """Of a digest; --json has all."""
@@ -103,11 +102,11 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         configured = msgspec.structs.replace(configured, engine=engine)
     settings = configured.engine
     path, draft_path = _files(model)
-    target, given = header.read(path), _template(model)
+    target, template_given = header.read(path), given(model)
     context = settings.context or target.context_length
     said = describe.describe(target, context, settings.target.kv_type)
     if template:
-        click.echo(printable(given or said.chat_template or "").rstrip("\n"))
+        click.echo(printable(template_given or said.chat_template or "").rstrip("\n"))
         return
     pair, warning = _loaded(target, draft_path)
     drafts = [describe.describe(found, context, settings.draft.kv_type) for found in pair[1:]]
@@ -116,7 +115,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
         _emit({**msgspec.to_builtins(said), "draft_memory": memory})
         return
     lines = [*_lines(said, *drafts), *together(pair, configured)]
-    if given is not None:
+    if template_given is not None:
         lines.append(("chat template", "yours, by [models.templates]"))
     lines += [("warning", warning)] if warning else []
     for label, value in lines:
@@ -300,17 +299,6 @@ def _files(model: str) -> tuple[Path, Path | None]:
         return path, None
     found = Registry(chosen.models_directory()).resolve(model)
     return found.target_path, found.draft_path
-
-
-def _template(model: str) -> str | None:
-    """The chat template that the configuration gives a model of that name. Raises ConfigError."""
-    table = chosen.settings().models.templates
-    try:
-        found = Registry(chosen.models_directory()).find(model) if table else None
-    except UnknownModel:  # a file by its path
-        return None
-    names = (found.name, *found.aliases) if found else ()
-    return templates.given(names, table, paths.config_file().parent)
 
 
 def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:

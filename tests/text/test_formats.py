@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.text.formats import Format, Offer, Piece, Reader, reading, writing
+from localspec.text.formats.marks import opening
 from localspec.text.formats.parts import Hole
 from localspec.text.formats.table import FORMATS, GENERIC
 
@@ -230,6 +231,38 @@ def _ambiguous(found: Format, made: list[tuple[str, dict[str, Any]]]) -> bool:
     return any(mark in text for mark in ("<|", '\\"')) or "\\" in text
 
 
+@family
+def test_marks_and_calls_that_are_spoken_of_are_words(name: str) -> None:
+    """Among words, between backticks, and the end of a call alone."""
+    found = form(name)
+    if not found.ways:
+        return
+    way, mark = found.ways[0], opening(found.ways[0])
+    ending = way.closing.strip() or [one for one in way.call if isinstance(one, str)][-1:] or "}"
+    for text in (
+        f"The mark {mark} begins a call.",
+        f"Begin with `{mark}` and go on.",
+        f"Write `{writing.calls(found, MADE[1:])}` to call.",
+        f"It ends with {ending} there.",
+    ):
+        pieces = read(found, [text])
+        assert ("".join(said(pieces, "content")), calls(pieces)) == (text, [])
+
+
+@family
+def test_words_may_stand_before_between_and_behind_calls(name: str) -> None:
+    """Each of them is said, and each call is made."""
+    found = form(name)
+    if not found.ways:
+        return
+    first, second = (writing.calls(found, [one]) for one in MADE)
+    text = f"One.\n\n{first}\nAnd two.\n{second}\nDone."
+    for parts in ([text], list(text)):
+        pieces = read(found, parts)
+        assert calls(pieces) == MADE
+        assert "".join("".join(said(pieces, "content")).split()) == "One.Andtwo.Done."
+
+
 @pytest.mark.parametrize(
     ("text", "content"),
     [
@@ -245,121 +278,6 @@ def test_what_is_broken_or_only_spoken_of_is_content(text: str, content: str | N
     pieces = read(form("hermes"), [text])
     assert "".join(said(pieces, "content")) == (text if content is None else content)
     assert not said(pieces, "call")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '{"city": "Rome"}',
-        '"{\\"city\\": \\"Rome\\"}"',
-        '{"city": "Rome",}',
-        "{'city': 'Rome'}",
-        '{city: "Rome"}',
-        '{"city": "Rome"',
-        '{"city": "Rome"}}',
-        '{"city"\n:\n"Rome"}',
-    ],
-)
-@pytest.mark.parametrize("stop", ["\n</tool_call>", "</tool_call>\n\n", ""])
-def test_arguments_are_mended_to_what_was_meant(arguments: str, stop: str) -> None:
-    """As small models write them."""
-    text = '<tool_call>\n{"name": "get_weather", "arguments": ' + arguments + "}" + stop
-    pieces = read(form("hermes"), [text])
-    assert calls(pieces) == [("get_weather", {"city": "Rome"})]
-    assert "".join(said(pieces, "content")) == ""
-
-
-@pytest.mark.parametrize("nothing", ["null", '""', "[]", "{}", '"{}"', '"null"', "None"])
-@pytest.mark.parametrize("name", ["hermes", "mistral-named", "kimi-k2", "functionary-3.1"])
-def test_nothing_is_an_empty_object(name: str, nothing: str) -> None:
-    """Where one is meant."""
-    found = form(name)
-    text = writing.calls(found, [("now", {})]).replace("{}", nothing)
-    assert calls(read(found, [text])) == [("now", {})]
-
-
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
-        ('"one\ntwo"', "one\ntwo"),
-        (r'"C:\dir\new"', "C:\\dir\new"),
-        (r'"it\'s"', "it's"),
-        (r'"caf\u00e9 \ud83d\ude00"', "café 😀"),
-        ('"print("hi")"', 'print("hi")'),
-        ("True", True),
-        ("None", None),
-        ("+1", 1),
-        (".5", 0.5),
-        ("1_000", 1000),
-        ('"\\ud800"', "\ufffd"),
-    ],
-)
-def test_values_are_what_a_person_would_read(written: str, value: Any) -> None:
-    """Escapes, words and numbers that JSON does not allow."""
-    text = '<tool_call>{"name": "now", "arguments": {"a": ' + written + "}}</tool_call>"
-    assert calls(read(form("hermes"), list(text))) == [("now", {"a": value})]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}',
-        '{"function": "get_weather", "parameters": {"city": "Rome"}}',
-        '{"name": "get_weather", "city": "Rome"}',
-        '{"name": "functions.get_weather", "arguments": {"city": "Rome"}}',
-        '{{"name": "get_weather", "arguments": {"city": "Rome"}}}',
-    ],
-)
-def test_an_object_that_is_nearly_a_call_is_one(text: str) -> None:
-    """With other keys than the template's, in two braces, with a prefix."""
-    assert calls(read(form("hermes"), [f"<tool_call>{text}</tool_call>"])) == [
-        ("get_weather", {"city": "Rome"})
-    ]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "written", "value"),
-    [
-        ({"type": "string"}, "12", "12"),
-        ({"type": "string"}, 'a\n\n  "b" <c>\n', 'a\n\n  "b" <c>\n'),
-        ({"type": "string"}, "", ""),
-        ({"type": "string"}, "see </parameter> there", "see </parameter> there"),
-        ({"enum": ["1", "2"]}, "1", "1"),
-        ({"enum": [1, 2]}, "1", 1),
-        ({"type": "integer"}, "12", 12),
-        ({"type": "integer"}, '"12"', 12),
-        ({"type": ["integer", "null"]}, "null", None),
-        ({"type": ["string", "null"]}, "null", None),
-        ({"type": ["string", "null"]}, "None", "None"),
-        ({"type": ["string", "null"]}, "7", "7"),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "2024", "2024"),
-        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "2024", 2024),
-        ({"anyOf": [{"type": "array"}, {"type": "object"}]}, '[1, {"a": "é"}]', [1, {"a": "é"}]),
-        ({"$ref": "#/$defs/n"}, "3", 3),
-        ({"type": "boolean"}, "True", True),
-        ({"type": "string"}, "True", "True"),
-        ({"type": "object"}, "{'a': None}", {"a": None}),
-        ({"type": "number"}, "NaN", "NaN"),
-        ({"type": "object"}, "no object", "no object"),
-        ({}, "12", 12),
-        (None, "12", "12"),
-    ],
-)
-@pytest.mark.parametrize("name", ["qwen3-coder", "glm", "seed-oss", "minimax-m2", "hunyuan-3"])
-def test_a_value_in_an_element_is_what_the_schema_says(
-    name: str, wanted: object, written: str, value: object
-) -> None:
-    """Text as it stands between its marks, all else as JSON where it is some."""
-    properties = {} if wanted is None else {"x": wanted}
-    parameters = {"properties": properties, "$defs": {"n": {"type": "integer"}}}
-    offer = Offer([{"name": "f", "parameters": parameters}])
-    text = writing.calls(form(name), [("f", {"x": written.replace("</parameter>", "@")})])
-    closing = {"glm": "</arg_value>", "hunyuan-3": "</arg_value:opensource>"}.get(name)
-    mark = closing or "</parameter>"
-    pieces = read(form(name), list(text.replace("@", mark)), offer)
-    if isinstance(value, str):
-        value = value.replace("</parameter>", mark)
-    assert calls(pieces) == [("f", {"x": value})]
 
 
 @pytest.mark.parametrize(

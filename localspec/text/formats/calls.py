@@ -142,8 +142,8 @@ class Calls:
         return end + (quoted and self.tape.text[end : end + 1] in ('"', "'"))
 
     def _known(self, name: str) -> str:
-        """The name of a function, without what some models put before it."""
-        short = name.removeprefix("functions.")
+        """The name of a function, without what some models put around it."""
+        short = name.removeprefix("functions.").removesuffix(".call")
         return short if name not in self._names and short in self._names else name
 
     def _whole(

@@ -206,6 +206,9 @@ class _Reading:
         found = yield from self._first(way, at)
         if found is None:
             return False
+        if (quoted := (yield from self._quoted(way, at, found))) is not None:
+            self.tape.give("content", quoted)
+            return True
         if (yield from self._spoken(way, at, found)):
             return False
         while found is not None:
@@ -285,13 +288,19 @@ class _Reading:
         ]
         return any("".join(end.split()).startswith(rest) for end in ends)
 
+    def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:
+        """The place behind a call that stands between backticks; None where it does not."""
+        tape = self.tape
+        if (tape.text[at - 1] if at else tape.last) != "`":
+            return None
+        closed = yield from tape.mark(found.end, way.closing)
+        end = found.end if closed is None else closed
+        return end if (yield from tape.peek(end)) == "`" else None
+
     def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
-        """Whether a call is only spoken of: quoted, or without a mark of its own among words."""
+        """Whether a call is only spoken of: without a mark of its own, or unknown, among words."""
         tape = self.tape
         before = tape.text[at - 1] if at else tape.last
-        behind = yield from tape.peek(found.end)
-        if before == "`" and behind == "`":
-            return True
         unmarked = opening(way) == "{"
         if not unmarked and found.name in self.offer.names:
             return False
@@ -333,15 +342,17 @@ class _Reading:
             if not way.first and mark in (opening(way), inner_mark(way)):
                 found = yield from self._first(way, at)
                 if found is not None and found.name in self.offer.names:
-                    return None if (yield from self._spoken(way, at, found)) else found
+                    quoted = yield from self._quoted(way, at, found)
+                    return found if quoted is None else None
         return None
 
     def _closed_later(self, closings: Sequence[str], at: int) -> Reading[bool]:
         """Whether thoughts that hold a call come to an end by themselves."""
-        tape = self.tape
+        tape, longest = self.tape, max(map(len, closings), default=0)
         while not any(tape.text.find(closing, at) >= 0 for closing in closings):
             if tape.ended:
                 return False
+            at = max(at, len(tape.text) - longest + 1)
             yield
         return True
 

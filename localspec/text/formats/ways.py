@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from localspec.text.formats.parts import Element, Hole, Maybe, Pair, Way
 
 NAME, ID, INDEX = Hole.NAME, Hole.ID, Hole.INDEX
@@ -14,6 +16,7 @@ TAGGED = Way(("<tool_call>\n", Hole.CALL, "\n</tool_call>"), between="\n")
 FENCED = Way((Hole.CALL,), opening="```json\n", closing="\n```", known=True)
 BARE = Way((Hole.CALL,), known=True, first=True)
 LOOSE = (
+    Way((Hole.CALL,), opening="<tool_call>[", between=", ", closing="]</tool_call>"),
     Way((Hole.CALL,), opening="<function_call>", closing="</function_call>"),
     Way((Hole.CALL,), opening="<tools>", closing="</tools>", known=True),
     FENCED,
@@ -91,6 +94,9 @@ KIMI = Way(
     opening="<|tool_calls_section_begin|>",
     closing="<|tool_calls_section_end|>",
 )
+
+# As some write it once in a while.
+KIMI_ONE = replace(KIMI, opening="<|tool_call_section_begin|>", closing="<|tool_call_section_end|>")
 
 
 def invoke(tag: str, inner: str) -> Way:
