@@ -8,18 +8,21 @@ import re
 import socket
 from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from localspec.errors import RequestError
 from localspec_daemon.connections import Connections
+from localspec_daemon.halfclosed import reads
 from localspec_daemon.route import family
 from localspec_daemon.wire import json_response
 
 _log = logging.getLogger("localspec.http")
 
 
+FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.05, 1.0
+"""From an end of stream to the first look whether its sender reads on, and between the others."""
 _REQUEST_LINE = re.compile(rb"[A-Z]{3,7} (/[!-~]{0,255})")
 
 
@@ -32,13 +35,15 @@ class HeadTooLarge(RequestError):
 class HttpConnection(RequestHandler):
     """One connection. `_asked` is the path of its latest request, where a piece began with that."""
 
-    __slots__ = ("_asked", "_patience", "_room")
+    __slots__ = ("_asked", "_departure", "_latest", "_patience", "_room")
     _asked: str
 
     def __init__(self, room: Connections, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._room = room
         self._patience: asyncio.TimerHandle | None = None
+        self._departure: asyncio.TimerHandle | None = None
+        self._latest: StreamReader | None = None  # the body of the latest request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It was accepted. One by TCP has seconds to show the token."""
@@ -51,9 +56,33 @@ class HttpConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """It was closed."""
         self._room.leave(self)
-        if self._patience:
-            self._patience.cancel()
+        for timer in (self._patience, self._departure):
+            if timer:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes one, aiohttp has none
+        """The caller writes no more. True where it still gets the answers to what it has asked."""
+        waits = self._waiter is not None
+        rests = not self._request_count or (waits and not self._messages)
+        if rests or not self._latest or not self._latest.is_eof() or not self._is_read():
+            return False
+        if len(self._messages) == waits:
+            self.close()  # behind the one answer that is left
+        self._departure = self._loop.call_later(FIRST_LOOK_SECONDS, self._look_after)
+        return True
+
+    def _is_read(self) -> bool:
+        return self.transport is not None and reads(self.transport.get_extra_info("socket"))
+
+    def _look_after(self) -> None:
+        """Who has left meanwhile is sent nothing more; the event loop hears nothing of that."""
+        if self.transport is None:
+            return
+        if self._is_read():
+            self._departure = self._loop.call_later(LOOK_SECONDS, self._look_after)
+        else:
+            self.transport.abort()
 
     def admit(self) -> None:
         """A request on it had the token. Raises Busy where there is no room for it."""
@@ -80,6 +109,8 @@ class HttpConnection(RequestHandler):
         if line := _REQUEST_LINE.match(data):
             self._asked = line[1].decode("ascii", "replace")
         super().data_received(data)
+        if self._messages:
+            self._latest = self._messages[-1][1]
 
     def handle_error(
         self,

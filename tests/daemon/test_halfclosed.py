@@ -1,0 +1,103 @@
+"""A caller that writes no more still gets its answer; one that left costs nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from localspec import paths
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere both look the same")
+DOORS = ["socket", "tcp"]
+
+
+async def opened(it: Any, house: Any, door: str) -> tuple[Any, Any, str]:
+    """A connection, and the head that every request on it needs."""
+    if door == "socket":
+        return *await asyncio.open_unix_connection(house.socket), "Host: x\r\n"
+    address = (await it.get("/v1/status"))["tcp"]
+    host, _, port = address.rpartition(":")
+    token = (paths.state_dir() / "token").read_text().strip()
+    head = f"Host: {address}\r\nX-Api-Key: {token}\r\n"
+    return *await asyncio.open_connection(host.strip("[]"), int(port)), head
+
+
+def asking(head: str, prompt: str, **fields: Any) -> bytes:
+    """One chat as bytes."""
+    messages = [{"role": "user", "content": prompt}]
+    body = json.dumps({"messages": messages, **fields}).encode()
+    begun = f"POST /v1/chat/completions HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n"
+    return begun.encode() + body
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_writes_no_more_gets_the_answer(
+    house: Any, daemon: Any, door: str, address: str, *, stream: bool
+) -> None:
+    """Whole or as a stream, also to several requests, and then the connection is closed."""
+    house.configure(server={"tcp": f"{address}:0"})
+
+    async def scene() -> None:
+        async with daemon(house, idle_seconds=2) as it:
+            for count in (1, 2):
+                reader, writer, head = await opened(it, house, door)
+                writer.write(asking(head, "say well done", stream=stream) * count)
+                writer.write_eof()
+                answer = (await reader.read()).decode()
+                assert answer.count("HTTP/1.1 200 OK") == count
+                assert answer.count("done") >= count
+                assert answer.count("[DONE]") == count * stream
+                writer.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", ["close", "half, then close", "reset"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_has_left_is_not_answered(
+    house: Any, daemon: Any, door: str, how: str, *, stream: bool
+) -> None:
+    """Its request is cancelled, whichever way it went."""
+    house.configure(server={"tcp": "127.0.0.1:0"})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            assert (await it.ask("say hello"))[0] == 200
+            _, writer, head = await opened(it, house, door)
+            writer.write(asking(head, "wait", stream=stream))
+            await it.until(lambda: it.model().requests == 1)
+            if how == "half, then close":
+                writer.write_eof()
+            elif how == "reset" and door == "tcp":
+                linger = (1).to_bytes(4, sys.byteorder) + bytes(4)
+                connection = writer.get_extra_info("socket")
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.close()
+            await it.until(lambda: it.model().requests == 0)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_half_a_request_is_not_waited_for(house: Any, daemon: Any, door: str) -> None:
+    """Its end will not come."""
+    house.configure(server={"tcp": "127.0.0.1:0"})
+
+    async def scene() -> None:
+        async with daemon(house) as it:
+            for cut in (5, -3):
+                reader, writer, head = await opened(it, house, door)
+                writer.write(asking(head, "say hello")[:cut])
+                writer.write_eof()
+                assert await reader.read() == b""
+                writer.close()
+
+    asyncio.run(scene())
