@@ -1,0 +1,73 @@
+"""Remembered forwards are those that were computed, each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from remembered import KEPT, Remembered, Said
+
+from localspec.types import Row, Token
+
+VOCABULARY = 256
+texts = st.lists(st.integers(0, 9), min_size=1, max_size=30)
+
+
+class Model:
+    """What it says is a matter of the whole text; it counts the rows that it computed."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def said(self, text: Sequence[Token], first: int) -> list[Said]:
+        """The likeliest token is the sum of the text."""
+        self.rows += len(text) - first
+        found = []
+        for end in range(first + 1, len(text) + 1):
+            tokens = np.arange(KEPT, dtype=np.int32)
+            logits = np.zeros(KEPT, dtype=np.float32)
+            logits[sum(text[:end]) % KEPT] = 5.0
+            found.append(Said(tokens, logits, np.full(4, float(end), dtype=np.float32)))
+        return found
+
+
+def read(backend: Remembered, text: Sequence[Token], start: int, *, all_rows: bool) -> list[int]:
+    """What is likeliest behind the text from `start` on, or behind its end."""
+    backend.truncate(0, start)
+    last = len(text) - 1
+    rows = [Row(text[at], at, 0, all_rows or at == last) for at in range(start, len(text))]
+    return backend.decode(rows).argmax(axis=1).tolist()  # type: ignore[no-any-return]
+
+
+@given(st.lists(st.tuples(texts, st.integers(0, 30), st.booleans()), max_size=12))
+def test_what_is_remembered_is_what_was_said(reads: list[tuple[list[Token], int, bool]]) -> None:
+    """Whatever was read, forgotten and read again in between."""
+    model = Model()
+    backend = Remembered(model, VOCABULARY)
+    held: list[Token] = []
+    for text, start, all_rows in reads:
+        common = 0
+        while common < min(len(held), len(text) - 1, start) and held[common] == text[common]:
+            common += 1
+        sums = [sum(text[: end + 1]) % KEPT for end in range(len(text))]
+        told = read(backend, text, common, all_rows=all_rows)
+        assert told == (sums[common:] if all_rows else sums[-1:])
+        shown = backend.states
+        assert (shown is not None) == (all_rows or common == len(text) - 1)
+        held = list(text)
+
+
+@given(texts)
+def test_nothing_is_computed_twice(text: list[Token]) -> None:
+    """Nor anything at all while it is silent."""
+    model = Model()
+    backend = Remembered(model, VOCABULARY)
+    once = read(backend, text, 0, all_rows=True)
+    assert model.rows == len(text)
+    again = Remembered(model, VOCABULARY, backend.known)
+    assert read(again, text, 0, all_rows=True) == once
+    again.silent = True
+    assert again.decode([Row(9, 0, 0, True), Row(9, 1, 0)]).shape == (1, VOCABULARY)
+    assert model.rows == len(text)
