@@ -226,11 +226,12 @@ Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Loading: "room", "target", "draft", "warmup", "probe", "ready", from 0 to 1; or `why`."""
+    """Of a load, or of a request: "room", "target", "draft", "warmup", "probe", "ready"; why."""
 
     stage: str
     fraction: float
     why: str = ""
+    id: str = ""
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
@@ -337,11 +338,9 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
 
 
 class SpeculationReport(msgspec.Struct, frozen=True):
-    """How speculation went in one request.
+    """How speculation went in one request; `reason` is the router's word (`control/routing.py`).
 
-    `reason` is the router's word: "speculating", or why not (`control/routing.py`). `rounds` counts
-    target forwards of the decode phase. Times are seconds of wall clock spent by this request's
-    rounds in drafting, in target forwards, and in everything else on the host.
+    `rounds` counts target forwards of the decode phase; times are those of its rounds.
     """
 
     reason: str
@@ -354,6 +353,7 @@ class SpeculationReport(msgspec.Struct, frozen=True):
     verify_seconds: float
     host_seconds: float
     ttft_seconds: float
+    exactness: str = "standard"
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
@@ -402,7 +402,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     `routing` counts finished requests by reason. `draft_ms` is a drafted token by source, where not
     free; `host_ms` the rest of a round, `host_row_ms` more for each drafted row; `far`: behind so
-    many tokens. `measuring`: costs are still to be measured. `kernels`: what ours are worth.
+    many tokens. `measuring`: costs are to be measured. `checking`: forwards made, and of how many.
     """
 
     steps: int
@@ -422,6 +422,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     far_ms_by_rows: dict[int, float] = {}
     far_draft_ms: dict[str, float] = {}
     measuring: bool = False
+    checking: tuple[int, int] | None = None
     exactness_detail: str = ""
     kernels: str = ""
     kv_held: int = 0

@@ -28,13 +28,14 @@ PREDICTION = "prediction"
 class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a request asks of speculation. `auto` lets the router and the controller decide.
 
-    `drafters` None means every drafter that is loaded; `max_draft` None means no cap of its own.
+    `drafters` None are all, `max_draft` None is no cap; strict `exactness` is given or refused.
     """
 
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: list[str] | None = None
     max_draft: int | None = None
     verify: Verification = "coupled"
+    exactness: Literal["auto", "strict"] = "auto"
 
 
 class Snippet(msgspec.Struct, frozen=True):

@@ -61,7 +61,7 @@ LAST_WORDS_LINES = 12
 MAX_WORDS_CHARS = 1000
 """Of one of its last lines: a line may hold a whole key of a file."""
 
-StreamEvent: TypeAlias = Started | Reading | Delta | Finished | Replayed | Told
+StreamEvent: TypeAlias = Progress | Started | Reading | Delta | Finished | Replayed | Told
 
 
 _NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
@@ -273,8 +273,7 @@ class Worker:
     def _take(self, event: Event) -> None:
         match event:
             case Progress():
-                self.watchdog.loading()
-                self.on_progress(event)
+                self._progressed(event)
             case Ready():
                 self.watchdog.loading(ready=True)
                 self.ready, self.ready_at = event, asyncio.get_running_loop().time()
@@ -293,6 +292,14 @@ class Worker:
                 if stream := self._streams.get(event.id):
                     stream.put_nowait(event)
                 self.on_event(event)
+
+    def _progressed(self, event: Progress) -> None:
+        """A load has come further, or what a request waits for."""
+        if stream := self._streams.get(event.id):
+            stream.put_nowait(event)
+        elif not event.id:
+            self.watchdog.loading()
+            self.on_progress(event)
 
     async def _relay_stderr(self) -> None:
         """Native code explains its aborts on standard error: into our log, and kept."""

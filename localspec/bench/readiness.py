@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localspec.bench.arms import Arm
@@ -17,7 +17,8 @@ from localspec.errors import DaemonError
 WARM_TOKENS = 48
 WARM = "List the whole numbers from 1 to 40 with a comma between them, then do it once more."
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
+"""Costs and exactness of a new model are found in a minute, where nobody else computes."""
 POLL_SECONDS = 0.25
 
 
@@ -50,8 +51,17 @@ def settled(client: Client, name: str) -> Json:
 
     Before a worker's first heartbeat the status does not say whether they are.
     """
+    return _when(client, name, lambda model: not model.get("measuring", True))
+
+
+def decided(client: Client, name: str) -> Json:
+    """The model's status once its exactness is known, or after PATIENCE_SECONDS."""
+    return _when(client, name, lambda model: not model.get("checking"))
+
+
+def _when(client: Client, name: str, ready: Callable[[Json], bool]) -> Json:
     began = time.monotonic()
-    while (model := model_of(client, name)).get("measuring", True):
+    while not ready(model := model_of(client, name)):
         time.sleep(POLL_SECONDS)
         if time.monotonic() - began > PATIENCE_SECONDS:
             break

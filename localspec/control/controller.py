@@ -91,6 +91,13 @@ class Controller:
         self._rounds = 0
         self._plain = False
 
+    def arrange(self, multiple: int, layout: Layout) -> None:
+        """Rows are put into forwards in another way from now on. Between rounds."""
+        self._multiple = self.ledger.multiple = multiple
+        self._layout = layout
+        self._tariff = self._steady = Tariff(self.costs, multiple, multiple=multiple)
+        self._prospects.clear()
+
     def open_session(self) -> Memory:
         """A memory for one request; put it into each of its views."""
         return Memory.after(self.ledger.copies, self.ledger.brings)

@@ -52,7 +52,7 @@ class Ledger:
         self._brings: dict[str, float] = {}
         self._costs = costs
         self._acceptance = acceptance
-        self._multiple = multiple
+        self.multiple = multiple
 
     @property
     def left(self) -> float:
@@ -98,7 +98,7 @@ class Ledger:
     def observe(self, round_: Round, tariff: Tariff) -> None:
         """Learn from one round, which was decided by `tariff`."""
         looks = sum(
-            (self._multiple + tariff.extra_rows(len(judged.draft))) * view.cells
+            (self.multiple + tariff.extra_rows(len(judged.draft))) * view.cells
             for view, judged in zip(round_.views, round_.judged, strict=True)
         )
         seconds = round_.target_seconds + round_.host_seconds + round_.copy_seconds
@@ -135,7 +135,7 @@ class Ledger:
         plain_rows = self._plain_rows(round_.views, tariff)
         kept = [len(tokens) for tokens in round_.committed]
         plain = not round_.drafted and not any(judged.draft for judged in round_.judged)
-        plain = plain and round_.rows == len(kept) * self._multiple
+        plain = plain and round_.rows == len(kept) * self.multiple
         steady = plain and round_.alike >= STEADY  # whatever is believed of changes
         if steady:
             self.pace.measured(seconds - round_.asked_seconds, plain_rows)
@@ -219,7 +219,7 @@ class Ledger:
 
     def _plain_rows(self, views: Sequence[View], tariff: Tariff) -> float:
         """What a plain round of these sessions takes, in forwards of one row and nothing else."""
-        looks = self._multiple * sum(view.cells for view in views)
+        looks = self.multiple * sum(view.cells for view in views)
         seconds = tariff.plain(len(views), looks)
         return (seconds + self._costs.host_seconds) / self._costs.target(1)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from localspec.control.costs import STEADY
 from localspec.control.round import Drafted
+from localspec.engine.pieces import Pieces
 from localspec.engine.sampling import Sampler
 from localspec.engine.step import Engine
 from localspec.errors import NoRoom
@@ -180,7 +181,7 @@ def copying(target: Backend, clock: Callable[[], float]) -> float:
 
 def in_turns(
     target: Backend, row_counts: Sequence[int], repeats: int, clock: Callable[[], float]
-) -> dict[int, list[float]]:
+) -> Pieces[dict[int, list[float]]]:
     """Seconds of forwards of each row count, in turns, in the last slot, which is empty.
 
     A busy machine makes some of them slower, and hardly ever all of one kind.
@@ -196,6 +197,7 @@ def in_turns(
         target.decode(batch)
         found[rows].append(clock() - began)
         target.truncate(slot, 0)
+        yield
     return found
 
 

@@ -62,6 +62,10 @@ class Cells:
             held[row.slot] = row.position + 1
         return self._room(held)
 
+    def needed_with(self, slot: int, length: int) -> int:
+        """Cells that there must be, for all slots together, where this one holds so many tokens."""
+        return self._room([*self.held[:slot], length, *self.held[slot + 1 :]])
+
     def wanted(self, rows: Sequence[Row]) -> int:
         """Cells for these rows and what is foreseen to follow them, as far as there may be so many.
 

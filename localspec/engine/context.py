@@ -12,30 +12,16 @@ import numpy as np
 from localspec.config import Placement
 from localspec.engine.cells import KEPT_CELLS, Cells
 from localspec.engine.cores import performance_cores
-from localspec.engine.llama import Buffer, log, native, ours
-from localspec.engine.model import Model
+from localspec.engine.llama import log, native, ours
+from localspec.engine.model import FLASH, KV_TYPES, Model, made
 from localspec.engine.ours import UNSAID
-from localspec.engine.rollback import Checkpoints, Rollback
+from localspec.engine.rollback import Checkpoints, Rollback, Stored
 from localspec.engine.shortlist import Shortlist
 from localspec.engine.team import Team
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
 
-KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
-FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 _WHOLE, _STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
-
-
-def made(model: Model, params: Any) -> tuple[Any, list[Buffer]]:
-    """A llama_context, and the memory that it took. Raises OutOfMemory, ModelError."""
-    log.take_buffers()
-    handle = native.llama_init_from_model(model.handle, params)
-    if not handle:
-        raise log.refusal(
-            f"No context of {params.n_ctx} tokens could be made",
-            "Lower engine.context or engine.slots in config.toml.",
-        )
-    return handle, log.take_buffers()
 
 
 class Context:
@@ -47,11 +33,9 @@ class Context:
     There need not be KV for all that it may hold. Where cells take memory when they are used
     (`lazy`) all are there, and it only counts how many may be used. Elsewhere a decode that finds
     no room makes the cache larger and takes the sequences over. Where it may not grow any more,
-    `on_full` is asked to forget something (with `truncate`); it says whether it did.
-
-    `rollback` is how its memory goes back, as the model has it; `find_rollback` tries it.
-
-    On a device a forward goes on after llama_decode has returned: there it is `Waiting`.
+    `on_full` is asked to forget something (with `truncate`); it says whether it did. `rollback` is
+    how its memory goes back, as the model has it; `find_rollback` tries it. On a device a forward
+    goes on after llama_decode has returned: there it is `Waiting`.
     """
 
     def __init__(
@@ -343,13 +327,8 @@ class Context:
             raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
         batch, wanted = self._batch, 0
         batch.n_tokens = len(rows)
-        token, pos, n_seq_id, seq_id, logits = (
-            batch.token,
-            batch.pos,
-            batch.n_seq_id,
-            batch.seq_id,
-            batch.logits,
-        )
+        token, pos, logits = batch.token, batch.pos, batch.logits
+        n_seq_id, seq_id = batch.n_seq_id, batch.seq_id
         for index, row in enumerate(rows):
             if not (0 <= row.token < self.n_vocab and 0 <= row.slot < self.n_slots):
                 raise EngineError(f"{row} has no such token or slot.")
@@ -406,6 +385,42 @@ class Context:
         self._load(slot, self._saved(source))
         self._cells.held[slot] = self._cells.held[source]
         self.truncate(slot, length)
+
+    def take_out(self, slot: int) -> Stored:
+        """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
+        state, length = self._saved(slot), self._cells.held[slot]
+        stored = Stored(length, state, self._checkpoints.taken(slot))
+        self.truncate(slot, 0)
+        return stored
+
+    def put_back(self, slot: int, stored: Stored) -> None:
+        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
+        cells = self._cells
+        needed = cells.needed_with(slot, stored.length)
+        if needed > cells.now and not self._grow(cells.grown(needed)):
+            raise NoRoom(f"There is no memory for {stored.length} tokens any more.")
+        self._load(slot, stored.state)
+        cells.held[slot] = stored.length
+        self._checkpoints.given(slot, stored.checkpoints)
+
+    def arrange(self, *, streams: bool, context: int, cells: int, most_cells: int) -> None:
+        """Keep tokens in another way from now on: a stream for each slot, or one for all.
+
+        Every slot is empty before and afterwards; the amounts are as for `open`. Raises OutOfMemory
+        or ModelError where there is no memory for that, and all is as it was.
+        """
+        before = self._cells, self._context, self._lazy
+        self._cells = Cells(self.n_slots, cells, most_cells, streams=streams)
+        self._context, self._params.kv_unified = context, not streams
+        native.llama_free(self._handle)
+        self._handle = None
+        try:
+            self._make()
+        except ModelError:
+            self._cells, self._context, self._lazy = before
+            self._params.kv_unified = not self.streams
+            self._make()
+            raise
 
     def length(self, slot: int) -> int:
         """Number of positions that the slot's memory holds."""

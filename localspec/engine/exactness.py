@@ -10,17 +10,20 @@ tokens alone, whatever was drafted, shared, reused or chunked. What is claimed i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from localspec.control import scheduler
 from localspec.control.forwards import Layout
-from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, Trial, shared, sizes, window
+from localspec.engine.pieces import Pieces, whole
+from localspec.engine.probe import REACH, READ_ROWS, Probe, Stand, shared, sizes, window
+from localspec.engine.repeating import read, replay
 from localspec.engine.rollback import Rollback, rereading
 from localspec.errors import NoRoom
-from localspec.types import Backend, Floats, Row, Sharing, Token
+from localspec.types import Backend, Floats, Row, Sharing
 
 BORDER = 256
 """Cells by which llama.cpp pads what attention sees (`llama_kv_cache::get_n_kv`)."""
@@ -77,14 +80,41 @@ def layout_of(target: Backend, shape: Shape) -> Layout:
     return "streams" if streams or shape.rollback == "restore" else "shared"
 
 
+class Step(NamedTuple):
+    """How far a search for a class is: forwards that were made, and that there will be.
+
+    There are more where a class fails and the next one is tried.
+    """
+
+    done: int
+    total: int
+
+
 def strict(
     target: Backend,
     *,
     rollback: Rollback = "trim",
     patience: Callable[[], bool] = lambda: True,
     cells: int = EVERYWHERE,
+    tell: Callable[[Step], None] = lambda _: None,
 ) -> Shape:
-    """The cheapest class of forwards that agree bit for bit. Leaves every slot empty.
+    """The cheapest class of forwards that agree bit for bit, as `Search` finds it, at once.
+
+    Leaves every slot empty; `tell` hears of each forward.
+    """
+    search = Search(target, rollback=rollback, patience=patience, cells=cells)
+    steps = search.pieces()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: Shape = done.value
+            return found
+        tell(search.step)
+
+
+class Search:
+    """Looks for the cheapest class of forwards that agree bit for bit.
 
     Near lines are always probed, in every slot; farther ones while `patience` gives True, and those
     at which a cheaper class failed. What remains is for `farther`. Where no class is found,
@@ -93,21 +123,57 @@ def strict(
     Args:
         target: With empty slots and, in strict use, a KV stream for each.
         rollback: How its memory goes back; nothing is probed where it does not.
-        patience: Asked before each line that is farther than the near ones.
+        patience: Asked before each line that is farther than the near ones; by default all are
+            probed.
         cells: Where they end in any case: a slot is not read farther.
     """
-    if rollback == "none":
-        return _unforgetting(target)
-    probe = Probe(rereading(target, rollback))
-    best: Shape | None = None
-    failed = 0
-    try:
-        for tried in candidates(rollback):
-            found = _near(probe, tried)
-            while found and (line := next_line(found, target.context)):
-                if line + REACH > cells or (line > failed and not patience()):
+
+    def __init__(
+        self,
+        target: Backend,
+        *,
+        rollback: Rollback = "trim",
+        patience: Callable[[], bool] | None = None,
+        cells: int = EVERYWHERE,
+    ) -> None:
+        self.step = Step(0, 0)
+        self._target, self._rollback = target, rollback
+        self._patience, self._cells = patience, cells
+        self._probe = Probe(rereading(target, rollback))
+        if rollback != "none":
+            self._expect(next(candidates(rollback)))
+
+    def vacate(self) -> None:
+        """Give all slots away, empty, until the next piece: what they held is read again then."""
+        self._probe.vacate()
+
+    def pieces(self) -> Pieces[Shape]:
+        """The search, forward by forward; `step` is how far it is. Leaves every slot empty.
+
+        One that is given up touches nothing any more: its target may be gone.
+        """
+        if self._rollback == "none":
+            return _unforgetting(self._target)
+        try:
+            found = yield from self._found()
+        except Exception:
+            self._probe.close()
+            raise
+        self._probe.close()
+        return found
+
+    def _found(self) -> Pieces[Shape]:
+        probe, context = self._probe, self._target.context
+        best: Shape | None = None
+        failed = 0
+        for tried in candidates(self._rollback):
+            self._expect(tried)
+            found = yield from self._counted(_near(probe, tried))
+            while found and (line := next_line(found, context)):
+                if line + REACH > self._cells or (line > failed and not self._goes_on()):
                     return found
-                *_, reached = (None, *_line(probe, found, line, _far_slots(target)))
+                far = _line(probe, found, line, _far_slots(self._target))
+                reached = yield from self._counted(far)
                 if reached is None:
                     failed = max(failed, line)
                     break
@@ -116,9 +182,54 @@ def strict(
                 return found
             if found and (best is None or found.cells > best.cells):
                 best = found
-        return best or _no_class(probe, rollback)
-    finally:
-        probe.close()
+        return best or (yield from _no_class(probe, self._rollback))
+
+    def _goes_on(self) -> bool:
+        return self._patience is None or self._patience()
+
+    def _expect(self, tried: Shape) -> None:
+        """Set how many forwards there are in all if this class holds."""
+        blank = Blank(self._target)
+        total = self.step.done + sum(1 for _ in _near(Probe(blank), tried))
+        reached = _reaching(tried, min(NEAR_LINES[0], _last_line(blank.context)))
+        while self._patience is None and (line := next_line(reached, blank.context)):
+            if line + REACH > self._cells:
+                break
+            total += sum(1 for _ in _line(Probe(blank), tried, line, _far_slots(blank)))
+            reached = _reaching(tried, EVERYWHERE if line >= _last_line(blank.context) else line)
+        self.step = Step(self.step.done, total)
+
+    def _counted(self, pieces: Pieces[Shape | None]) -> Pieces[Shape | None]:
+        """What comes of it; every forward is a step."""
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                found: Shape | None = done.value
+                return found
+            made = self.step.done + 1
+            self.step = Step(made, max(self.step.total, made))
+            yield
+
+
+class Blank:
+    """A `Backend` that computes nothing, on which all rows agree: to count forwards."""
+
+    n_vocab = 1
+
+    def __init__(self, target: Backend) -> None:
+        self.n_slots, self.max_rows, self.context = target.n_slots, target.max_rows, target.context
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """Zeros."""
+        return np.zeros((sum(row.wants_logits for row in rows), 1), dtype=np.float32)
+
+    def truncate(self, _slot: int, length: int) -> int:
+        """As long as it was asked for."""
+        return length
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """There is nothing to keep."""
 
 
 def candidates(rollback: Rollback = "trim") -> Iterator[Shape]:
@@ -159,7 +270,7 @@ def next_line(shape: Shape, context: int) -> int | None:
 
 def farther(
     target: Backend, shape: Shape, line: int, slots: Sequence[int]
-) -> Iterator[Shape | None]:
+) -> Generator[Shape | None, None, None]:
     """Probe one far line of a class that holds up to there; one forward for each `next`.
 
     The last of what it gives is the class with what is known then: it reaches farther, or is told
@@ -171,10 +282,7 @@ def farther(
         line: From `next_line`.
         slots: The first is read up to the line; others, if any, share forwards. Not cleared.
     """
-    found = None
-    for step in _line(Probe(rereading(target, shape.rollback)), shape, line, slots):
-        found = step
-        yield None
+    found = yield from _line(Probe(rereading(target, shape.rollback)), shape, line, slots)
     limit = f"it fails at {line}, and beyond {shape.cells} nothing is drafted"
     yield found or replace(shape, detail=_detail(shape, limit))
 
@@ -188,7 +296,7 @@ def _last_line(context: int) -> int:
     return (context - REACH) // BORDER * BORDER
 
 
-def _near(probe: Probe, tried: Shape) -> Shape | None:
+def _near(probe: Probe, tried: Shape) -> Pieces[Shape | None]:
     """Try a class near the first lines, in every slot, and with slots at different lines."""
     context, slots = probe.target.context, range(probe.target.n_slots)
     lines = [line for line in (*NEAR_LINES, FIRST_LINE) if line + REACH <= context]
@@ -203,27 +311,20 @@ def _near(probe: Probe, tried: Shape) -> Shape | None:
         tries = [window(tried, line, mine)]
         if index == 0 or line in NEAR_LINES:
             tries.append(sizes(tried, line, mine, most=8 if index else READ_ROWS))
-        if not (
-            _agree(probe, tried, [Stand(slot, line) for slot in mine], tries)
-            and _agree(probe, tried, company, [shared(tried, [Stand(first, line), *company])])
-        ):
+        stands = [Stand(slot, line) for slot in mine]
+        if not (yield from probe.compare(stands, itertools.chain(*tries), tried)):
+            return None
+        here = Stand(first, line)
+        together = shared(tried, [here, *company])
+        if not (yield from probe.compare(company, together, tried, [here])):
             return None
     if not lines:
         return None
     return _reaching(tried, EVERYWHERE if lines[0] >= _last_line(context) else lines[0])
 
 
-def _agree(
-    probe: Probe, tried: Shape, stands: Sequence[Stand], tries: Sequence[Iterable[Trial]]
-) -> bool:
-    """Whether forwards of a class agree, once these slots stand where they should."""
-    for _ in probe.read(stands):
-        pass
-    return all(probe.agree(trial, tried) for trial in itertools.chain(*tries))
-
-
-def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Iterator[Shape | None]:
-    """Probe a far line; one forward for each `next`. The last is the class that reaches it."""
+def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Pieces[Shape | None]:
+    """Probe a far line; the class that reaches it, if this one does."""
     first, *others = slots
     stands = [] if shape.alone else [Stand(slot, FIRST_LINE) for slot in others]
     probe.forget()
@@ -233,21 +334,16 @@ def _line(probe: Probe, shape: Shape, line: int, slots: Sequence[int]) -> Iterat
         shared(shape, [Stand(first, line), *stands]),
     )
     try:
-        for _ in probe.read([Stand(first, line), *stands]):
-            yield None
-        for trial in trials:
-            if not probe.agree(trial, shape):
-                return
-            yield None
+        agreed = yield from probe.compare([Stand(first, line), *stands], trials, shape)
     except NoRoom:  # so far no text goes either
-        return
-    whole = line >= _last_line(probe.target.context)
-    yield _reaching(shape, EVERYWHERE if whole else line)
+        agreed = False
+    whole_context = line >= _last_line(probe.target.context)
+    return _reaching(shape, EVERYWHERE if whole_context else line) if agreed else None
 
 
-def _no_class(probe: Probe, rollback: Rollback) -> Shape:
+def _no_class(probe: Probe, rollback: Rollback) -> Pieces[Shape]:
     """No class; whether single rows that are alone in a forward agree at least."""
-    plainly = _near(probe, Shape(1, 1, alone=True)) is not None
+    plainly = (yield from _near(probe, Shape(1, 1, alone=True))) is not None
     detail = "no class of forwards agrees bit for bit on this device; nothing is drafted, " + (
         "and each request is alone in its forwards, as single rows agree there"
         if plainly
@@ -280,6 +376,11 @@ def _unforgetting(target: Backend) -> Shape:
 
 def standard(target: Backend, *, rollback: Rollback = "trim") -> Shape:
     """Any rows in any forward, with a word on how far their logits differ. Leaves slot 0 empty."""
+    return whole(differing(target, rollback))
+
+
+def differing(target: Backend, rollback: Rollback) -> Pieces[Shape]:
+    """`standard`, forward by forward, in slot 0, which is empty and nobody else's meanwhile."""
     if rollback == "none":
         return _unforgetting(target)
     context, sizes = _CONTEXT, _SIZES
@@ -287,11 +388,12 @@ def standard(target: Backend, *, rollback: Rollback = "trim") -> Shape:
     if context + span > target.context:
         return Shape(1, target.max_rows, rollback, detail="context too short to probe")
     target = rereading(target, rollback)
-    _read(target, context)
-    single = _replay(target, context, [1], span)
-    differences = {
-        size: float(np.abs(single - _replay(target, context, [size], span)).max()) for size in sizes
-    }
+    yield from read(target, context)
+    single = yield from replay(target, context, 1, span)
+    differences = {}
+    for size in sizes:
+        logits = yield from replay(target, context, size, span)
+        differences[size] = float(np.abs(single - logits).max())
     target.truncate(0, 0)
     same = [size for size, difference in differences.items() if difference == 0.0]
     detail = (
@@ -304,49 +406,21 @@ def standard(target: Backend, *, rollback: Rollback = "trim") -> Shape:
     return Shape(1, target.max_rows, rollback, bitwise=bitwise, detail=detail)
 
 
-def least_multiple(target: Backend, rollback: Rollback = "trim") -> int:
-    """A class of forwards has no smaller multiple: so few rows have other bits. Empties slot 0."""
+def least_multiple(target: Backend, rollback: Rollback = "trim") -> Pieces[int]:
+    """A class of forwards has no smaller multiple: so few rows have other bits.
+
+    In slot 0, which is empty and left so.
+    """
     sizes = [*_SIZES]
     most = sizes.pop()
     if _CONTEXT + most > target.context:
         return 1
     target = rereading(target, rollback)
-    _read(target, _CONTEXT)
-    many = _replay(target, _CONTEXT, [most], most)
-    agree = [size for size in sizes if (_replay(target, _CONTEXT, [size], most) == many).all()]
+    yield from read(target, _CONTEXT)
+    many = yield from replay(target, _CONTEXT, most, most)
+    least = most
+    for size in reversed(sizes):
+        few = yield from replay(target, _CONTEXT, size, most)
+        least = size if (few == many).all() else least
     target.truncate(0, 0)
-    return min(agree, default=most)
-
-
-def _tokens(target: Backend, count: int) -> list[Token]:
-    """The same random tokens in every call; a longer list begins like a shorter one."""
-    tokens: list[Token] = np.random.default_rng(0).integers(0, target.n_vocab, count).tolist()
-    return tokens
-
-
-def _read(target: Backend, context: int) -> None:
-    """Put the first `context` tokens into slot 0, in forwards that any target can take."""
-    tokens = _tokens(target, context)
-    target.truncate(0, 0)
-    for start in range(0, context, READ_ROWS):
-        part = tokens[start : start + READ_ROWS]
-        target.decode([Row(token, start + index, 0) for index, token in enumerate(part)])
-    target.checkpoint(0)
-
-
-def _replay(target: Backend, context: int, sizes: Sequence[int], span: int) -> Floats:
-    """Logits (span, n_vocab) of the tokens after `context` read ones, in forwards of `sizes`."""
-    tokens = _tokens(target, context + span)
-    target.truncate(0, context)
-    found = []
-    start = context
-    forwards = itertools.cycle(sizes)
-    while start < context + span:
-        size = next(forwards)
-        part = tokens[start : start + size]
-        padded = part + tokens[-1:] * (size - len(part))
-        rows = [Row(token, start + index, 0, True) for index, token in enumerate(padded)]
-        found.append(target.decode(rows)[: len(part)].copy())
-        start += len(part)
-        target.truncate(0, start)
-    return np.concatenate(found)
+    return least

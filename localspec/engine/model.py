@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from localspec.config import Placement
 from localspec.engine import mapping
@@ -23,6 +24,8 @@ _COPIED = 1 << 14
 """Tokens of one part of a text that become numbers of Python at once."""
 
 _CONTROL = native.LLAMA_TOKEN_ATTR_CONTROL | native.LLAMA_TOKEN_ATTR_UNKNOWN
+KV_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type
+FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 _SPLITS = {"none": 0, "layer": 1, "row": 2}  # llama_split_mode
 
 
@@ -258,3 +261,15 @@ class Model:
             if size >= 0:
                 return buffer.raw[:size]
             room = -size
+
+
+def made(model: Model, params: Any) -> tuple[Any, list[Buffer]]:
+    """A llama_context of a model, and the memory that it took. Raises OutOfMemory, ModelError."""
+    log.take_buffers()
+    handle = native.llama_init_from_model(model.handle, params)
+    if not handle:
+        raise log.refusal(
+            f"No context of {params.n_ctx} tokens could be made",
+            "Lower engine.context or engine.slots in config.toml.",
+        )
+    return handle, log.take_buffers()

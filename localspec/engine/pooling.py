@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from localspec.config import Placement
-from localspec.engine.context import FLASH, KV_TYPES, made
 from localspec.engine.cores import performance_cores
 from localspec.engine.llama import log, native
-from localspec.engine.model import Model
+from localspec.engine.model import FLASH, KV_TYPES, Model, made
 from localspec.errors import EngineError
 from localspec.types import Floats, Token
 

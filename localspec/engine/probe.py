@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from localspec.engine.pieces import Pieces
 from localspec.types import Backend, Row, Token
 
 READ_ROWS = 32
@@ -69,13 +70,16 @@ class Stand(NamedTuple):
 class Probe:
     """Slots of a target, what they hold, and which bits were seen at which position.
 
-    The slots are its own while it works; `close` leaves them empty.
+    The slots are its own while it works; `close` leaves them empty. Somebody else may have them
+    between two forwards, after `vacate`: then what stood before the rows that are compared is read
+    again.
     """
 
     target: Backend
     held: dict[int, int] = field(default_factory=dict)
     _read: dict[int, int] = field(default_factory=dict)
     _seen: dict[int, bytes] = field(default_factory=dict)
+    _vacated: int = 0
 
     def __post_init__(self) -> None:
         size = self.target.context
@@ -94,28 +98,69 @@ class Probe:
         self.held.clear()
         self._read.clear()
 
-    def read(self, stands: Iterable[Stand]) -> Iterator[None]:
-        """Bring each slot to the beginning of its line's window; one forward for each `next`."""
+    def vacate(self) -> None:
+        """Give the slots away, empty, until the next forward."""
+        self.close()
+        self._vacated += 1
+
+    def compare(
+        self,
+        stands: Sequence[Stand],
+        trials: Iterable[Trial],
+        shape: Class,
+        beside: Sequence[Stand] = (),
+    ) -> Pieces[bool]:
+        """Whether forwards of a class agree, once these slots stand where they should.
+
+        Those `beside` stand there already. After `vacate` all are read again, and the trial in
+        which that happened is repeated.
+        """
+        known = self._vacated
+        here = all(stand.slot in self.held for stand in beside)
+        yield from self.read(stands if here else [*beside, *stands])
+        for trial in trials:
+            same: bool | None = None
+            while same is None:
+                while known != self._vacated:
+                    known = self._vacated
+                    yield from self.read([*beside, *stands])
+                same = yield from self.agree(trial, shape)
+            if not same:
+                return False
+        return True
+
+    def read(self, stands: Iterable[Stand]) -> Pieces[None]:
+        """Bring each slot to the beginning of its line's window."""
+        known = self._vacated
         for slot, line in stands:
             base = _base(line)
             self._cut(slot, min(base, self._read.get(slot, 0)))
             while self.held[slot] < base:
                 self._decode([Part(slot, self.held[slot], READ_ROWS)], 1, wants=False)
                 yield
+                if self._vacated != known:
+                    return
             self.target.checkpoint(slot)
             self._read[slot] = base
 
-    def agree(self, trial: Trial, shape: Class) -> bool:
-        """Decode it; whether every row has the bits that were seen before at its position."""
+    def agree(self, trial: Trial, shape: Class) -> Pieces[bool | None]:
+        """Decode it; whether every row has the bits that were seen before at its position.
+
+        None where the slots were vacated before it was decoded.
+        """
+        known = self._vacated
         for slot, start, _ in trial:
-            while self.held[slot] < start:
-                at = self.held[slot]
-                if not self._same(
-                    [Part(slot, at, min(start - at, shape.room(at)))], shape.multiple
-                ):
+            while (at := self.held[slot]) < start:
+                part = Part(slot, at, min(start - at, shape.room(at)))
+                if not self._same([part], shape.multiple):
                     return False
+                yield
+                if self._vacated != known:
+                    return None
             self._cut(slot, start)
-        return self._same(trial, shape.multiple)
+        same = self._same(trial, shape.multiple)
+        yield
+        return same
 
     def _same(self, trial: Trial, multiple: int) -> bool:
         found = self._decode(trial, multiple, wants=True)

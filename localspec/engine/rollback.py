@@ -9,7 +9,7 @@ is read again: by a session with its next rows, elsewhere by `Rereading`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -63,12 +63,30 @@ class Checkpoints:
         held = [each for each in kept if each is not None and 0 < each.length <= length]
         return max(held, key=lambda each: each.length, default=None)
 
+    def taken(self, slot: int) -> dict[bool, Checkpoint]:
+        """Take a slot's copies away: the lasting one and the passing one, as far as they are."""
+        kept = {kind: self._kept.pop((slot, kind), None) for kind in (True, False)}
+        return {kind: each for kind, each in kept.items() if each is not None}
+
+    def given(self, slot: int, kept: Mapping[bool, Checkpoint]) -> None:
+        """What `taken` gave is the slot's again."""
+        self._kept.update({(slot, kind): each for kind, each in kept.items()})
+
     def cut(self, slot: int, length: int) -> None:
         """What the slot had read beyond `length` is another text from now on."""
         for kind in (True, False):
             kept = self._kept.get((slot, kind))
             if kept is not None and kept.length > length:
                 kept.length = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A copy of what a slot held: tokens, their memory, and copies of the state before them."""
+
+    length: int
+    state: Any
+    checkpoints: Mapping[bool, Checkpoint]
 
 
 class Rereading:

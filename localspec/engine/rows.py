@@ -27,3 +27,9 @@ def rows_of(session: Session, share: Share, draft: Draft, multiple: int) -> list
 def first_wanted(share: Share, multiple: int) -> int:
     """The first row with logits of a session whose whole tail is decoded."""
     return (share.tail - 1) // multiple * multiple
+
+
+def by_slot(sessions: list[Session], shares: list[Share]) -> tuple[list[Session], list[Share]]:
+    """In the order in which slots with memories of their own can share a forward."""
+    pairs = sorted(zip(sessions, shares, strict=True), key=lambda pair: pair[0].slot)
+    return [session for session, _ in pairs], [share for _, share in pairs]

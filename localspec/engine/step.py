@@ -24,7 +24,7 @@ from localspec.engine.lull import Lull
 from localspec.engine.masks import Masks
 from localspec.engine.rollback import Undo
 from localspec.engine.room import FORESEEN_TOKENS, Room
-from localspec.engine.rows import rows_of
+from localspec.engine.rows import by_slot, rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
 from localspec.engine.showing import Showing
@@ -75,44 +75,55 @@ class Engine:
         limits: Limits,
         clock: Callable[[], float],
     ) -> None:
-        self.target = apart(target) if shape.alone else target
-        self.shape = shape
-        self.layout = layout_of(target, shape)
-        self.steps = 0
-        self.seated = 0
+        self.backend = target
+        self.steps = self.seated = 0
+        n_vocab, most = target.n_vocab, limits.max_draft
         self._drafting = Drafting(
-            drafters,
-            controller,
-            n_vocab=target.n_vocab,
-            max_draft=limits.max_draft,
-            clock=clock,
+            drafters, controller, n_vocab=n_vocab, max_draft=most, clock=clock
         )
         self._lull = Lull(self._drafting)
-        self._limits = limits
+        self._limits, self._ends = limits, ends
         self.clock = clock
         self._sessions: list[Session] = []
+        self._slots: list[Slot] = []
         self._chunks = scheduler.Chunks(limits.prefill_rows)
         self._before = self._alike = 0
+        self.arrange(shape)
+        self.vacate: Callable[[], None] = lambda: None  # called before a slot is taken
+        self._lesson: Round | None = None
+        self.meanwhile: Callable[[], None] = lambda: None  # called while a device computes
+        self._waiting = target if isinstance(target, Waiting) else None
+        if self._waiting is not None:
+            self._waiting.meanwhile = self._use_time
+
+    def arrange(self, shape: Shape) -> None:
+        """Make forwards of this class, of the target as it is now. Without sessions.
+
+        What slots remember has to be forgotten before, unless its forwards were of that class too.
+        """
+        target = self.backend
+        self.shape, self.layout = shape, layout_of(target, shape)
+        self.target = apart(target) if shape.alone else target
         self.max_rows = min(
             target.max_rows, shape.max_rows * (target.n_slots if shape.alone else 1)
         )
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
-        judged = n_slots * max(JUDGED_ROWS, 1 + limits.max_draft)
+        judged = n_slots * max(JUDGED_ROWS, 1 + self._limits.max_draft)
         self._most_padded = min(self.max_rows, judged)
-        self._slots = [Slot() for _ in range(n_slots)]
+        self._slots[n_slots:] = [Slot() for _ in range(n_slots - len(self._slots))]
         self._room = Room(target, self._slots, self._sessions, shape.multiple)
-        self._judging = Judging(self._drafting, ends=ends, multiple=shape.multiple)
-        self._undo = Undo(self.target, shape.rollback, clock)
+        self._judging = Judging(self._drafting, ends=self._ends, multiple=shape.multiple)
+        self._undo = Undo(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
         self.twins = Twins(self.target, self._slots, self._sessions, trims=trims)
-        self._lesson: Round | None = None
-        self.meanwhile: Callable[[], None] = lambda: None
-        """What to do while a device computes, if it is there (`waits`)."""
         self._showing = self.target if isinstance(self.target, Showing) else None
-        self._waiting = target if isinstance(target, Waiting) else None
-        if self._waiting is not None:
-            self._waiting.meanwhile = self._use_time
+
+    def forget(self, slot: int) -> Slot:
+        """Let an idle slot remember nothing; what it did remember."""
+        found, self._slots[slot] = self._slots[slot], Slot(used=self._slots[slot].used)
+        self.target.truncate(slot, 0)
+        return found
 
     # --- sessions ---------------------------------------------------------------------------------
 
@@ -216,6 +227,7 @@ class Engine:
         Raises:
             Busy: every slot is taken.
         """
+        self.vacate()
         chosen = choose(self._slots, client, prompt, session)
         if chosen is None:
             raise Busy("Every slot is busy.", fix="Try again, or raise engine.slots.")
@@ -321,7 +333,7 @@ class Engine:
             chunk=chunk,
             multiple=self.shape.multiple,
         )
-        going, shares = _by_slot(going, shares)
+        going, shares = by_slot(going, shares)
         shares = self._evened(going, shares) if waiting == 0 else shares
         rows = [
             row
@@ -436,9 +448,3 @@ class Engine:
         self._learn()
         self.meanwhile()
         self._lull.look()
-
-
-def _by_slot(sessions: list[Session], shares: list[Share]) -> tuple[list[Session], list[Share]]:
-    """In the order in which slots with memories of their own can share a forward."""
-    pairs = sorted(zip(sessions, shares, strict=True), key=lambda pair: pair[0].slot)
-    return [session for session, _ in pairs], [share for _, share in pairs]

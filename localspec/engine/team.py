@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeVar
 
 from localspec.control.threads import Threads, Trial
+from localspec.engine.pieces import Pieces, whole
 
 _Result = TypeVar("_Result")
 
@@ -42,6 +43,16 @@ class Team:
         self._threads.took(kind, count, ended - began, _waits() - waits, ended)
         return found
 
+    def become(self, most: int, *, varies: bool) -> None:
+        """From now on forwards have at most so many; fewer for a neighbour, if that varies."""
+        if (most, varies) != (self._threads.most, self._threads.varies):
+            self._threads = Threads(most, varies=varies)
+
+    @property
+    def most(self) -> int:
+        """How many forwards have at most."""
+        return self._threads.most
+
     @property
     def varies(self) -> bool:
         """Whether a neighbour may be answered."""
@@ -56,6 +67,11 @@ class Team:
 
 def fastest(context: Threaded, counts: Sequence[int], forward: Callable[[], object]) -> int:
     """Of these numbers of threads the one by which the forward takes least, measured in turns."""
+    return whole(timed(context, counts, forward))
+
+
+def timed(context: Threaded, counts: Sequence[int], forward: Callable[[], object]) -> Pieces[int]:
+    """`fastest`, forward by forward."""
     if len(counts) == 1:
         return counts[0]
     trial = Trial(counts)
@@ -65,6 +81,7 @@ def fastest(context: Threaded, counts: Sequence[int], forward: Callable[[], obje
         began = time.monotonic()
         forward()
         trial.took(None, count, time.monotonic() - began)
+        yield
     return trial.fastest
 
 

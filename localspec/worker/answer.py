@@ -49,6 +49,8 @@ class Answer:
     _typed: bytes = field(init=False)
     """Of what the client has typed, the bytes that no token has written yet."""
     completion_tokens: int = 0
+    exactness: str = "standard"
+    """What the worker claims of its forwards."""
     _logprobs: deque[TokenLogprob] = field(default_factory=deque)
     finish: FinishReason | None = None
     _read: int = -1
@@ -224,6 +226,7 @@ class Answer:
                 verify_seconds=spent.verify_seconds,
                 host_seconds=spent.host_seconds,
                 ttft_seconds=spent.ttft_seconds,
+                exactness=self.exactness,
             ),
             seed=session.request.sampling.seed,
             tool_calls=self.order.said.calls,

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
-import msgspec
-
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
 from localspec.control.price import Verdict
-from localspec.engine import cores
+from localspec.engine import calibrate
 from localspec.engine.exactness import layout_of
 from localspec.engine.shortlist import Shortlist
 from localspec.engine.step import Engine, Limits
@@ -29,15 +27,17 @@ from localspec.text.healing import Words
 from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.worker import planning, remotes
-from localspec.worker.choice import Choice, at_once, by_forwards, by_memory, told
+from localspec.worker.choice import Choice, by_memory, expected, told
+from localspec.worker.deciding import Deciding, Returning, unchecked
 from localspec.worker.grammars import Grammars
+from localspec.worker.house import House, Unknown
 from localspec.worker.intake import Intake
 from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.measuring import Measuring
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
 from localspec.worker.reach import Near, Reach
-from localspec.worker.rest import Rest
+from localspec.worker.rest import Chore, Rest
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
 from localspec.worker.worth import Worth
@@ -58,7 +58,7 @@ _TILED = "GGML_CPU_TILED_MM"
 class Loaded:
     """A model that answers, and everything that belongs to it. A context manager."""
 
-    ready: Ready
+    house: House
     model: Model
     engine: Engine
     intake: Intake
@@ -70,6 +70,7 @@ class Loaded:
     worth: Worth
     team: Team
     words: Shortlist | None
+    deciding: Deciding
     _has_gpus: bool = True
 
     def __enter__(self) -> Self:
@@ -79,11 +80,10 @@ class Loaded:
         self.profile.save()
         self._parts.close()
 
-    def remarking(self, remark: str) -> Self:
-        """It, with a word on its exactness."""
-        self.reach.remark = remark
-        self.ready = msgspec.structs.replace(self.ready, exactness_detail=self.reach.detail)
-        return self
+    @property
+    def ready(self) -> Ready:
+        """What the worker says of itself; another one once that has changed."""
+        return self.house.ready
 
     def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
         """The target's measured staircase behind so many tokens."""
@@ -138,48 +138,39 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 
 
 def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
-    """Strictly where that costs little. While that is not known, it is found out.
-
-    First in standard use, which tells at once where strict use is dear; if it does not, strictly.
-    """
+    """Once, as it is likely to be in the end. What is not known is found out while nobody waits."""
     from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
 
     files = model_files(command)
     choice = Choice.open(command, files, build_info(), time.time())
-    verdict = by_memory(command, files, planning.present(lent)) or choice.verdict
+    there = planning.present(lent)
+    verdict = by_memory(command, files, there) or choice.verdict
     if command.machine:
         verdict = Verdict(False, "a machine on paper has no kernels that could agree")
     if verdict is None:
         os.environ[_TILED] = "0"
-    if verdict is None or not verdict.strict:
-        loaded = _load_by_plans(told(command, "standard"), lent, on_progress)
-        if verdict is None and (verdict := at_once(loaded.engine)):
-            choice.keep(verdict)
-        if verdict is not None:
-            return loaded.remarking(verdict.sentence)
-        with loaded:
-            _log.info("strict use may be cheap here: loading strictly")
-    loaded = _load_by_plans(told(command, "strict"), lent, on_progress)
-    if verdict is None:
-        on_progress("probe", 1.0)
-        verdict = choice.keep(by_forwards(loaded.engine, command.config.engine.prefill_rows))
-    if verdict.strict:
-        return loaded.remarking(verdict.sentence)
-    with loaded:
-        _log.info("standard again, because %s", verdict.why)
-    return _load_by_plans(told(command, "standard"), lent, on_progress).remarking(verdict.sentence)
+    best = planning.plans(told(command, "strict"), files, there)[0]
+    strict = expected(command, files[0], best) if verdict is None else verdict.strict
+    chosen = told(command, "strict" if strict else "standard")
+    return _load_by_plans(chosen, lent, on_progress, Unknown(choice, verdict))
 
 
-def _load_by_plans(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
+def _load_by_plans(
+    command: Load, lent: Sequence[Lent], on_progress: OnProgress, unknown: Unknown | None = None
+) -> Loaded:
     if command.config.engine.exactness == "strict":
         os.environ[_TILED] = "0"
     files = model_files(command)
-    plans = planning.plans(command, files, planning.present(lent))
+    there = planning.present(lent)
+    plans, others = planning.plans(command, files, there), list[Plan]()
+    if unknown is not None:
+        strict = command.config.engine.exactness == "strict"
+        others = planning.plans(told(command, "standard" if strict else "strict"), files, there)
     larger = "a larger plan" if command.smaller == 1 else f"{command.smaller} larger plans"
     why = f" ({larger} ran out of memory)" if command.smaller else ""
     for plan, smaller in zip_longest(plans, plans[1:]):
         try:
-            return _load(command, plan, lent, why, on_progress)
+            return _load(command, plan, lent, why, on_progress, unknown, others)
         except (OutOfMemory, MemoryError) as error:
             _log.warning("plan failed %s: %s", plan.sentence(), error)
             if smaller is None:
@@ -188,33 +179,32 @@ def _load_by_plans(command: Load, lent: Sequence[Lent], on_progress: OnProgress)
     raise EngineError("There was no plan at all.")
 
 
-def _load(
-    command: Load, plan: Plan, lent: Sequence[Lent], why: str, on_progress: OnProgress
+def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
+    command: Load,
+    plan: Plan,
+    lent: Sequence[Lent],
+    why: str,
+    on_progress: OnProgress,
+    unknown: Unknown | None,
+    others: Sequence[Plan],
 ) -> Loaded:
     """One plan carried out. Raises OutOfMemory when that is more than there is."""
     with ExitStack() as parts:
-        loader = Loader(command, plan, lent, on_progress, parts)
+        waits = unknown is None and command.config.engine.exactness == "strict"
+        loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
         target = loader.target()
         place = loader.place
         priced = place.context(target, "target")
-        strict = command.config.engine.exactness == "strict"
-        probed = plan.context if strict else 0  # a class is claimed as far as it was probed
-        shows = loader.head is not None  # a forward that shows states may be another one
-        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows)
-        profile = Profile.open(
-            loader.files,
-            command.config.engine,
-            loader.build,
-            command.safe_kernels,
-            command.machine,
-            where,
-        )
+        profile = loader.profile("strict" if loader.strict else "standard")
         team = loader.threads(target, profile)
         fresh = profile.shape is None
-        if profile.shape is None:
+        if profile.shape is None and target.rollback == "restore":
+            profile.costs.measured_copy(calibrate.copying(target, place.clock))
+        if profile.shape is None and (waits or command.machine):
             profile.shape = loader.probe(target, priced, profile.costs)
             profile.save()  # probing takes long; a worker killed early must not do it again
-        shape = profile.shape
+        known = profile.shape if unknown is None or unknown.verdict else None
+        shape = known or unchecked(target, target.rollback, strict=loader.strict)
         model = target.model
         with ThreadPoolExecutor(1, "vocabulary") as beside:  # while the draft's weights are read
             words = _begun(beside, _known, model)
@@ -242,21 +232,24 @@ def _load(
             on_progress("probe", 1.0)
         intake = _intake(engine, model, words.result(), parts)
         reach, worth = Reach(engine, profile), loader.worth(engine, profile)
+        house = House(loader, target, engine, controller, reach, off, why, others, intake.format)
+        deciding = house.deciding(profile, unknown, known)
+        reread = Returning(engine, deciding.forgotten)
+        before: list[Chore] = [deciding, reread, Near(reach, engine)]
         return Loaded(
-            ready=msgspec.structs.replace(
-                loader.ready(target, engine, shape, off, why), **intake.format
-            ),
+            house=house,
             model=model,
             engine=engine,
             intake=intake,
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            rest=Rest(engine, profile, measuring, reach, worth, before=[Near(reach, engine)]),
+            rest=Rest(engine, profile, measuring, reach, worth, before=before),
             reach=reach,
             worth=worth,
             team=team,
             words=loader.words,
+            deciding=deciding,
         )
 
 

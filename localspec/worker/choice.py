@@ -1,7 +1,6 @@
 """What `exactness = "auto"` is for one pair on this machine: found out once, kept on disk.
 
-It changes when the files, the build of llama.cpp or the settings of the engine do, and never while
-a model is loaded.
+It is found anew when the files, the build of llama.cpp or the settings of the engine change.
 """
 
 from __future__ import annotations
@@ -16,10 +15,14 @@ from typing import Literal, Self
 import msgspec
 
 from localspec import paths
+from localspec.catalog import header
 from localspec.catalog.devices import Device
+from localspec.catalog.plan import Plan
 from localspec.control import price, scheduler
 from localspec.control.price import Forwards, Verdict
 from localspec.engine import calibrate, exactness
+from localspec.engine.exactness import Shape
+from localspec.engine.pieces import Pieces, whole
 from localspec.engine.step import Engine
 from localspec.protocol import Load
 from localspec.worker import planning
@@ -30,7 +33,7 @@ _log = logging.getLogger("localspec.worker")
 _STEPS, _CHUNKS = 16, 3
 """Repeats; the fastest counts. A prompt's forwards last up to a second each."""
 UNSURE_SECONDS = 86_400.0
-"""So long a verdict holds that was found on a busy machine: finding it again is several loads."""
+"""So long a verdict holds that was found on a busy machine."""
 _QUIET = 1.25
 """On a machine with nothing else to do, half of the forwards take less than this much longer."""
 
@@ -77,12 +80,31 @@ def told(command: Load, exactness: Literal["standard", "strict"]) -> Load:
     return msgspec.structs.replace(command, config=config)
 
 
+def expected(command: Load, file: Path, plan: Plan) -> bool:
+    """Whether strict use is likely to cost nothing, by what is known of build and processor.
+
+    Where our kernels compute all products of weights and attention, a row has the bits of a row
+    alone. Where that turns out wrong, an answer was read in smaller forwards for nothing.
+    """
+    from localspec.engine.llama import ours  # noqa: PLC0415 - see `assemble.load`
+
+    placement = command.config.engine.target
+    attends = ours.attends and placement.kv_type == "f16" and placement.flash_attention != "off"
+    if command.safe_kernels or plan.target.gpu_layers or not (ours.kernels and attends):
+        return False
+    mine = {name.upper() for _, name in ours.formats}
+    weights = (tensor for tensor in header.read(file).tensors if len(tensor.shape) > 1)
+    return {tensor.type.name for tensor in weights} <= mine
+
+
 def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> Verdict | None:
     """What the plans say before anything is loaded. Raises as `planning.plans`."""
     strict, standard = (
         planning.plans(told(command, exactness), files, there)[0]
         for exactness in ("strict", "standard")
     )
+    if (strict.target, strict.draft) != (standard.target, standard.draft):
+        return Verdict(False, "strictly, less of the model would be on the GPUs")
     asked = command.config.engine.context > 0
     return price.crowded(strict.slots, standard.slots) or price.shorter(
         strict.context, standard.context, asked=asked
@@ -91,20 +113,32 @@ def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> 
 
 def at_once(engine: Engine) -> Verdict | None:
     """What some forwards of an engine in standard use say; None where strict use may be cheap."""
-    rollback = engine.shape.rollback
+    return whole(looked(engine))
+
+
+def looked(engine: Engine) -> Pieces[Verdict | None]:
+    """`at_once`, forward by forward. Slots are empty, and nobody else's meanwhile."""
+    rollback, target = engine.shape.rollback, engine.target
     if rollback == "none":
         return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
-    least = exactness.least_multiple(engine.target, rollback)
-    if least > 1 and rollback == "restore":
+    least = yield from exactness.least_multiple(target, rollback)
+    if least == 1:  # single rows cost what they cost
+        return None
+    if rollback == "restore":
         why = "single rows have other bits here, and this model's state would keep padding"
         return Verdict(False, f"strict is not to be had, as {why}")
-    spans = calibrate.in_turns(engine.target, [1, least], _STEPS, engine.clock)
+    spans = yield from calibrate.in_turns(target, [1, least], _STEPS, engine.clock)
     return price.too_dear(min(spans[least]), min(spans[1]), sure=_quiet(spans))
 
 
 def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
     """What a strictly loaded engine with empty slots says, some seconds of it."""
-    shape, target, clock = engine.shape, engine.target, engine.clock
+    return whole(priced(engine, engine.shape, prefill_rows))
+
+
+def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[Verdict]:
+    """`by_forwards` of a class, forward by forward. Slots are nobody else's meanwhile."""
+    target, clock = engine.target, engine.clock
     if not shape.bitwise:
         return Verdict(False, "strict is not to be had, as no class of forwards agrees here")
     together = 1 if shape.alone else shape.max_rows // shape.multiple
@@ -112,14 +146,19 @@ def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
         return crowded
     step, most = shape.multiple, shape.max_rows // shape.multiple * shape.multiple
     most = min(most, target.context)
-    steps = calibrate.in_turns(target, [1, step], _STEPS, clock)
-    (seconds,) = calibrate.in_turns(target, [most], 1, clock)[most]
+    steps = yield from calibrate.in_turns(target, [1, step], _STEPS, clock)
+    (seconds,) = (yield from calibrate.in_turns(target, [most], 1, clock))[most]
     chunk = scheduler.chunk_rows(seconds / most, alone=True, most=prefill_rows)
     chunk = min(chunk, target.context)
-    reads = calibrate.in_turns(target, [most, chunk], _CHUNKS, clock)
+    reads = yield from calibrate.in_turns(target, [most, chunk], _CHUNKS, clock)
     read, free = min(reads[most]) / most, min(reads[chunk]) / chunk
     forwards = Forwards(min(steps[step]), min(steps[1]), read, min(read, free))
     return price.judge(forwards, sure=_quiet(steps))
+
+
+def pricing(multiple: int) -> int:
+    """Forwards by which a class is priced, at most."""
+    return _STEPS * (1 + (multiple > 1)) + 1 + 2 * _CHUNKS
 
 
 def _quiet(spans: Mapping[int, Sequence[float]]) -> bool:

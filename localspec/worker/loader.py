@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -20,14 +20,17 @@ from localspec.engine import calibrate, cores, exactness
 from localspec.engine.cells import unasked
 from localspec.engine.exactness import Shape
 from localspec.engine.paper import Here, OnPaper, Place
+from localspec.engine.pieces import Pieces
 from localspec.engine.shortlist import Shortlist
 from localspec.engine.step import Engine
-from localspec.engine.team import Team, fastest
+from localspec.engine.team import Team, fastest, timed
 from localspec.errors import ModelError
 from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter, Row
 from localspec.worker import heads, planning
+from localspec.worker.choice import told
 from localspec.worker.profile import Profile
+from localspec.worker.reach import Reach
 from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
@@ -39,19 +42,18 @@ if TYPE_CHECKING:
 
 
 class OnProgress(Protocol):
-    """Called with a stage ("target", "draft", "warmup", "probe") and a fraction from 0 to 1.
-
-    `why` says it in words where the whole is not known.
-    """
+    """Called with a stage ("target", "draft", "warmup", "probe"), how far it is, and in words."""
 
     def __call__(self, stage: str, fraction: float, why: str = "", /) -> None:
         """Tell it."""
 
 
+Exactness = Literal["strict", "standard"]
+
 _PROGRESS_STEP = 0.01
 
 _TELL_SECONDS = 0.1
-"""Between two tellings of what is going on and cannot be measured."""
+"""Between two tellings of what is going on."""
 _PROBE_SECONDS = 5.0
 """Of a load, for what the probe of strict exactness may do later: far lines are read while idle."""
 
@@ -59,23 +61,27 @@ _PROBE_SECONDS = 5.0
 class Loader:
     """The steps of one load; what it opens is closed by `parts`, the newest first.
 
-    `lent` are the remotes' devices, which are for the target alone.
+    `lent` are the remotes' devices, which are for the target alone. Unless it `claims` what
+    `engine.exactness` says, that may be changed while the model is loaded.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that one load depends on
         self,
         command: Load,
         plan: Plan,
         lent: Sequence[Device],
         on_progress: OnProgress,
         parts: ExitStack,
+        *,
+        claims: bool = True,
     ) -> None:
         self.files = model_files(command)
         if plan.draft is None:
             del self.files[1:]
         self.plan = plan
-        self._command = command
+        self.command = command
         self._config = command.config
+        self._claims = claims
         self._on_progress = on_progress
         self._parts = parts
         self.place: Place = OnPaper(command.machine) if command.machine else Here()
@@ -86,6 +92,11 @@ class Loader:
         self._team: Team | None = None
         self.words: Shortlist | None = None
         self._began = time.monotonic()
+
+    @property
+    def strict(self) -> bool:
+        """Whether the command is for strict use, claimed or not."""
+        return self._config.engine.exactness == "strict"
 
     @property
     def size_ratio(self) -> float:
@@ -111,75 +122,110 @@ class Loader:
         first = blocks - self.plan.target.gpu_layers
         apart = range(first, first + self.plan.target.experts)
         model = self._model("target", self.files[0], placement, lent, apart)
-        if self._command.template is not None:
-            model.chat_template = self._command.template
+        if self.command.template is not None:
+            model.chat_template = self.command.template
         rows = max(self.plan.rows, *POINTS)
-        streams = self._config.engine.exactness == "strict"
-        context = self._context("target", model, placement, rows=rows, streams=streams)
+        context = self._context("target", model, placement, rows=rows, streams=self.strict)
         self.head = self._find_head(context)
         return context
 
     def threads(self, target: Context, profile: Profile) -> Team:
         """Those of its forwards and the draft's, unless they are configured; kept in the profile.
 
-        Kinds of cores are measured. From then on the team answers neighbours, where bits do not
-        depend on it: llama.cpp's attention shares out a long text by threads.
+        Kinds of cores are measured, at once where bits depend on it: llama.cpp's attention shares
+        out a long text by threads. Otherwise the team answers neighbours.
         """
-        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
-
+        counts = cores.counts()
         fixed = self._config.engine.target.threads
-        if fixed or self._command.machine:
-            return Team(fixed or cores.performance_cores(), varies=False)
-        if not profile.threads:
-            profile.threads = fastest(target, cores.counts(), lambda: _one_row(target))
-        strict = self._config.engine.exactness == "strict"
-        varies = target.model.on_cpu and (ours.attends or not strict)
-        self._team = Team(profile.threads, varies=varies)
+        if fixed or self.command.machine:
+            return Team(fixed or counts[0], varies=False)
+        at_once = len(counts) == 1 or (self._claims and self.strict)
+        if at_once and not profile.threads:
+            profile.threads = fastest(target, counts, lambda: _one_row(target))
+        self._team = Team(profile.threads or counts[0], varies=self._varies(target))
         target.join(self._team)
         return self._team
 
+    def _varies(self, target: Context) -> bool:
+        """Whether the number of threads may change between forwards."""
+        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
+
+        return target.model.on_cpu and (ours.attends or not self.strict)
+
+    def cores(self, target: Context, profile: Profile) -> Pieces[None]:
+        """Measure kinds of cores, if that is still to be done. All slots are empty."""
+        counts = cores.counts()
+        if self._team is None or profile.threads:
+            return
+        profile.threads = yield from timed(target, counts, lambda: _one_row(target))
+        self._team.become(profile.threads, varies=self._varies(target))
+
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
-        """What this build's kernels allow; some seconds for a large model, kept in the profile.
+        """What this build's kernels allow, found before anybody is answered.
 
         Its forwards are the first that is known of the costs.
         """
         self._on_progress("probe", 0.0)
-        timed = calibrate.Timed(priced, self._counting(costs.measured), self.place.clock)
-        if target.rollback == "restore":
-            costs.measured_copy(calibrate.copying(target, self.place.clock))
-        if self._config.engine.exactness == "strict":
+        timed = calibrate.Timed(priced, costs.measured, self.place.clock)
+        if self.strict:
             until = time.monotonic() + _PROBE_SECONDS
             shape = exactness.strict(
                 timed,
                 rollback=target.rollback,
                 patience=lambda: time.monotonic() < until,
                 cells=unasked(target),
+                tell=self._telling(),
             )
         else:
             shape = exactness.standard(timed, rollback=target.rollback)
         self._on_progress("probe", 1.0)
         return shape
 
-    def _counting(self, measured: Callable[..., object]) -> Callable[..., object]:
-        """`measured`, which tells how many forwards there were: nobody knows of how many."""
-        count, tell_at = 0, time.monotonic()
+    def _telling(self) -> Callable[[exactness.Step], None]:
+        """Tells now and then how many forwards a probe has made, and of how many."""
+        tell_at = 0.0
 
-        def counted(*forward: float) -> None:
-            nonlocal count, tell_at
-            measured(*forward)
-            count += 1
+        def tell(step: exactness.Step) -> None:
+            nonlocal tell_at
             if time.monotonic() >= tell_at:
                 tell_at = time.monotonic() + _TELL_SECONDS
-                why = f"checking that drafts change nothing, forward {count}"
-                self._on_progress("probe", 0.0, why)
+                why = f"checking that drafts change nothing, {step.done} of {step.total}"
+                self._on_progress("probe", step.done / step.total, why)
 
-        return counted
+        return tell
+
+    def arrange(self, target: Context, plan: Plan, exactness: Exactness) -> None:
+        """Let the target's memory be for that from now on. Slots are empty. Raises as `open`."""
+        strict = exactness == "strict"
+        target.arrange(
+            streams=strict, context=plan.context, cells=plan.start_cells, most_cells=plan.cells
+        )
+        self.plan, self.command = plan, told(self.command, exactness)
+        self._config = self.command.config
+        if self._team is not None:
+            self._team.become(self._team.most, varies=self._varies(target))
+
+    def profile(self, exactness: Exactness) -> Profile:
+        """What was learned of this pair in such use."""
+        plan = self.plan
+        probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
+        shows = self.head is not None  # a forward that shows states may be another one
+        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows)
+        command = told(self.command, exactness)
+        return Profile.open(
+            self.files,
+            command.config.engine,
+            self.build,
+            command.safe_kernels,
+            command.machine,
+            where,
+        )
 
     def drafters(self, target: Context, shape: Shape) -> tuple[dict[str, Drafter], str | None]:
         """The sources that can draft for this target, and why others cannot, if any cannot."""
         if shape.rollback == "none":
             return {}, "This model's memory cannot forget rejected tokens."
-        if self._config.engine.exactness == "strict" and not shape.bitwise:
+        if self._claims and self.strict and not shape.bitwise:
             return {}, "No class of forwards agrees bit for bit on this device."
         sources: dict[str, Drafter] = {}
         why: str | None = None
@@ -205,25 +251,25 @@ class Loader:
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
         """The draft's context; None without one, with the reason if there is a draft to blame."""
-        if self._command.draft_path and target.rollback == "restore":
+        if self.command.draft_path and target.rollback == "restore":
             return None, "A draft model is for memories that forget by tokens; this one is a state."
-        if self._command.no_draft:
-            return None, self._command.no_draft
+        if self.command.no_draft:
+            return None, self.command.no_draft
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
-            left_out = self._command.draft_path and self.plan.draft is None
+            left_out = self.command.draft_path and self.plan.draft is None
             return None, "There is no memory for the draft model." if left_out else None
         placement = placed(self._config.engine.draft, self.plan.draft)
         model = self._model("draft", self.files[1], placement)
         if difference := _difference(target.model, model):
             return None, f"The draft does not share the target's vocabulary: {difference}."
         stepping = planning.own().stepping(placement, on_cpu=model.on_cpu)
-        alone = stepping.flash_attention == "off" or self._config.engine.exactness == "strict"
+        alone = stepping.flash_attention == "off" or self.strict or not self._claims
         rows = min(DRAFT_ROWS, self.plan.rows)
         context = self._context("draft", model, stepping, rows=rows, streams=alone)
         if context.rollback != "trim":
             return None, "The draft's memory cannot forget rejected tokens."
         words = Shortlist.of(model.n_vocab, model.special_tokens())
-        if words and model.on_cpu and not self._command.machine and context.narrow(words):
+        if words and model.on_cpu and not self.command.machine and context.narrow(words):
             self.words = words
         if self._team and not placement.threads:
             context.join(self._team)
@@ -232,7 +278,7 @@ class Loader:
     def _find_head(self, target: Context) -> Foreseeing | None:
         """Of the target, where one was made for it. The host computes it, wherever that is."""
         wanted = any("head" in drafters.takes(kind) for kind in self._config.speculation.drafters)
-        if not wanted or self._command.safe_kernels or not self.place.has_head:
+        if not wanted or self.command.safe_kernels or not self.place.has_head:
             return None
         from localspec.engine.head import threads  # noqa: PLC0415 - see `assemble.load`
 
@@ -266,7 +312,7 @@ class Loader:
         model = Model.load(
             file,
             placement,
-            safe_kernels=self._command.safe_kernels,
+            safe_kernels=self.command.safe_kernels,
             lent=lent,
             apart=apart,
             on_progress=progressed,
@@ -310,14 +356,14 @@ class Loader:
         from localspec.engine.llama import ours  # noqa: PLC0415 - as above
 
         weights = (held.device for held in self._devices if held.what == "target model")
-        used = not self._command.machine and all(map(_is_host, weights))
+        used = not self.command.machine and all(map(_is_host, weights))
         return Worth(engine, profile, ours.kernels if used else "", ours.switch)
 
     def ready(
-        self, target: Context, engine: Engine, shape: Shape, off: str | None, why: str
+        self, target: Context, engine: Engine, reach: Reach, off: str | None, why: str
     ) -> Ready:
         """What the worker says of itself."""
-        command, model = self._command, target.model
+        command, model, shape = self.command, target.model, engine.shape
         names = {device.name: device.buffers for device in self._lent}
         return Ready(
             model=command.model,
@@ -330,10 +376,8 @@ class Loader:
             size_bytes=model.size_bytes,
             drafters=list(engine.drafters),
             speculation_off=off,
-            exactness="strict"
-            if self._config.engine.exactness == "strict" and shape.bitwise
-            else "standard",
-            exactness_detail=shape.detail,
+            exactness="strict" if self.strict and shape.bitwise else "standard",
+            exactness_detail=reach.detail,
             safe_kernels=command.safe_kernels,
             llama_build=self.build,
             devices=self._devices,
@@ -350,7 +394,7 @@ class Loader:
 
     def _template(self, model: Model) -> str:
         """Whose chat template is used; "" where it is the file's own, or none is needed."""
-        if self._command.template is not None:
+        if self.command.template is not None:
             return "yours, by [models.templates]"
         return "" if model.chat_template else f"{templates.NONE}; {templates.REMEDY}"
 

@@ -27,7 +27,7 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     costs: dict[str, Any]
     acceptance: dict[str, Any]
-    shape: dict[str, Any]
+    shape: dict[str, Any] | None
     worth: dict[int, float] = {}
     threads: int = 0
 
@@ -77,9 +77,8 @@ class Profile:
 
     def save(self) -> None:
         """Write it. A disk that refuses is worth a warning and nothing more."""
-        if self.shape is None:
-            return
-        learned = self.costs.to_dict(), self.acceptance.to_dict(), asdict(self.shape)
+        shape = asdict(self.shape) if self.shape is not None else None
+        learned = self.costs.to_dict(), self.acceptance.to_dict(), shape
         saved = _Saved(_VERSION, *learned, self.worth, self.threads)
         try:
             paths.write_atomically(self.path, msgspec.json.encode(saved))
@@ -93,8 +92,10 @@ def fingerprint(files: Sequence[Path], *facts: Any) -> str:
     return hashlib.sha256(msgspec.json.encode((known, facts))).hexdigest()[:16]
 
 
-def _shape(saved: dict[str, Any]) -> Shape:
-    """A whole shape: a default in the place of a lost field would break exactness in silence."""
+def _shape(saved: dict[str, Any] | None) -> Shape | None:
+    """A whole shape, or none: a default for a lost field would break exactness in silence."""
+    if saved is None:
+        return None
     if saved.keys() != asdict(Shape()).keys():
         raise ValueError("the exactness class has other fields")
     return msgspec.convert(saved, Shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from localspec.engine import exactness
 from localspec.engine.calibrate import FAR_TOKENS
@@ -20,12 +20,11 @@ class Reach:
     It reads in empty slots. Where every slot remembers a text, the one that was unused for longest
     is forgotten after a long pause, as it would be for the next conversation. Whoever takes a slot
     makes the line begin anew. What is found is the engine's shape from then on, and kept in the
-    profile. It belongs to the engine's thread. `remark` is what else is to be said of exactness.
+    profile. It belongs to the engine's thread. `remark` says what else is to be said of exactness.
     """
 
-    remark = ""
-
     def __init__(self, engine: Engine, profile: Profile) -> None:
+        self.remark: Callable[[], str] = lambda: ""
         self._engine, self._profile = engine, profile
         self._seated, self._quiet_since = -1, 0.0
         self._pause_seconds = FIRST_PAUSE_SECONDS
@@ -35,7 +34,7 @@ class Reach:
     @property
     def detail(self) -> str:
         """What is claimed now, for people."""
-        return "; ".join(filter(None, (self._engine.shape.detail, self.remark)))
+        return "; ".join(filter(None, (self._engine.shape.detail, self.remark())))
 
     def advance(self, now: float) -> bool:
         """Compute one forward; False where there is nothing to do, or no slot for it yet.

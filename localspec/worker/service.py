@@ -34,6 +34,7 @@ from localspec.types import FinishReason
 from localspec.worker import replays
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
+from localspec.worker.demand import Demand
 from localspec.worker.echoes import Echo
 from localspec.worker.intake import Order
 from localspec.worker.lanes import Lanes
@@ -88,6 +89,7 @@ class Service:
         self._lanes = Lanes(self._read, line.wake)
         self._totals = Totals()
         self._more_rest = True
+        self._demand = Demand(loaded, line.send, clock)
         self._beat_at = clock()
 
     def run(self) -> None:
@@ -97,6 +99,8 @@ class Service:
             while self._obey():
                 self._collect()
                 self._admit()
+                if not (self._answers or self._replays.active):
+                    self._demand.advance(self._waiting)
                 self._step()
                 self._hurry()
                 self._replays.advance()
@@ -150,6 +154,7 @@ class Service:
         """One short piece of an idle engine's own work, and whether there is more of it."""
         idle = not self._busy and not self._lanes.pending
         self._more_rest = idle and self._loaded.rest.advance(self._clock())
+        self._demand.announce()
 
     def _take(self, request: Unread) -> None:
         """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
@@ -222,16 +227,20 @@ class Service:
         for waiting in self._waiting.turns(busy=busy):
             order = waiting.order
             request = order.request
+            if self._demand.waits(order):
+                break
             if not self._engine.twins.ready(request.client, order.prompt, request.session):
                 continue
             self._waiting.take(waiting.id)
             try:
+                self._demand.check(order)
                 session = self._engine.admit(self._request(order))
             except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
                 _log.exception("request %s failed and ends alone", request.id)
                 self._line.send(failed(request.id, known(error)))
                 continue
             answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
+            answer.exactness = self._loaded.ready.exactness
             self._answers[session] = answer
             self._totals.prompt_tokens += session.n_prompt
             self._line.send(
@@ -386,7 +395,7 @@ class Service:
         totals = self._totals
         self._line.send(
             Heartbeat(
-                steps=self._engine.steps + self._replays.steps,
+                steps=self._engine.steps + self._replays.steps + self._loaded.deciding.step.done,
                 active=len(self._answers) + self._replays.active,
                 waiting=len(self._waiting) + self._replays.waiting + self._lanes.pending,
                 prompt_tokens_total=totals.prompt_tokens,
@@ -402,7 +411,8 @@ class Service:
                 far_tokens=FAR_TOKENS,
                 far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
-                measuring=self._loaded.rest.measuring,
+                measuring=self._loaded.rest.measuring or not self._loaded.deciding.over,
+                checking=None if self._loaded.deciding.over else self._loaded.deciding.step,
                 exactness_detail=self._loaded.reach.detail,
                 kernels=self._loaded.kernels,
                 gpus=self._loaded.gpus(),

@@ -78,8 +78,8 @@ CONTROL = [
     Mutant(
         "costs: a round is learned as if one row of each draft looked back",
         LEDGER,
-        "(self._multiple + tariff.extra_rows(len(judged.draft))) * view.cells",
-        "self._multiple * view.cells",
+        "(self.multiple + tariff.extra_rows(len(judged.draft))) * view.cells",
+        "self.multiple * view.cells",
         ("control/test_ledger.py::test_each_row_of_a_round_looks_back",),
     ),
     Mutant(
@@ -241,7 +241,7 @@ CONTROL = [
     Mutant(
         "threads: strict answers change with llama.cpp's attention",
         "localspec/worker/loader.py",
-        "target.model.on_cpu and (ours.attends or not strict)",
+        "target.model.on_cpu and (ours.attends or not self.strict)",
         "target.model.on_cpu",
         ("worker/test_threads.py::test_threads_vary_unless_strict_bits_come_of_them",),
     ),

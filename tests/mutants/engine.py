@@ -297,7 +297,7 @@ ENGINE = [
     Mutant(
         "step: rows stand in the order in which requests came",
         STEP,
-        "        going, shares = _by_slot(going, shares)\n",
+        "        going, shares = by_slot(going, shares)\n",
         "",
         (("engine/test_forwards.py::test_whoever_came_first_neighbours_share_a_forward[streams]"),),
     ),

@@ -36,8 +36,10 @@ def command(model: Path, **engine: Any) -> Load:
 
 
 def told(load: Load) -> tuple[str, str]:
-    """What a load came to, in the words of status."""
+    """What a load came to once nothing is left to be found out, in the words of status."""
     with assemble.load(load, lambda *_: None) as loaded:
+        while loaded.deciding.advance():
+            assert loaded.ready.exactness == "standard"
         assert loaded.ready.exactness_detail == loaded.reach.detail
         return loaded.ready.exactness, loaded.ready.exactness_detail
 

@@ -349,9 +349,11 @@ def stages_of(files: Files) -> tuple[list[str], int]:
 
     def told(stage: str, done: float, why: str = "") -> None:
         said.setdefault(stage, []).append(done)
-        if why:  # of what has no known end, something that moves is told
+        if why:  # how many forwards, and of how many
             assert stage == "probe"
-            forwards.append(int(why.rpartition(" ")[2]))
+            count, total = map(int, why.rpartition(", ")[2].split(" of "))
+            assert done == count / total <= 1
+            forwards.append(count)
 
     with assemble.load(load(files), told) as loaded:
         rested = 0

@@ -39,6 +39,7 @@ class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
     drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
     max_draft: Annotated[int, ranges.MAX_DRAFT.meta] | None = None
     verify: Literal["coupled", "rejection"] | None = None
+    exactness: Literal["auto", "strict"] | None = None
 
 
 class TextRequest(Chain):

@@ -558,7 +558,7 @@ function ofModel(model) {
   found.push(make("div", { class: "cards" },
     card("slots in use", `${model.active ?? 0} of ${model.slots ?? "?"}`),
     card("context", model.context ? `${model.context.toLocaleString()} tokens` : "?"),
-    card("exactness", model.exactness ?? "?"),
+    card("exactness", (model.exactness ?? "?") + (model.checking ? `, checked ${model.checking.join(" of ")}` : "")),
     card("crashes", model.crashes ?? 0)));
   if (model.speculation_off) found.push(make("p", {},
     `${model.drafters?.length ? "No draft model" : "It does not speculate"}: ${model.speculation_off.replace(/\.$/, "")}.`));
