@@ -67,7 +67,7 @@ def test_bench_compares_all_arms_and_writes_its_report(user: User) -> None:
     assert summary["cells"]["all"]["plain"]["sources"] == {}
     assert any("left out: long/3" in line for line in told["heading"])
     for arm in ("auto", "lookup", "model"):
-        assert summary["cells"]["all"][arm]["bound"]["mean"] >= 1
+        assert summary["cells"]["all"][arm]["bound"]["mean"] >= 1 - 1e-9  # a mean of ones may round
         assert summary["cells"]["all"][arm]["bound"]["prompts"] == 3
     assert summary["cells"]["all"][f"unix://{socket}"]["bound"] is None
     assert set(summary["reliability"]) == {"lookup", "model"}
