@@ -19,6 +19,7 @@ from localspec.types import Token
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 _ALONE = re.compile(r"[<\[][^<>\[\]]+[>\]]")
 _NINE = 9
+_NOT = "/no_think"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ class Dialogue:
         messages = history.prepared(messages, self.format, reads)
         prompt = self._render(messages, variables)
         begun = self._begun(prompt)
+        if begun and variables.get("enable_thinking") is False and _NOT in self._template:
+            asked = history.prepared(history.told(messages, _NOT), self.format, reads)
+            quiet = self._render(asked, variables)
+            if not self._begun(quiet):  # a template that looks for a word of the system's
+                prompt, begun = quiet, False
         return Turn(prompt, replace(offer, thinks=self._thinks, thinking=begun))
 
     def _begun(self, prompt: str) -> bool:

@@ -216,6 +216,15 @@ def test_seed_oss_and_command_do_without_thoughts_in_their_own_words() -> None:
     assert templates.dialogue(command).turn(ask).prompt.endswith("<|END_THINKING|>")
 
 
+def test_nemotron_is_told_in_the_words_that_it_looks_for() -> None:
+    """Its template has no variable for that."""
+    path = templates.directory() / "NVIDIA-Nemotron-Nano-v2.jinja"
+    ask = templates.chat([Message("user", "Hi.")], reasoning_effort="none")
+    turn = templates.dialogue(path).turn(ask)
+    assert not turn.offer.thinking
+    assert templates.dialogue(path).turn(templates.chat([Message("user", "Hi.")])).offer.thinking
+
+
 @pytest.mark.parametrize(
     ("template_", "effort", "wanted"),
     [

@@ -54,6 +54,15 @@ def test_arguments_are_mended_to_what_was_meant(arguments: str, stop: str) -> No
     assert "".join(said(pieces, "content")) == ""
 
 
+@pytest.mark.parametrize("depth", [50, 900, 5000])
+def test_what_is_nested_too_deeply_ends_nothing(depth: int) -> None:
+    """It is a call, or it is text; the answer goes on."""
+    deep = "[" * depth + "]" * depth
+    for name in ("hermes", "qwen3-coder", "lfm2", "gemma4"):
+        text = writing.calls(form(name), [("now", {"a": 1})]).replace("1", deep) + "\nDone."
+        assert "".join(said(read(form(name), [text]), "content")).endswith("Done.")
+
+
 @pytest.mark.parametrize("nothing", ["null", '""', "[]", "{}", '"{}"', '"null"', "None"])
 @pytest.mark.parametrize("name", ["hermes", "mistral-named", "kimi-k2", "functionary-3.1"])
 def test_nothing_is_an_empty_object(name: str, nothing: str) -> None:

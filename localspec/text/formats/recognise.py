@@ -92,8 +92,12 @@ class Recognised(NamedTuple):
 def recognised(template: str, render: Render) -> Recognised:
     """The format of a chat template that `render` renders with, whatever it does then."""
     asker = _Asker(template, render)
-    reads = asker.reads()
-    form, why, warning = asker.form()
+    try:
+        reads = asker.reads()
+        form, why, warning = asker.form()
+    except Exception as error:  # noqa: BLE001 - no template may keep a model from loading
+        said = f"The chat template was not understood: {error!r:.300}."
+        return Recognised(GENERIC, "looking at it failed", said, Reads(tools=False, calls=False))
     if form is GENERIC:  # what it is told in words comes back in words
         reads = replace(reads, tools=False, calls=reads.calls and asker.own)
     return Recognised(form, why, warning or asker.broken, reads)

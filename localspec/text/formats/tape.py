@@ -145,7 +145,7 @@ class Reader:
         try:
             if self._reading is not None:
                 next(self._reading)
-        except StopIteration:
+        except (StopIteration, RecursionError, ValueError):  # what no reader can read is words
             self._reading = None
         if self._reading is None:  # whatever a reading leaves is words
             tape.give("content", len(tape.text))

@@ -96,8 +96,11 @@ def keywords(text: str, names: list[str]) -> dict[str, Any]:
 
 
 def written(value: Any) -> str:
-    """A value as JSON that any client can read."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    """A value as JSON that any client can read. Raises ValueError where it is nested too deep."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return _SURROGATES.sub("\ufffd", text)
 
 
