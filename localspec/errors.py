@@ -49,6 +49,15 @@ _COMMANDS = re.compile(
 """Control characters, those that turn the direction in which text is shown, and halves of pairs,
 which no encoder takes."""
 
+_SECRETS = re.compile(
+    r"(?<=://)[^\s/@\"'<>]+(?=@)"  # user and password of an address
+    r"|(?<=[?&;])(?:[\w-]{0,40}(?:token|key|secret|signature|password)|sig|auth)=[^\s&#\"'<>]+"
+    r"|\b(?:bearer|basic)\s+[\w.~+/=-]{8,}"
+    r"|\b(?:hf_|sk-|ghp_|github_pat_)[\w-]{8,}",
+    re.IGNORECASE,
+)
+"""What identifies somebody to a server: in an address, in a header that was repeated, or alone."""
+
 MAX_MESSAGE_CHARS = 2000
 """Of one text of an error, before escaping: two screens of a terminal. Longer ones come from files,
 templates, models and other servers, which may say forty megabytes."""
@@ -71,6 +80,26 @@ def bounded(text: str, most: int = MAX_MESSAGE_CHARS) -> str:
     return f"{text[:most]}... ({len(text) - most} more characters)"
 
 
+def redacted(text: str) -> str:
+    """`text` with stars where an address, a header or a word of it is a secret."""
+    return _SECRETS.sub(lambda found: f"{_kind(found[0])}***", text)
+
+
+def _kind(secret: str) -> str:
+    """The part of it that says what it is."""
+    name, separator, _ = secret.partition("=")
+    if separator and "://" not in name and re.fullmatch(r"[\w-]+", name):
+        return name + separator
+    known = re.match(r"(?:bearer|basic)\s+|hf_|sk-|ghp_|github_pat_", secret, re.IGNORECASE)
+    return known[0] if known else ""
+
+
+def _told(text: str) -> str:
+    """A text of an error: without secrets, also where one would be cut in two, bounded, visible."""
+    seen = 2 * MAX_MESSAGE_CHARS
+    return _visible(bounded(redacted(text[:seen]) + text[seen:]))
+
+
 def _visible(text: str) -> str:
     return _COMMANDS.sub(lambda found: repr(found[0])[1:-1], text)
 
@@ -85,7 +114,7 @@ class LocalSpecError(Exception):
         details: Extra JSON fields for the API's error object (n_ctx and the like).
 
     All texts are for terminals, logs and frames, whoever wrote the words in them: each is cut to a
-    bound, and control characters other than newlines are escaped.
+    bound, secrets in it are stars, and control characters other than newlines are escaped.
     """
 
     status: ClassVar[int] = 500
@@ -101,7 +130,7 @@ class LocalSpecError(Exception):
         param: str | None = None,
         details: dict[str, int | str] | None = None,
     ) -> None:
-        self.message, self.fix = _visible(bounded(message)), _visible(bounded(fix))
+        self.message, self.fix = _told(message), _told(fix)
         super().__init__(self.message)
         self.param = None if param is None else _visible(bounded(param, MAX_PARAM_CHARS))
         self.details = {

@@ -134,3 +134,49 @@ def test_forty_megabytes_are_cut_and_counted() -> None:
 def test_half_a_pair_of_surrogates_is_shown() -> None:
     """A file's name, and a template's text, can hold what no encoder takes."""
     assert RequestError("a\ud800b").message == "a\\ud800b"
+
+
+CANARY = "c4n4ry-S3CRET_xyz"
+SAID = [
+    f"https://me:{CANARY}@host/v1 does not answer",
+    f"proxy http://{CANARY}@proxy:3128 refused",
+    f"https://host/file.gguf?download=1&token={CANARY} is gone",
+    f"https://host/x?X-Amz-Signature={CANARY}&a=b",
+    f"https://host/x?api_key={CANARY}#part",
+    f"https://host/x?access_token={CANARY}",
+    f"it sent Authorization: Bearer {CANARY}",
+    f"authorization: basic {CANARY}==",
+    "hf_c4n4ryS3CRETxyz was refused",
+]
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_no_error_repeats_a_secret(said: str) -> None:
+    """Not in its message, nor in what it advises; the rest of the sentence is there."""
+    error = RequestError(said, fix=said)
+    for text in (error.message, error.fix, str(error)):
+        assert "c4n4ry" not in text
+        assert "***" in text
+    assert errors.redacted(error.message) == error.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "server.tcp = 127.0.0.1:8080 cannot be used",
+        "a@b.c wrote https://host/path?download=1&rev=main",
+        "The prompt has 12 tokens; n_ctx = 8.",
+        "localspec models pull someone/model:Q4_K_M",
+        "Send Authorization: Bearer, or X-Api-Key, with the content of the file `token`.",
+        "key=value, max_tokens=5 and logit_bias are fields",
+    ],
+)
+def test_what_is_no_secret_is_said(said: str) -> None:
+    """Addresses, fields and names of headers."""
+    assert RequestError(said).message == said
+
+
+@given(st.text(st.sampled_from("ab:/@?&=. ktoenyBr"), max_size=3000))
+def test_looking_for_secrets_is_total(text: str) -> None:
+    """Any text has one form without them."""
+    assert errors.redacted(errors.redacted(text)) == errors.redacted(text)

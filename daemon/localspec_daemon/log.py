@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from localspec.errors import bounded, escaped
+from localspec.errors import bounded, escaped, redacted
 
 _JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
 
@@ -36,13 +36,15 @@ class OneLineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
         """The line, with what could end it or command a terminal escaped."""
-        record.message = escaped(bounded(record.message, MAX_LINE_CHARS))
+        record.message = escaped(redacted(bounded(record.message, MAX_LINE_CHARS)))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  as above
         """The traceback, marked as such."""
         lines = super().formatException(ei).split("\n")[-MAX_TRACEBACK_LINES:]
-        return "\n".join(f"  | {escaped(bounded(line, MAX_LINE_CHARS))}" for line in lines)
+        return "\n".join(
+            f"  | {escaped(redacted(bounded(line, MAX_LINE_CHARS)))}" for line in lines
+        )
 
 
 class JournalFormatter(OneLineFormatter):

@@ -37,7 +37,7 @@ def remember(directory: Path, file: str, origin: Origin | None) -> None:
     if known == before:
         return
     data = msgspec.json.format(msgspec.json.encode(known), indent=2)
-    paths.write_atomically(directory / _FILE, data + b"\n", mode=0o644)
+    paths.write_atomically(directory / _FILE, data + b"\n")
 
 
 def names(origin: Origin | None) -> tuple[str, ...]:
