@@ -79,7 +79,7 @@ def offered(known: Sequence[Offer], width: int | None) -> Iterator[str]:
         row = f"{each.name:{longest}}  {size:>8}  {memory:>8}  {each.drafted:13}  "
         first, *below = folded(row, said, width)
         yield first
-        yield from (hung("    ", said, width),) if below else ()
+        yield from hung("    ", said, width).splitlines() if below else ()
 
 
 def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:
