@@ -275,9 +275,10 @@ class Worker:
             case Progress():
                 self._progressed(event)
             case Ready():
-                self.watchdog.loading(ready=True)
-                self.ready, self.ready_at = event, asyncio.get_running_loop().time()
+                self.ready = event  # another one where its exactness was decided
                 if not self.loaded.done():
+                    self.watchdog.loading(ready=True)
+                    self.ready_at = asyncio.get_running_loop().time()
                     self.loaded.set_result(event)
             case Refused():
                 if not self.loaded.done():

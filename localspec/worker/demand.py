@@ -57,7 +57,6 @@ class Demand:
             return
         deciding, now = self._loaded.deciding, self._clock()
         deciding.advance()
-        self.announce()
         if now - self._told_at >= _TELL_SECONDS:
             self._told_at = now
             done, total = deciding.step
@@ -65,11 +64,13 @@ class Demand:
             for id_ in asking:
                 self._send(Progress("probe", done / max(1, total), why, id_))
 
-    def announce(self) -> None:
-        """Say what the worker is, if that is another thing now."""
-        if self._loaded.ready is not self._ready:
-            self._ready = self._loaded.ready
-            self._send(self._ready)
+    def announce(self) -> bool:
+        """Say what the worker is, if that is another thing now; whether it is."""
+        if self._loaded.ready is self._ready:
+            return False
+        self._ready = self._loaded.ready
+        self._send(self._ready)
+        return True
 
 
 def _asks(order: Order) -> bool:

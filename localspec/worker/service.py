@@ -154,7 +154,6 @@ class Service:
         """One short piece of an idle engine's own work, and whether there is more of it."""
         idle = not self._busy and not self._lanes.pending
         self._more_rest = idle and self._loaded.rest.advance(self._clock())
-        self._demand.announce()
 
     def _take(self, request: Unread) -> None:
         """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
@@ -388,7 +387,7 @@ class Service:
 
     def _beat_if_due(self) -> None:
         now = self._clock()
-        if now - self._beat_at >= HEARTBEAT_SECONDS:
+        if self._demand.announce() or now - self._beat_at >= HEARTBEAT_SECONDS:
             self._beat(now)
 
     def _beat(self, now: float) -> None:

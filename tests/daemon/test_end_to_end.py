@@ -384,3 +384,26 @@ def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(house: Any, r
             assert "alpha does not fit into 67.1 MB of CPU" in answer["error"]["message"]
 
     asyncio.run(scene())
+
+
+def test_what_is_found_in_pauses_is_in_the_status_and_a_strict_request_waits_for_it(
+    house: Any, real: Any
+) -> None:
+    """The first answer claims nothing; then the same worker says what is in force, and why."""
+    house.configure(engine={"context": 512, "slots": 2, "exactness": "auto"})
+
+    async def scene() -> None:
+        async with real() as it:
+            status, first = await it.ask("abc", max_tokens=4)
+            assert (status, first["speculation"]["exactness"]) == (200, "standard")
+            (before,) = [one for one in (await it.get("/v1/status"))["models"] if "pid" in one]
+            status, strict = await it.ask("abc", max_tokens=4, speculation={"exactness": "strict"})
+            (after,) = [one for one in (await it.get("/v1/status"))["models"] if "pid" in one]
+            assert after["pid"] == before["pid"]
+            assert "not checked yet" not in after["exactness_detail"]
+            if after["exactness"] == "strict":
+                assert (status, strict["speculation"]["exactness"]) == (200, "strict")
+            else:
+                assert (status, strict["error"]["param"]) == (400, "speculation.exactness")
+
+    asyncio.run(scene())
