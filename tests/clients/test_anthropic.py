@@ -132,7 +132,7 @@ def test_a_tool_is_called_whole_and_in_a_stream(client: anthropic.Anthropic, ser
     tool = {"name": function["name"], "input_schema": function["parameters"]}
     asked: Any = {
         "model": served.model,
-        "max_tokens": 60,
+        "max_tokens": 100,
         "messages": [{"role": "user", "content": asking.WHICH}],
         "tools": [tool],
         "tool_choice": {"type": "tool", "name": "guess"},

@@ -99,7 +99,10 @@ def recognised(template: str, render: Render) -> Recognised:
         said = f"The chat template was not understood: {error!r:.300}."
         return Recognised(GENERIC, "looking at it failed", said, Reads(tools=False, calls=False))
     if form is GENERIC:  # what it is told in words comes back in words
-        reads = replace(reads, tools=False, calls=reads.calls and asker.own)
+        own = asker.own
+        reads = replace(
+            reads, tools=False, calls=reads.calls and own, results=reads.results and own
+        )
     return Recognised(form, why, warning or asker.broken, reads)
 
 
