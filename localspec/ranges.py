@@ -5,6 +5,7 @@ Whatever is in range is safe: for every value here the sampler has a law, given 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -135,3 +136,9 @@ def check_stops(stops: Sequence[str], param: str = "stop") -> None:
             fix="Leave empty ones out, and shorten the others.",
             param=param,
         )
+
+
+def bias_sum(one: float, other: float) -> float:
+    """Two biases of one token together, no more than may be; what is forbidden stays so."""
+    total = one + other
+    return total if total == -math.inf else min(max(total, BIAS.low), BIAS.high)

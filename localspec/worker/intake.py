@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from localspec import ranges
 from localspec.chain import SamplingParams
 from localspec.engine.chain import Breakers, repeats
 from localspec.errors import RequestError
@@ -156,7 +157,7 @@ class Intake:
         biases = dict(request.sampling.logit_bias)
         for text, bias in request.biased_texts:
             for token in self.words(text, "logit_bias"):
-                biases[token] = biases.get(token, 0.0) + bias
+                biases[token] = ranges.bias_sum(biases.get(token, 0.0), bias)
         sampling = msgspec.structs.replace(request.sampling, logit_bias=biases)
         limits.check_sampling(sampling, self._model.n_vocab)
         return sampling

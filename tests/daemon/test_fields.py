@@ -148,6 +148,8 @@ def test_a_seed_is_the_requests_or_the_configured_one_or_random(endpoint: Any) -
         ({"5": 1.5, "7": -100}, {5: 1.5, 7: -100.0}, []),
         ([[5, 1.5], ["7", -2]], {5: 1.5, 7: -2.0}, []),
         ([[5, 1.5], [5, 1]], {5: 2.5}, []),
+        ([[5, -900], [5, -900]], {5: -1000.0}, []),
+        ([[5, False], [5, 900]], {5: -float("inf")}, []),
         ([[5, False]], {5: -float("inf")}, []),
         ({"5": False, "hello": 2}, {5: -float("inf")}, [("hello", 2.0)]),
         ([["hello", -1], [" x", False]], {}, [("hello", -1.0), (" x", -float("inf"))]),

@@ -123,7 +123,7 @@ async def _serve(house: House, asked: argparse.Namespace) -> None:
         await _load(house.socket, name(asked))
         doors = [
             await asyncio.start_server(
-                lambda *ends: _passed_on(house.socket, *ends), host, asked.port
+                lambda *ends: _passed_on(house.socket, asked, *ends), host, asked.port
             )
             for host in asked.host.split(",")
             if not (asked.api_key and host == "127.0.0.1")
@@ -143,9 +143,16 @@ async def _load(socket: Path, model: str) -> None:
 
 
 async def _passed_on(
-    socket: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    socket: Path,
+    asked: argparse.Namespace,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
-    there, back = await asyncio.open_unix_connection(str(socket))
+    """To the socket, or where a key is wanted to the door that asks for it."""
+    if asked.api_key:
+        there, back = await asyncio.open_connection("127.0.0.1", asked.port)
+    else:
+        there, back = await asyncio.open_unix_connection(str(socket))
     await asyncio.gather(_copied(reader, back), _copied(there, writer))
 
 

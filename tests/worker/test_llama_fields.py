@@ -109,6 +109,8 @@ def test_a_bias_of_a_text_is_one_of_its_tokens(worker: Worker) -> None:
     assert set(wanted.tokens) <= {97, 98}
     without = worker.one(PROMPT, biased_texts=[("ab", 900.0), ("a", -math.inf)], max_tokens=12)
     assert set(without.tokens) == {98}
+    often = worker.one(PROMPT, biased_texts=[("ab", 900.0)] * 9 + [("a", -900.0)], max_tokens=12)
+    assert set(often.tokens) == {98}
 
 
 @pytest.mark.parametrize(("asked", "full"), [(None, True), (8, False), (5000, True)])

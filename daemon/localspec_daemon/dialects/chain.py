@@ -249,11 +249,11 @@ def _bias(key: int | str, bias: BiasOf) -> float:
 
 
 def _of_tokens(biases: Biases) -> dict[int, float]:
-    """What is said of tokens; of one that is named more than once, the sum."""
+    """What is said of tokens; of one that is named more than once, the sum, in its range."""
     found: dict[int, float] = {}
     for key, bias in _pairs(biases):
         if isinstance(key, int):
-            found[key] = found.get(key, 0.0) + bias
+            found[key] = ranges.bias_sum(found.get(key, 0.0), bias)
     return found
 
 
