@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -22,6 +23,12 @@ os.environ["GGML_CPU_TILED_MM"] = "0"  # read once by llama.cpp; strict exactnes
 # A shell that starts the tests in the background has Ctrl-C ignored by all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if (isa := os.environ.get("LOCALSPEC_ISA")) and "PYTEST_XDIST_WORKER" not in os.environ:
+    # Before anything loads llama.cpp; processes that are started from here inherit it.
+    folder = Path(tempfile.mkdtemp(prefix="localspec-isa-"))
+    atexit.register(shutil.rmtree, folder)
+    builds.lower(isa, folder / "lib")
+
 hypothesis.settings.register_profile("unhurried", deadline=None, print_blob=True)
 hypothesis.settings.register_profile(
     "impatient",
@@ -32,18 +39,6 @@ hypothesis.settings.load_profile("unhurried")
 
 USERS_MODELS = paths.models_dir()
 """Where `localspec models pull` puts files, read before a test has moved the home."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """LOCALSPEC_ISA lowers what this processor is asked to do, in every process of the tests."""
-    isa = os.environ.get("LOCALSPEC_ISA")
-    if isa and not hasattr(config, "workerinput"):
-        folder = Path(tempfile.mkdtemp(prefix="localspec-isa-"))
-        config.add_cleanup(lambda: shutil.rmtree(folder))
-        try:
-            builds.lower(isa, folder / "lib")
-        except (ValueError, RuntimeError) as error:
-            raise pytest.UsageError(str(error)) from None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

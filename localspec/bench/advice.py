@@ -154,8 +154,8 @@ def _safe_kernels(model: Json) -> str:
     if not model.get("safe_kernels"):
         return ""
     return (
-        "The fast kernels crashed while loading, so slower ones are in use. A newer llama.cpp may "
-        "mend it; `localspec logs` has the crash."
+        "The fast kernels crashed or gave no numbers while loading, so slower ones are in use. A "
+        "newer llama.cpp may mend it; `localspec logs` has the crash."
     )
 
 

@@ -206,7 +206,7 @@ def _troubles(model: Json) -> Iterator[Finding]:
     if model.get("stalled"):
         yield wrong("daemon", f"{name}: its worker stands still.", "localspec logs")
     if model.get("safe_kernels"):
-        said = f"{name} runs with slow kernels, because a load with the fast ones crashed."
+        said = f"{name} runs with slow kernels, because the fast ones crashed or gave no numbers."
         yield wrong("daemon", said, "make install  # proves the build, and mends it if it can")
 
 

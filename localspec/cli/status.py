@@ -170,7 +170,10 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         detail = model.get("exactness_detail")
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")
     if model.get("safe_kernels"):
-        yield "kernels", "safe ones until it is unloaded, because a load with the fast ones crashed"
+        yield (
+            "kernels",
+            "safe ones until it is unloaded, because the fast ones crashed or gave no numbers",
+        )
     elif model.get("kernels"):
         yield "kernels", model["kernels"]
     if model.get("tokens_per_second"):

@@ -16,7 +16,7 @@ from typing import Any
 from localspec.config import Placement
 from localspec.engine import mapping
 from localspec.engine.devices import handles, usable
-from localspec.engine.llama import Buffer, log, native
+from localspec.engine.llama import Buffer, log, native, ours
 from localspec.errors import EngineError
 from localspec.types import Token
 
@@ -86,7 +86,8 @@ class Model:
         Args:
             path: The GGUF (of a split file, the first part).
             placement: Layers on GPUs and which (by default llama.cpp's choice), mmap, mlock.
-            safe_kernels: Without repacked weights and the CPU kernels that need them.
+            safe_kernels: Without repacked weights and the CPU kernels that need them, and in this
+                process without ours.
             lent: Handles (ggml_backend_dev_t) of other machines' devices, by the names that
                 `placement` has for them.
             apart: Layers whose experts stay on the CPU, wherever the layers are.
@@ -102,6 +103,8 @@ class Model:
         params.main_gpu = placement.main_gpu
         params.load_mode = int(placement.mmap) + 2 * int(placement.mlock)
         params.use_extra_bufts = not safe_kernels
+        if safe_kernels and ours.switch:
+            ours.use(False)
         params.split_mode = _SPLITS[placement.split]
         gpus = [name for name in placement.devices if name != "CPU" and placement.gpu_layers]
         there = [lent[name] if name in lent else handles([name])[0] for name in gpus]

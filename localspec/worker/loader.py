@@ -16,7 +16,7 @@ from localspec.catalog import templates
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
-from localspec.engine import calibrate, cores, exactness
+from localspec.engine import calibrate, computes, cores, exactness
 from localspec.engine.cells import unasked
 from localspec.engine.exactness import Shape
 from localspec.engine.paper import Here, OnPaper, Place
@@ -342,6 +342,8 @@ class Loader:
         self._holds(stage, context.buffers)
         self._on_progress("warmup", 0.0)
         context.find_rollback()  # the first forward also maps the file
+        if model.on_cpu and not (self.command.safe_kernels or self.command.machine):
+            computes.require_numbers(context, stage)
         self._on_progress("warmup", 1.0)
         return context
 

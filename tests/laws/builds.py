@@ -80,7 +80,7 @@ def chosen() -> str:
 def lower(isa: str, place: Path) -> None:
     """From here on this process and its children use llama.cpp for a lesser instruction set.
 
-    Raises ValueError where this processor cannot run that.
+    Raises ValueError where this processor cannot run that, RuntimeError where it does not compile.
     """
     libraries, why = of_isa(isa)
     if libraries is None:

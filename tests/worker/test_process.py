@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import tiny
 from worker_peer import CONTEXT, PATIENCE_SECONDS, Files, Worker, load
@@ -115,6 +117,25 @@ def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) 
     assert fresh.ready.drafters == ["lookup", "grammar"]
     assert "vocabulary" in (fresh.ready.speculation_off or "")
     assert fresh.one("hello hello hello").finished.usage.completion_tokens == 12
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_forwards_without_numbers_end_the_load_once(
+    fresh: Worker, files: Files, tmp_path: Path, *, safe: bool
+) -> None:
+    """As a crash does, after which plain kernels are tried; they are the last, and it says so."""
+    halves = gguf.GGMLQuantizationType.F16
+    broken = tiny.build(tmp_path / "broken.gguf", sharpness=math.nan, quantization=halves)
+    command = changed(load(files), target_path=str(broken), draft_path=None, safe_kernels=safe)
+    fresh.send(command)
+    if safe:
+        fresh.until_ready()
+        assert fresh.ready.safe_kernels
+    else:
+        while fresh.receive() is not None:
+            pass
+        assert fresh.process.wait(PATIENCE_SECONDS) == -signal.SIGABRT
+        assert "no numbers" in fresh.last_words()
 
 
 @pytest.mark.parametrize("why", ["", "The draft is larger than its target."])
