@@ -234,3 +234,50 @@ with listen.unix(path) as door:
 def test_who_comes_when_no_file_can_be_opened_is_told_so(tmp_path: Path) -> None:
     """One after the other: the door would otherwise ring for ever."""
     subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "s")], check=True)
+
+
+def _as_nobody(path: Path) -> str:
+    """What another user of this machine gets from the socket: bytes of an answer, or an error."""
+    there, here = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+                caller.connect(str(path))
+                caller.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+                said = caller.recv(99).decode()
+        except OSError as error:
+            said = type(error).__name__
+        os.write(here, said.encode() or b"nothing")
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(here)
+    with os.fdopen(there, "rb") as told:
+        return told.read().decode()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_another_user_of_the_machine_gets_nothing(
+    house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not through the socket as it is, and not where somebody has opened its modes."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with served(house, 256):
+        assert _as_nobody(house.socket) == "PermissionError"
+        modes = {place: place.stat().st_mode for place in (house.socket, *house.socket.parents)}
+        modes = {place: mode for place, mode in modes.items() if not mode & 0o001}
+        try:
+            for place, mode in modes.items():
+                place.chmod(mode | 0o011 if place.is_dir() else 0o666)
+            assert _as_nobody(house.socket) in {
+                "nothing",
+                "BrokenPipeError",
+                "ConnectionResetError",
+            }
+        finally:
+            for place, mode in modes.items():
+                place.chmod(mode)

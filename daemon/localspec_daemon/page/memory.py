@@ -25,8 +25,8 @@ class _File(msgspec.Struct):
 
 def load(file: Path) -> Kept:
     """What was kept there; nothing where it is old, damaged, or of another user."""
-    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), file.open("rb") as opened:
-        found = msgspec.json.decode(opened.read(), type=_File)
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+        found = msgspec.json.decode(paths.read_own(file), type=_File)
         values = (*found.kept.cookies, *found.kept.keys)
         if time.time() - found.at < KEPT_SECONDS and all(map(bytes.fromhex, values)):
             return found.kept
