@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import tiny
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 from scripted import Peer
 
 from localspec.bench import tables
 from localspec.chats import archive
 from localspec.chats.transcript import Conversation
+from localspec.cli import help as help_page
 from localspec.cli.connect import RECIPES
-from localspec.cli.main import COMMANDS
+from localspec.cli.main import COMMANDS, cli
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
 
 
@@ -79,6 +86,51 @@ def test_every_other_name_is_offered_where_it_is_asked_for() -> None:
     assert offered("localspec bench --slices code,sum") == ["code,summarization"]
     assert offered("localspec bench --machine ") == tables.names()
     assert offered("localspec connect ") == list(RECIPES)
+
+
+@pytest.mark.parametrize(
+    "context", list(help_page.commands()), ids=lambda found: found.command_path
+)
+def test_tab_knows_every_command_and_option(context: click.Context) -> None:
+    """Of each command those that its help shows, and no others: one list, told in three ways."""
+    path = context.command_path.split()[1:]
+    completer = ShellComplete(cli, {}, "localspec", "_LOCALSPEC_COMPLETE")
+    offers = [item.value for item in completer.get_completions(path, "--")]
+    options = [
+        name
+        for parameter in context.command.get_params(context)
+        if isinstance(parameter, click.Option) and not parameter.hidden
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("--")
+    ]
+    assert sorted(offers) == sorted(options)
+    shown = CliRunner().invoke(cli, [*path, "--help"]).stdout
+    assert [name for name in options if name not in shown] == []
+    if isinstance(context.command, click.Group):
+        below = [item.value for item in completer.get_completions(path, "")]
+        assert below == context.command.list_commands(context)
+
+
+@pytest.mark.parametrize("document", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+def test_the_commands_in_the_documents_are_there(document: str) -> None:
+    """Each `localspec ...` that a reader may copy names a command, and options that it has."""
+    text = (DOCS.parent / document).read_text(encoding="utf-8")
+    for words in re.findall(r"(?m)^\$ (?:.*\| )?localspec ([^#|\n]+)|`localspec ([^`|]+)`", text):
+        command: click.Command = cli
+        for word in shlex.split(next(filter(None, words)).replace("'", "")):
+            if (
+                isinstance(command, click.Group)
+                and word.islower()
+                and word.isalpha() | ("-" in word[1:])
+            ):
+                found = command.get_command(click.Context(command), word)
+                assert found, (document, words)
+                command = found
+            elif word.startswith("--"):
+                known = {
+                    name for each in command.params for name in (*each.opts, *each.secondary_opts)
+                }
+                assert word.partition("=")[0] in known | {"--help"}, (document, words)
 
 
 SHELLS = {
