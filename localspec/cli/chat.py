@@ -210,7 +210,7 @@ def _tell_speed(end: End) -> None:
 
     known_ms = 0.0
     with contextlib.suppress(LocalSpecError, OSError):
-        known_ms = plain_ms(chosen.client(), end.model)
+        known_ms = plain_ms(chosen.client(), end)
     figures = hung("", footer.line(end, known_ms), columns(sys.stderr))
     click.secho(figures, dim=render.can_redraw(sys.stderr), err=True)
 

@@ -16,7 +16,7 @@ import msgspec
 from localspec import paths
 from localspec.catalog.devices import Present
 from localspec.catalog.header import Header
-from localspec.cli import findings
+from localspec.cli import findings, waiting
 from localspec.cli.columns import columns, hung
 from localspec.cli.findings import Finding, failed, fine, wrong
 from localspec.client import Client
@@ -43,7 +43,8 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
     Example: localspec doctor
     """
     found: list[Finding] = []
-    for finding in _examine():
+    examined = _examine()
+    while finding := _next(examined):
         found.append(finding)
         if not as_json:
             _show(finding)
@@ -51,6 +52,11 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(found).decode())
     if any(finding.verdict == "wrong" for finding in found):
         context.exit(1)
+
+
+def _next(examined: Iterator[Finding]) -> Finding | None:
+    with waiting.word("examining this machine"):
+        return next(examined, None)
 
 
 def _show(finding: Finding) -> None:

@@ -42,13 +42,29 @@ def without(reason: str) -> str:
     return _WHY_WITHOUT.get(reason, reason)
 
 
-def plain_ms(model: Json) -> float:
-    """Milliseconds of a token without speculation, by a model's entry in the status; 0 if unknown.
+def plain_ms(model: Json, end: End) -> float:
+    """Milliseconds that a token of this answer would have cost without speculation; 0 if unknown.
 
-    What was measured for one row, and the rest of a round.
+    A round of it, drafts apart, times what one row costs to what the round's rows cost: both were
+    measured on the quiet machine (the model's entry in the status), but for their share that does
+    not matter, and a busy machine makes nothing look slow.
     """
-    cost_ms = (model.get("cost_ms_by_rows") or {}).get("1")
-    return float(cost_ms) + float(model.get("host_ms") or 0.0) if cost_ms else 0.0
+    costs = {int(rows): ms for rows, ms in (model.get("cost_ms_by_rows") or {}).items()}
+    rounds = end.speculation.get("rounds", 0)
+    if 1 not in costs or not rounds:
+        return 0.0
+    rows = 1 + end.speculation["drafted"] / rounds
+    verified_ms = 1000 * end.speculation["verify_seconds"] / rounds
+    host_ms = 1000 * end.speculation["host_seconds"] / rounds
+    return float(verified_ms * costs[1] / _between(costs, rows) + host_ms)
+
+
+def _between(costs: dict[int, float], rows: float) -> float:
+    """What `rows` cost, on the line between those next to it that were measured."""
+    below = max(known for known in costs if known <= rows)
+    above = min((known for known in costs if known > rows), default=below)
+    share = (rows - below) / (above - below) if above > below else 0.0
+    return costs[below] + share * (costs[above] - costs[below])
 
 
 def _speed(end: End, plain_ms: float) -> str:

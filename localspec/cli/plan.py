@@ -20,6 +20,7 @@ from localspec.catalog.memory import Outline, outline, show_bytes
 from localspec.catalog.plan import Amounts, Plan, Wish
 from localspec.catalog.registry import Model, Registry
 from localspec.cli import chosen as configured
+from localspec.cli import waiting
 from localspec.cli.columns import columns, hung
 from localspec.config import Config
 from localspec.errors import BadGGUF, BadPair, ConfigError, UnknownModel, escaped
@@ -79,7 +80,12 @@ def _machine(described: str | None, memory: str | None) -> Present:
         return Present(devices.described(tables.file(described)))
     if memory:
         return Present(devices.of_size(memory))
-    return native.ask(Present, "worker.planning")
+    return _present()
+
+
+def _present() -> Present:
+    with waiting.word("looking at this machine's memory"):
+        return native.ask(Present, "worker.planning")
 
 
 def wished(name: str, settings: Config, there: Present) -> Wish:
@@ -111,7 +117,7 @@ def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
 
 def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str]]:
     """What a load of a target and perhaps a draft takes here at first, and when it has grown."""
-    there = native.ask(Present, "worker.planning")
+    there = _present()
     outlines = [outline(found) for found in headers]
     wish = Wish.of(settings, outlines, own=there.own)
     best = placement.plans(wish, there.devices)[0]

@@ -96,7 +96,7 @@ class Talk:
         """Files that go with the next question."""
         self.ended: End | None = None
         self.plain_ms = 0.0
-        """What a token of the model that answered last costs without speculation; 0 if unknown."""
+        """What a token of the last answer would have cost without speculation; 0 if unknown."""
         self.over = False
         self.typing: Callable[[Screen], AbstractContextManager[None]] | None = None
         """Shows the next line while something else is shown; none where nobody can type."""
@@ -336,7 +336,7 @@ class Talk:
     def measure(self, end: End) -> None:
         """Find out what a token costs without speculation, where the daemon knows it."""
         with contextlib.suppress(LocalSpecError, OSError):
-            self.plain_ms = plain_ms(Client.from_environment(), end.model)
+            self.plain_ms = plain_ms(Client.from_environment(), end)
 
     def _share(self, end: End) -> float:
         """How much of the context the conversation takes; 0 where that is not known."""
@@ -404,10 +404,10 @@ class _Sturdy:
             self._sink.close(end)
 
 
-def plain_ms(client: Client, name: str) -> float:
-    """Milliseconds that a token of this model costs without speculation; 0 if that is unknown."""
-    found = [model for model in client.status().get("models", []) if model["name"] == name]
-    return footer.plain_ms(found[0]) if found else 0.0
+def plain_ms(client: Client, end: End) -> float:
+    """Milliseconds that a token would have cost without speculation; 0 if that is unknown."""
+    models = client.status().get("models", [])
+    return next((footer.plain_ms(one, end) for one in models if one["name"] == end.model), 0.0)
 
 
 def missing(what: str) -> RequestError:
