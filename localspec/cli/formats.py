@@ -252,7 +252,7 @@ def _list(file: IO[bytes] | None) -> list[Any]:
     """The tools of a file: a list, or a request that has one. Raises RequestError."""
     if file is None:
         return []
-    found = _json(_text(file), "--tools")
+    found = _json(_text(file), "--tools") or []
     if isinstance(found, dict):
         found = found.get("tools", [found])
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -264,7 +264,7 @@ _TOOLS = 'Write it as in OpenAI\'s API: [{"type": "function", "function": {"name
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    found = _json(text, "--variables") if text else {}
+    found = (_json(text, "--variables") if text else None) or {}
     if not isinstance(found, dict):
         raise RequestError(
             "--variables is not a JSON object.",

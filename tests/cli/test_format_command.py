@@ -56,6 +56,14 @@ def test_a_person_sees_the_format_a_conversation_and_the_parts(tmp_path: Path) -
     assert "--- call now\n{}" in read.stdout
 
 
+def test_null_is_nothing(tmp_path: Path) -> None:
+    """As a program writes what it does not have."""
+    tools = tmp_path / "tools.json"
+    tools.write_text("null")
+    done = run(templates.STAND_INS / "ling.jinja", "--variables", "null", "--tools", tools)
+    assert done.exit_code == 0
+
+
 def test_a_model_is_asked_by_its_file(tmp_path: Path) -> None:
     """Whose metadata hold the template."""
     model = tiny.build(tmp_path / "m.gguf")
