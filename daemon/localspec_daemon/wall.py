@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler, Middleware
 from multidict import CIMultiDictProxy
 
@@ -92,6 +92,8 @@ def wall(
                 "Web pages may not speak to this daemon.",
                 fix="Use a local client, or name the page's origin in server.origins.",
             )
+        if request.version < HttpVersion10:
+            raise RequestError("This is not valid HTTP/1.1.")
         request[PRIVATE] = own or on_socket
         request[CLIENT] = f"uid:{os.getuid()}" if on_socket else "token"
         if not on_socket:

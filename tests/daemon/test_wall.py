@@ -376,8 +376,8 @@ def test_a_client_that_closes_half_of_its_connection_disturbs_nobody(
                 writer.write(head % len(body) + body)
                 await reader.readuntil(b"waiting")
                 writer.get_extra_info("socket").shutdown(how)
+                writer.close()  # who only writes no more is answered: test_halfclosed.py
                 await it.until(lambda: it.model().requests == 0)
-                writer.close()
             async with it.streaming("say all is well") as stream:
                 assert (await stream.rest())[-1] == "data: [DONE]"
 
