@@ -341,7 +341,8 @@ log=$$PWD/$(VENV)/kernels.log
 : > "$$log"
 builds=
 build() {
-    name=$$1 place="$$built/kernels/$$1-$$(cat tests/native/* | cksum | tr ' ' -)"
+    name=$$1
+    place="$$built/kernels/$$1-$$({ echo "$$*"; cat tests/native/*; } | cksum | tr ' ' -)"
     shift
     if [ ! -d "$$place" ]; then
         echo "compiling ggml for $$name; log: $$log" >&2
@@ -392,8 +393,8 @@ emulate() {
 tiles() {
     if has AMX-emulated avx512bw; then
         try AMX-emulated avx512_vnni -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON \
-            -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -DCMAKE_CXX_FLAGS="-O1 -D__AMX_TILE__ \
-            -D__AMX_INT8__ -include '$(CURDIR)/tests/native/tiles.h'"
+            -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -DNDEBUG" -DCMAKE_CXX_FLAGS="-O1 -DNDEBUG \
+            -D__AMX_TILE__ -D__AMX_INT8__ -include '$(CURDIR)/tests/native/tiles.h'"
     fi
 }
 isa() {

@@ -29,9 +29,10 @@ def test_every_row_is_as_if_alone(libraries: Path) -> None:
     alone = found_by("products_peer", libraries, kernels=False)
     assert not alone["kernels"]
     assert set(ours["found"]) == set(alone["found"])
+    optimized = "emulated" not in libraries.parent.name  # else llama.cpp's own fuse nothing
     for product, by_rows in ours["found"].items():
         expected = by_rows.pop("alone")
-        if (ours["kernels"], product.split()[0]) not in OTHER_SUMS:
+        if optimized and (ours["kernels"], product.split()[0]) not in OTHER_SUMS:
             assert expected == alone["found"][product]["alone"], f"{product}, {ours['kernels']}"
         assert by_rows.pop("far") == [], f"{product}, {ours['kernels']}"
         assert by_rows.pop("wrong") == [], f"{product}, cut short, {ours['kernels']}"
