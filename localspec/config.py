@@ -70,7 +70,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     those that may be used, () is all GPUs. `tensor_split` is a share for each, () is by memory;
     `split` is what is divided: whole layers, the rows of their matrices, or nothing, when all is on
     the device with the index `main_gpu`. `threads` 0 is one per physical core, or what
-    `engine/team.py` finds better. `kv_type` is the element type of the KV cache.
+    `engine/llama/threads.py` finds better. `kv_type` is the element type of the KV cache.
     """
 
     gpu_layers: int = -1

@@ -18,7 +18,7 @@
     │   ├── ChecksumMismatch       502            bytes differ from the catalog's SHA-256
     │   └── DiskFull               507            not enough room for the file
     ├── DaemonError                503  exit 69   the daemon cannot answer now
-    │   ├── NotRunning             503            nobody listens on the socket
+    │   ├── NotRunning             503            no daemon listens on the socket
     │   ├── AlreadyRunning         409  exit 1    another daemon owns the socket
     │   ├── Loading                503  exit 75   the model is still loading
     │   ├── Busy                   429  exit 75   queue full
@@ -67,7 +67,7 @@ MAX_PARAM_CHARS = 200
 def escaped(text: str) -> str:
     r"""`text` on one line that commands no terminal and forges no line of a log.
 
-    What files say about themselves (names, tokenizers, templates) is somebody else's text: control
+    What files say about themselves (names, tokenizers, templates) is foreign text: control
     characters and those that turn the direction of writing are shown as `\x1b`, newlines as `\n`.
     """
     return _visible(text).replace("\n", "\\n")
@@ -266,7 +266,7 @@ class NoRoom(EngineError):
 
 
 def of_system(error: OSError, where: object = None) -> LocalSpecError:
-    """What the system refused, as a sentence: a read-only home, a full disk, a link in the way.
+    """The system's refusal as a sentence: a read-only home, a full disk, a link in the way.
 
     `where` is the path it happened at, when the error does not say.
     """
@@ -289,7 +289,7 @@ def of_system(error: OSError, where: object = None) -> LocalSpecError:
 
 
 def no_embeddings(model: str) -> NotServed:
-    """What a model that answers with text says to a request for embeddings."""
+    """The error of a text model that is asked for embeddings."""
     return NotServed(
         f"{model} writes text and gives no embeddings.",
         fix="Name a model that does, such as the one that this fetches: localspec models pull "
@@ -309,7 +309,7 @@ def no_ranks(model: str) -> NotServed:
 
 
 def no_text(model: str) -> NotServed:
-    """What a model that gives embeddings says to every other request."""
+    """The error of an embedding model that is asked for text."""
     return NotServed(
         f"{model} gives embeddings and writes no text.",
         fix="Name another model; `localspec models list` shows all.",

@@ -1,7 +1,7 @@
-"""Machines on paper: what forwards cost on a machine that need not be here.
+"""Simulated machines: what forwards cost on a machine that need not be here.
 
 A table tells, of target and draft, what a forward takes by its rows where the forward before had
-as many, and what it takes more right after another row count. From it anybody can see what a pair
+as many, and what it takes more right after another row count. It shows what a pair
 would do on a machine before buying it.
 """
 
@@ -32,7 +32,7 @@ _CARD = 'Add [[device]], name = "CUDA0", memory_gib = 24.'
 
 
 class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What forwards of one model cost, in milliseconds.
+    """The forwards of one model, in milliseconds.
 
     `steady_ms` is a forward by its rows where the two before it had as many rows; one row is always
     listed. `change_ms` comes on top of the first forward after another row count, `settle_ms` on
@@ -180,7 +180,7 @@ def parse(text: str, origin: str) -> Machine:
 
 
 def _holes(machine: Machine) -> Iterator[str]:
-    """What is wrong with a table, in words."""
+    """The fault of a table, in words."""
     for role in ("target", "draft"):
         forwards: Forwards = getattr(machine, role)
         if 1 not in forwards.steady_ms:

@@ -78,7 +78,7 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """What can be measured again: cost profiles, acceptance priors, exactness probes."""
+    """The directory of what can be measured again: costs, acceptance, exactness probes."""
     return _of_home(platformdirs.user_cache_dir)
 
 
@@ -90,7 +90,7 @@ def socket_path() -> Path:
 
 
 def shipped(name: str) -> Path:
-    """What of the repository travels with the package, such as `models/catalog.toml`.
+    """The path of a file that travels with the package, such as `models/catalog.toml`.
 
     In a checkout it is the thing itself; in an installed wheel it lies under share/localspec.
     """
@@ -125,7 +125,7 @@ def _only_ours(gid: int) -> bool:
 def make_private(directory: Path) -> Path:
     """Create `directory` (and parents), make it the user's alone (mode 0700) and return it.
 
-    Raises OSError, also when it exists and belongs to somebody else.
+    Raises OSError, also when it exists and belongs to another user.
     """
     make_directory(directory)
     directory.chmod(0o700)

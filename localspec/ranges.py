@@ -1,4 +1,4 @@
-"""What a request's numbers and stop strings may be: one table for config, API and engine. Pure.
+"""Bounds of a request's numbers and stop strings: one table for config, API and engine. Pure.
 
 Whatever is in range is safe: for every value here the sampler has a law, given finite logits.
 """

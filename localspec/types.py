@@ -13,7 +13,7 @@ import msgspec
 
 from localspec.chain import SamplingParams as SamplingParams  # noqa: PLC0414 - looked for here
 
-if TYPE_CHECKING:  # whoever reads settings need not wait for numpy
+if TYPE_CHECKING:  # reading settings need not wait for numpy
     import numpy as np
     from numpy.typing import NDArray
 Token: TypeAlias = int
@@ -26,7 +26,7 @@ PREDICTION = "prediction"
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request asks of speculation. `auto` lets the router and the controller decide.
+    """A request's wishes for speculation. `auto` lets the router and the controller decide.
 
     `drafters` None are all, `max_draft` None is no cap; strict `exactness` is given or refused.
     """
@@ -38,15 +38,8 @@ class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     exactness: Literal["auto", "strict"] = "auto"
 
 
-class Snippet(msgspec.Struct, frozen=True):
-    """A part of another file, which an infill may be like."""
-
-    text: str
-    filename: str = ""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
+class Probs:
     """A law with finite support: `tokens` int32 (k,), `logp` float64 (k,), normalised."""
 
     tokens: NDArray[np.int32]
@@ -76,7 +69,7 @@ class Draft:
     tokens: tuple[Token, ...] = ()
     parents: tuple[int, ...] = ()
     signals: tuple[Signal, ...] = ()
-    laws: tuple[Law | None, ...] = ()
+    laws: tuple[Probs | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -86,7 +79,7 @@ class Draft:
         cls,
         tokens: Sequence[Token],
         signals: Sequence[Signal],
-        laws: Sequence[Law | None] | None = None,
+        laws: Sequence[Probs | None] | None = None,
     ) -> Draft:
         """A draft in which every node continues the one before it."""
         count = len(tokens)
@@ -142,8 +135,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the target kept: accepted nodes from root to leaf, then the target's own next token.
+class Verified:
+    """A result of verification: accepted nodes from root to leaf, then the target's next token.
 
     `token` is the correction after a rejection and the bonus after a fully accepted draft. When an
     accepted node ended generation, nothing may follow it: then `token` is that node's own token and
@@ -165,7 +158,7 @@ class Row:
 
 
 class Backend(Protocol):
-    """One llama.cpp context. Owned by one thread; `engine/context.py` implements it."""
+    """One llama.cpp context. Owned by one thread; `engine/llama/context.py` implements it."""
 
     n_vocab: int
     n_slots: int
@@ -222,7 +215,7 @@ def _no_guess(_nodes: Draft) -> Sequence[Token]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class DraftRequest:
     """One session's wish in a round of drafting.
 
     The drafter extends `prefix` (what an earlier source already proposed, may be empty) by at most
@@ -260,7 +253,7 @@ class Proposing(Protocol):
 
     def propose(
         self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
-    ) -> tuple[Token, Law | None]:
+    ) -> tuple[Token, Probs | None]:
         """A draft model's token by its own `logits`, and the law it was drawn from, if it was.
 
         `recent` are committed tokens before the position, `path` those drafted between.
@@ -283,7 +276,7 @@ class DraftSession(Protocol):
 
 @runtime_checkable
 class Skipping(DraftSession, Protocol):
-    """A drafter's memory of a request that may have gaps (`Ask.skip`)."""
+    """A drafter's memory of a request that may have gaps (`DraftRequest.skip`)."""
 
     @property
     def skipped(self) -> int:
@@ -309,7 +302,7 @@ class Drafter(Protocol):
         `prediction` is what the client expects the output to be; a drafter may ignore it.
         """
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """One extension per ask, in order; Draft() where it has nothing to say.
 
         A node that was drawn from a law is proposed, whatever token it is: see `Draft.drawn`.
@@ -322,7 +315,7 @@ class Drafter(Protocol):
 
 @dataclass(slots=True)
 class Forwards:
-    """What a drafter's forwards were.
+    """Counts of a drafter's forwards.
 
     `count` of them, `changes` of which had other rows than the one before; the latest had `rows`.
     """
@@ -374,59 +367,3 @@ class SourceCount:
     accepted: int = 0
     drafted_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
-
-
-class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """A token that might have come, its bytes, its log-probability: NaN where nothing precedes."""
-
-    token: int
-    piece: bytes
-    logprob: float
-
-
-class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """What the target thought of one token of the answer, before any sampler touched its logits.
-
-    `top` are the likeliest tokens at its place, best first, whether it is among them or not.
-    """
-
-    chosen: Alternative
-    top: list[Alternative] = []
-
-
-class CallDelta(msgspec.Struct, frozen=True, array_like=True):
-    """A part of one call of a function. The first part has id and name, later ones arguments.
-
-    `index` counts the answer's calls; all `arguments` of one together are a JSON object.
-    """
-
-    index: int
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """OpenAI's counts. Cached tokens are part of the prompt, the last two of the completion."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    predicted_tokens: int = 0
-    reasoning_tokens: int = 0
-
-
-class Timings(msgspec.Struct, frozen=True):
-    """llama-server's `timings` object, field for field, times in milliseconds."""
-
-    cache_n: int
-    prompt_n: int
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
-    draft_n: int = 0
-    draft_n_accepted: int = 0

@@ -19,7 +19,7 @@ import numpy as np
 from emulated import Emulated, Sent, is_emulated
 from numpy.typing import NDArray
 
-from localspec.engine.products import Products, call
+from localspec.engine.llama.products import Products, call
 
 F32, F16 = 0, 1
 """ggml's numbers of these types."""

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engine.ours import Layout, formats
-from localspec.engine.products import Format
+from localspec.engine.llama.kernels import Layout, formats
+from localspec.engine.llama.products import Format
 from localspec.types import Floats
 
 _PRODUCT, _ATTENTION, _CROSSED = 0, 1, 2

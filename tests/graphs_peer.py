@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.types import Row
 
 SIZES = (1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 33, 64)

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.llama import ours
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.model import Model
 from localspec.types import Floats, Row
 
 SESSIONS = (1, 2, 4)

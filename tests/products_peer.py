@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from emulated import Emulated, is_emulated
 
-from localspec.engine.ours import UNSAID
-from localspec.engine.products import FORMATS, Products, activations
-from localspec.engine.shortlist import RUN
+from localspec.engine.llama.kernels import UNLISTED_LOGIT
+from localspec.engine.llama.products import FORMATS, Products, activations
+from localspec.engine.llama.shortlist import RUN
 from localspec.types import Floats
 
 SHAPES = [(256, 8), (768, 33), (1280, 40), (512, 1), (768, 12)]
@@ -98,7 +98,7 @@ def shortened(library: Products | Emulated, weights: object, x: Floats) -> bool:
     runs = np.arange(last % 2, last + 1, 2, dtype=np.int32)
     with library.listing(outputs, runs):
         found, _ = library.product(weights, x)  # type: ignore[arg-type]
-    expected = np.where(np.isin(np.arange(outputs) // RUN, runs), whole, UNSAID)
+    expected = np.where(np.isin(np.arange(outputs) // RUN, runs), whole, UNLISTED_LOGIT)
     again, _ = library.product(weights, x)  # type: ignore[arg-type]
     return found.tobytes() == expected.tobytes() and again.tobytes() == whole.tobytes()
 

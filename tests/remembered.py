@@ -1,4 +1,4 @@
-"""Remembered forwards: the benchmark's prompts on a machine on paper, each forward computed once.
+"""Remembered forwards: the benchmark's prompts on a simulated machine, each forward computed once.
 
     cd tests && python -m remembered MEMORY RESULTS.json --machine h100-7b --limit 1
 
@@ -33,9 +33,9 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.routing import SPECULATING, Lengths
-from localspec.engine.exactness import Shape
-from localspec.engine.paper import OnPaper
+from localspec.engine.exactness.classes import Shape
 from localspec.engine.session import Meter, Request
+from localspec.engine.simulation import SimulatedHardware
 from localspec.engine.step import Engine, Limits
 from localspec.machine import Machine
 from localspec.types import Drafter, Floats, Row, SamplingParams, SpeculationParams, Token
@@ -81,8 +81,8 @@ class Computed:
     def context(self) -> Any:
         """Its context of one slot."""
         if self._context is None:
-            from localspec.engine.context import Context  # noqa: PLC0415 — llama.cpp comes late
-            from localspec.engine.model import Model  # noqa: PLC0415 — as above
+            from localspec.engine.llama.context import Context  # noqa: PLC0415 — llama.cpp comes late
+            from localspec.engine.llama.model import Model  # noqa: PLC0415 — as above
 
             model = Model.load(self._file, Placement(), safe_kernels=False)
             self._context = Context.open(model, slots=1, context=2 * _LONGEST, rows=256)
@@ -171,7 +171,7 @@ class Remembered:
 
 
 class Answered(NamedTuple):
-    """One answer: its tokens, and what decoding all but the first took on paper."""
+    """One answer: its tokens, and what decoding all but the first took on a simulated machine."""
 
     tokens: list[Token]
     seconds: float
@@ -228,7 +228,7 @@ class Pair:
         ):
             (self.directory / f"{name}.pickle").write_bytes(pickle.dumps(kept))
 
-    def engine(self, place: OnPaper) -> Engine:
+    def engine(self, place: SimulatedHardware) -> Engine:
         """An engine on that machine which has measured it, and knows nothing else."""
         costs, acceptance = Costs(), Acceptance()
         ends = self.facts["ends"]
@@ -293,7 +293,7 @@ def ratios(
     pair: Pair, machine: Machine, prompts: Sequence[Prompt], most: int
 ) -> dict[str, list[float]]:
     """By slice, how many times as fast as plain decoding each conversation was."""
-    engine, lengths = pair.engine(OnPaper(machine)), Lengths()
+    engine, lengths = pair.engine(SimulatedHardware(machine)), Lengths()
     found: dict[str, list[float]] = defaultdict(list)
     pieces, ends = pair.facts["pieces"], pair.facts["ends"]
     for prompt in prompts:
@@ -314,7 +314,7 @@ def ratios(
 
 
 def main() -> None:
-    """Try the policy of this tree on machines on paper."""
+    """Try the policy of this tree on simulated machines."""
     parser = argparse.ArgumentParser(prog="python -m remembered")
     parser.add_argument("memory", type=Path, help="a directory of what the models said")
     parser.add_argument("results", type=Path)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.llama import ours
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.model import Model
 from localspec.types import Row
 
 LENGTH = 72

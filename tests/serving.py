@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 
 from localspec import paths
-from localspec_daemon.model import Model
 from localspec_daemon.server import Options, Server
+from localspec_daemon.supervisor.model import Model
 
 SCRIPTED = (sys.executable, str(Path(__file__).parent / "daemon" / "peer.py"))
 
@@ -77,7 +77,7 @@ class Daemon:
 
     server: Server
     http: aiohttp.ClientSession
-    house: House
+    harness: House
     running: asyncio.Task[None]
 
     def model(self, name: str = "alpha") -> Model:
@@ -140,20 +140,20 @@ class Stream:
 
 @asynccontextmanager
 async def run_daemon(
-    house: House, command: Sequence[str] = SCRIPTED, **options: Any
+    harness: House, command: Sequence[str] = SCRIPTED, **options: Any
 ) -> AsyncIterator[Daemon]:
     """A daemon for the length of a `with`."""
-    server = Server(Options(house.config_path, house.socket, command, **options))
+    server = Server(Options(harness.config_path, harness.socket, command, **options))
     running = asyncio.create_task(server.run())
     ready = asyncio.create_task(server.ready.wait())
     await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         ready.cancel()
         running.result()
-    connector = aiohttp.UnixConnector(path=str(house.socket), force_close=True)
+    connector = aiohttp.UnixConnector(path=str(harness.socket), force_close=True)
     async with aiohttp.ClientSession("http://localspec", connector=connector) as http:
         try:
-            yield Daemon(server, http, house, running)
+            yield Daemon(server, http, harness, running)
         finally:
             server.stop()
             server.stop()

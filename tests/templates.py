@@ -21,10 +21,10 @@ from typing import Any
 
 import platformdirs
 
-from localspec.protocol import Generate, Message
 from localspec.text.dialogue import Dialogue
 from localspec.text.template import Conversation, rendered
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Generate, Message
 
 _CACHE: Path = Path(platformdirs.user_cache_dir("localspec"))
 """Of the user, and not of a test."""

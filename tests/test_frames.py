@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import frames
 from localspec.config import Config
 from localspec.errors import EngineError, RequestError, TooLarge
-from localspec.protocol import (
+from localspec.types import SamplingParams, SourceCount, SpeculationParams
+from localspec.wire import frames
+from localspec.wire.messages import (
     MAX_FRAME_BYTES,
     Cancel,
     Command,
@@ -29,7 +30,6 @@ from localspec.protocol import (
     Replay,
     SpeculationReport,
 )
-from localspec.types import SamplingParams, SourceCount, SpeculationParams
 
 COMMANDS: list[Command] = [
     Load("m", "/a", None, Config()),

@@ -1,11 +1,12 @@
 """The shape of the code, read off its syntax trees: what may import what, and where native code is.
 
-localspec_daemon ─▶ catalog, chats ──────────────────────┐
-cli ─▶ chats, text, bench ─▶ client, catalog ────────────┤
-worker ─▶ catalog, text, drafters ─▶ engine ─▶ control ──┤
-gauges ─▶ drafters ─▶ engine ─▶ control ─────────────────┴─▶ frames, protocol, config, ranges,
-                                                             machine, types, paths, toml, wording,
-                                                             web_origins, streams, errors
+A room imports itself and rooms that stand below it (docs/architecture.md draws them):
+
+localspec_daemon:  http, page ─▶ supervisor ─▶ api ─▶ catalog, chats
+cli ─▶ bench, client, catalog, chats, text
+worker ─▶ catalog, text, drafters ─▶ engine
+microbench ─▶ drafters ─▶ engine ─▶ exactness, speculation ─▶ llama ─▶ kv ─▶ engine.core ─▶ control
+wire ─▶ config ─▶ the leaves
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
-    "errors", "chain", "replayed", "types", "toml", "ranges", "machine", "config", "protocol",
-    "frames", "paths", "wording", "web_origins", "streams",
+    "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
+    "web_origins", "streams",
 }  # fmt: skip
+ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
+CORE = {
+    "session", "rows", "pieces", "sampling", "verify", "likelihood", "block_max", "chain",
+}  # fmt: skip
+"""Files of engine/ that are below its packages: a session, its rows, how its tokens are drawn."""
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"errors"},
     "chain": set(),
-    "replayed": set(),
     "types": {"errors", "chain"},
     "toml": set(),
     "wording": set(),
@@ -40,39 +45,39 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ranges": {"errors", "chain"},
     "machine": {"errors"},
     "config": {"errors", "chain", "types", "ranges", "paths", "wording", "web_origins"},
-    "protocol": {"errors", "chain", "types", "machine", "config", "replayed"},
-    "frames": {"errors", "chain", "types", "machine", "config", "protocol", "replayed"},
+    "wire": {"errors", "chain", "types", "machine", "config"},
     "control": LEAVES,
-    "engine": LEAVES | {"control"},
-    "drafters": LEAVES | {"engine"},
+    "engine.core": LEAVES | {"control"},
+    "engine.kv": LEAVES | {"control", "engine.core"},
+    "engine.llama": LEAVES | {"control", "engine.core", "engine.kv"},
+    "engine.exactness": LEAVES | {"control", "engine.core", "engine.kv"},
+    "engine.speculation": LEAVES | {"control", "engine.core", "engine.kv", "engine.llama"},
+    "engine": LEAVES | ENGINE | {"control"},
+    "drafters": LEAVES | ENGINE | {"engine"},
     "text": LEAVES,
-    "worker": LEAVES | {"catalog", "control", "engine", "drafters", "text"},
-    "gauges": LEAVES | {"control", "engine", "drafters"},
+    "worker": LEAVES | ENGINE | {"catalog", "control", "engine", "drafters", "text"},
+    "microbench": LEAVES | ENGINE | {"control", "engine", "drafters"},
     "catalog": LEAVES,
     "client": LEAVES,
     "chats": {"errors", "paths"},
     "bench": LEAVES | {"client", "catalog"},
     "cli": LEAVES | {"client", "catalog", "bench", "chats", "text"},
-    "localspec_daemon": LEAVES | {"catalog", "chats"},
+    "localspec_daemon.api": LEAVES | {"catalog"},
+    "localspec_daemon.supervisor": LEAVES | {"catalog", "chats", "localspec_daemon.api"},
+    "localspec_daemon.http": LEAVES
+    | {"catalog", "chats", "localspec_daemon.api", "localspec_daemon.supervisor"},
+    "localspec_daemon": LEAVES
+    | {"localspec_daemon.api", "localspec_daemon.supervisor", "localspec_daemon.http"},
     "__init__": LEAVES | {"client"},  # the library's public names
 }
 PURE = (
     "localspec/control",
+    *(f"localspec/engine/kv/{name}.py" for name in ("slots", "cells", "admission")),
     *(
         f"localspec/engine/{name}.py"
-        for name in (
-            "peaks",
-            "likelihood",
-            "sampling",
-            "verify",
-            "slots",
-            "cells",
-            "rows",
-            "room",
-            "chain",
-        )
+        for name in ("block_max", "likelihood", "sampling", "verify", "rows", "chain")
     ),
-)
+)  # fmt: skip
 WORLD = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
 MAX_LINES = 450
 
@@ -99,7 +104,20 @@ class Source(NamedTuple):
     @property
     def room(self) -> str:
         """The part of the drawing that it belongs to."""
-        return self.path.relative_to(REPOSITORY).with_suffix("").parts[1]
+        parts = self.path.relative_to(REPOSITORY).with_suffix("").parts
+        return room_of(".".join(parts[parts[0] == "daemon" :]))
+
+
+def room_of(module: str) -> str:
+    """The room of a dotted name: its package, or one inside of engine and daemon."""
+    top, *rest = module.split(".")
+    if top == "localspec_daemon":
+        inner = "http" if rest[:1] == ["page"] else "".join(rest[:1])
+        return f"{top}.{inner}" if f"{top}.{inner}" in MAY_IMPORT else top
+    if rest[:1] == ["engine"] and len(rest) > 1:
+        inner = "core" if rest[1] in CORE else rest[1]
+        return f"engine.{inner}" if f"engine.{inner}" in MAY_IMPORT else "engine"
+    return rest[0] if rest else "__init__"
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -139,10 +157,8 @@ CODE = sources(*ROOTS)
 
 def ours(imported: Import) -> str | None:
     """The room that an import enters, None when it is not ours."""
-    package, _, rest = imported.module.partition(".")
-    if package == "localspec_daemon":
-        return package
-    return rest.partition(".")[0] if package == "localspec" else None
+    package = imported.module.partition(".")[0]
+    return room_of(imported.module) if package in {"localspec", "localspec_daemon"} else None
 
 
 def test_the_drawing_knows_every_room() -> None:
@@ -196,7 +212,7 @@ def test_one_file_imports_llama_cpp() -> None:
         for imported in source.imports
         if imported.module.partition(".")[0] == "llama_cpp"
     }
-    assert doors == {"localspec/engine/llama.py"}
+    assert doors == {"localspec/engine/llama/library.py"}
 
 
 def test_six_files_call_native_code() -> None:
@@ -205,10 +221,10 @@ def test_six_files_call_native_code() -> None:
         source.name
         for source in CODE
         for imported in source.imports
-        if imported.module == "localspec.engine.llama.native"
+        if imported.module == "localspec.engine.llama.library.native"
     }
     names = ("model", "context", "pooling", "quantize", "devices", "rpc")
-    assert callers == {f"localspec/engine/{name}.py" for name in names}
+    assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 
 def test_decisions_know_no_clock_and_no_files() -> None:

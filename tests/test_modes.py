@@ -12,7 +12,7 @@ import pytest
 import tiny
 from worker_peer import Files, Worker, load
 
-from localspec.protocol import Goodbye, Quit
+from localspec.wire.messages import Goodbye, Quit
 
 
 @pytest.fixture(params=[0o000, 0o027, 0o077], ids=lambda mask: f"{mask:03o}")

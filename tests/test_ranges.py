@@ -17,12 +17,12 @@ from localspec import config, ranges
 from localspec.config import Config
 from localspec.engine.sampling import Purpose, Sampler
 from localspec.errors import LocalSpecError
-from localspec.protocol import Generate
 from localspec.ranges import SAMPLING
 from localspec.types import Floats, SamplingParams, SpeculationParams
+from localspec.wire.messages import Generate
 from localspec.worker import limits
-from localspec_daemon.dialects import openai
-from localspec_daemon.dialects.dialect import Caller
+from localspec_daemon.api import openai
+from localspec_daemon.api.dialect import Caller
 
 WHOLE = {field.name for field in msgspec.structs.fields(SamplingParams) if field.type is int}
 FOLDED = {("api", "top_k"), ("api", "seed"), ("api", "dry_penalty_last_n")}

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from localspec import frames
 from localspec.config import Config, Engine, Placement
-from localspec.protocol import (
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire import frames
+from localspec.wire.messages import (
     Command,
     Delta,
     Event,
@@ -31,7 +32,6 @@ from localspec.protocol import (
     Replayed,
     Started,
 )
-from localspec.types import SamplingParams, SpeculationParams
 from localspec.worker.assemble import Loaded
 from localspec.worker.service import Service
 

@@ -16,9 +16,9 @@ import msgspec
 
 from localspec import paths, streams
 from localspec.errors import LocalSpecError, of_system
+from localspec_daemon.http.openapi import document
+from localspec_daemon.http.routes import TABLE
 from localspec_daemon.log import WINDOW_SECONDS, CountingHandler, log_to_stderr
-from localspec_daemon.openapi import document
-from localspec_daemon.routes import TABLE
 from localspec_daemon.server import Options, Server
 
 _log = logging.getLogger("localspec.server")

@@ -148,7 +148,7 @@ class CountingHandler(logging.StreamHandler[Any]):
 
 
 def log_to_stderr() -> CountingHandler:
-    """Let warnings of everybody, and what the daemon says, go to standard error."""
+    """Send all warnings, and the daemon's own log, to standard error."""
     handler = CountingHandler()
     if "JOURNAL_STREAM" in os.environ:
         handler.setFormatter(JournalFormatter("%(name)s %(message)s"))

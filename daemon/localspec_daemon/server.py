@@ -20,21 +20,21 @@ from aiohttp import web
 from localspec import config as settings
 from localspec import paths
 from localspec.errors import AlreadyRunning
-from localspec_daemon import inherited, listen
-from localspec_daemon.app import create_app
-from localspec_daemon.connections import (
+from localspec_daemon.http import listen, socket_activation
+from localspec_daemon.http.app import create_app
+from localspec_daemon.http.connections import (
     MOST_ON_SOCKET,
     UNKNOWN_SECONDS,
     Connections,
     descriptors,
     shares,
 )
-from localspec_daemon.doorman import Runner
-from localspec_daemon.herald import Herald
+from localspec_daemon.http.raw_errors import Runner
 from localspec_daemon.page import routes
-from localspec_daemon.reload import Watcher
-from localspec_daemon.supervisor import Supervisor
-from localspec_daemon.worker import COMMAND
+from localspec_daemon.supervisor.reload import Watcher
+from localspec_daemon.supervisor.service_manager import ServiceManager
+from localspec_daemon.supervisor.supervisor import Supervisor
+from localspec_daemon.supervisor.worker import COMMAND
 
 _log = logging.getLogger("localspec.server")
 
@@ -53,7 +53,7 @@ PAGE_ADDRESS = ("127.0.0.1", 14447)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line decides, and limits that nobody has to configure.
+    """Options of the command line, and limits that are not configured.
 
     `idle_seconds` is for a connection without a complete request head: slow senders and idle
     keep-alives alike; `unknown_seconds` for one by TCP until it shows the token. `max_connections`
@@ -96,8 +96,8 @@ class Server:
 
     async def run(self) -> None:
         """Serve until told to stop. Raises AlreadyRunning, ConfigError, Forbidden."""
-        herald = Herald(self.supervisor)
-        watcher = Watcher(self._places, partial(self._reload, herald))
+        service_manager = ServiceManager(self.supervisor)
+        watcher = Watcher(self._places, partial(self._reload, service_manager))
         handlers = {
             signal.SIGTERM: self.stop,
             signal.SIGINT: self.stop,
@@ -110,14 +110,14 @@ class Server:
             tasks = [
                 asyncio.create_task(watcher.run()),
                 asyncio.create_task(self.supervisor.tick()),
-                asyncio.create_task(herald.run()),
+                asyncio.create_task(service_manager.run()),
             ]
             stack.push_async_callback(_cancel, tasks)
             _log.info("ready socket=%s", self.socket_path)
-            herald.ready()
+            service_manager.ready()
             self.ready.set()
             await self._until_stopped(tasks)
-            await self._shutdown(runner, herald)
+            await self._shutdown(runner, service_manager)
 
     def stop(self) -> None:
         """Drain and end; called again, end at once."""
@@ -126,11 +126,11 @@ class Server:
         self._stop.set()
 
     async def _doors(self, stack: AsyncExitStack) -> list[listen.Door]:
-        """What systemd handed over, and what else the configuration wants; a TCP door comes last.
+        """The sockets of systemd, and those the configuration adds; TCP comes last.
 
         The lock is held in any case: of two daemons on a path one serves.
         """
-        doors = [stack.enter_context(door) for door in inherited.doors()]
+        doors = [stack.enter_context(door) for door in socket_activation.doors()]
         self.supervisor.activated = bool(doors)
         here = [door.getsockname() for door in doors]
         if str(self.socket_path) in here:
@@ -216,15 +216,15 @@ class Server:
                 if task.done():
                     task.result()
 
-    async def _reload(self, herald: Herald, changed: bool) -> None:  # noqa: FBT001 - a watcher's word
-        async with herald.reloading() if changed else contextlib.nullcontext():
+    async def _reload(self, service_manager: ServiceManager, changed: bool) -> None:  # noqa: FBT001 - a watcher's word
+        async with service_manager.reloading() if changed else contextlib.nullcontext():
             await self.supervisor.reload(changed)
 
-    async def _shutdown(self, runner: web.AppRunner, herald: Herald) -> None:
+    async def _shutdown(self, runner: web.AppRunner, service_manager: ServiceManager) -> None:
         for site in list(runner.sites):
             await site.stop()
         seconds = self.supervisor.config.server.drain_seconds
-        herald.stopping(seconds)
+        service_manager.stopping(seconds)
         drained = asyncio.create_task(self.supervisor.drain(seconds))
         now = asyncio.create_task(self._now.wait())
         await asyncio.wait({drained, now}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What the daemon has learned about this machine, and what to change: `localspec tune`. Pure.
+"""Advice from what the daemon has learned about this machine: `localspec tune`. Pure.
 
 Every sentence follows from a figure that is shown with it; nothing measured, nothing said.
 """
@@ -15,7 +15,7 @@ from localspec.client import Json
 SAME_TREAD = 1.05
 """Rows that cost less than 5 % more than fewer ones are on the same tread of the staircase."""
 UNEVEN = 1.25
-"""What an ordinary measurement is off by at most; fewer rows should never cost that much more."""
+"""The error of an ordinary measurement; fewer rows should never cost that much more."""
 STEEP_ROWS, STEEP_COST = 4, 2.5
 """On CPUs K-quants verify 4 rows at about 3 times one row; the kernels of Q4_0 at about 1.8."""
 GPU_DEVICES = ("CUDA", "ROCm", "Vulkan", "SYCL", "Metal")
@@ -40,7 +40,7 @@ class Stair(msgspec.Struct, frozen=True):
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """What the daemon knows of one model; None and empty where it has not measured yet."""
+    """Measurements of one model; None and empty where there are none yet."""
 
     model: str
     far_tokens: int

@@ -1,4 +1,4 @@
-"""What is compared: ways of asking this daemon, and other servers."""
+"""Arms of a benchmark: ways of asking this daemon, and other servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Arm:
     predicts: bool = False
 
     def prediction(self, question: str) -> str:
-        """What to predict of the answer: the last fenced block of the question; "" for nothing."""
+        """The predicted output: the last fenced block of the question; "" for none."""
         blocks = _FENCE.findall(question) if self.predicts else []
         return blocks[-1][1] if blocks else ""
 

@@ -1,4 +1,4 @@
-"""What decoding a text would take if every decision were right, or the same one. Pure.
+"""Bounds: the time of a text if every decision were right, or the same one. Pure.
 
 Given how many drafted tokens survive at each position of a text, and what rows, drafted tokens and
 a round's host work cost, dynamic programming finds the rounds that take the least time. A forward
@@ -28,7 +28,7 @@ _STEADY = 2
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What the parts of a round cost, in milliseconds.
+    """Costs of the parts of a round, in milliseconds.
 
     Args:
         forwards: Of the target.
@@ -63,7 +63,7 @@ class Prices:
 
     @classmethod
     def on(cls, machine: Machine, neural: Iterable[str], cells: float = 0) -> Self:
-        """Those of a machine on paper behind so many tokens, each neural source being its draft."""
+        """Those of a simulated machine behind so many tokens; each neural source is its draft."""
         token_ms = machine.draft.forward_ms(1, _STEADY, cells)
         return cls(machine.target, dict.fromkeys(neural, token_ms), machine.host, behind=cells)
 

@@ -38,7 +38,7 @@ TARGET, DRAFT = "target", "draft"
 
 
 class Run(msgspec.Struct):
-    """What was measured so far; `failed` maps a step to the reason why it gave nothing."""
+    """The measurements so far; `failed` maps a step to the reason why it gave nothing."""
 
     created: str
     machine: str

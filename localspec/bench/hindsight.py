@@ -21,7 +21,7 @@ from localspec.bench.results import Replay, Results
 from localspec.bench.suite import Prompt
 from localspec.client import Json
 from localspec.errors import RequestError
-from localspec.protocol import Replayed, Trace
+from localspec.wire.messages import Replayed, Trace
 
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """Between bins of expected acceptance; finer where chains get long."""
@@ -154,7 +154,7 @@ def possible(results: Results) -> dict[str, dict[str, Possible]]:
 
 
 def _prices(results: Results, replay: Replay) -> Prices | None:
-    """What rounds of a text cost: by the machine's table where it was on paper."""
+    """Costs of a text's rounds: by the table where the machine was simulated."""
     cells = replay.prompt_tokens + replay.tokens / 2
     if results.table is None:
         return Prices.of(results.model, cells)
@@ -163,7 +163,7 @@ def _prices(results: Results, replay: Replay) -> Prices | None:
 
 
 def _drafters(arm: str, results: Results) -> list[str]:
-    """Who may draft for an arm; nobody for plain, and for servers that cannot be replayed."""
+    """The drafters of an arm; none for plain and for servers that cannot be replayed."""
     loaded: list[str] = results.model.get("drafters") or []
     if arm in (AUTO, PREDICTION):
         return loaded

@@ -23,7 +23,7 @@ _LEAVING = (signal.SIGHUP, signal.SIGTERM)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    for number in _LEAVING:  # the daemon is in a session of its own: somebody has to end it
+    for number in _LEAVING:  # the daemon is in a session of its own and would outlive us
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -8,7 +8,7 @@ from localspec.bench import native
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What `gauges/kernels.py` found out.
+    """The findings of `microbench/kernels.py`.
 
     `kernels` names their instruction set, empty where llama.cpp's own compute; `formats` those of
     weights that are theirs. `failure` is a sentence, empty where each row is as if alone. `worth`
@@ -28,7 +28,7 @@ class Tried(msgspec.Struct, frozen=True):
 
     @property
     def gains(self) -> str:
-        """What they are worth, by rows and formats; empty where that is not known."""
+        """Their speed-up by rows and formats; empty where that is not known."""
         rows = next(iter(self.worth.values()), {})
         return "; ".join(
             f"{count} rows "

@@ -205,7 +205,7 @@ def measure(
 def together(
     talk: Callable[[Prompt], list[Answer]], prompts: Sequence[Prompt]
 ) -> list[list[Answer] | RequestError]:
-    """What `talk` says of each prompt, all at the same time; a refusal takes its answer's place."""
+    """The answers of `talk` to all prompts at the same time, or an error in an answer's place."""
 
     def said(prompt: Prompt) -> list[Answer] | RequestError:
         try:

@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 
 def ask(answer: type[_Answer], module: str, *arguments: str) -> _Answer:
-    """What `python -m localspec.MODULE ARGUMENTS` wrote on standard output, as `answer`.
+    """Standard output of `python -m localspec.MODULE ARGUMENTS`, decoded as `answer`.
 
     Raises:
         EngineError: it failed or died; with the last line that it wrote on standard error.

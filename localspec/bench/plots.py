@@ -185,7 +185,7 @@ def acceptance(summary: Summary) -> str:
 
 
 def reliability(summary: Summary) -> str:
-    """What was expected of each source's next token against how often it was right; "" without any.
+    """Expected against measured acceptance of each source's next token; "" without any.
 
     The area of a dot is how many tokens it stands for.
     """

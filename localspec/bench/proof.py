@@ -23,11 +23,12 @@ from typing import BinaryIO, Literal, Self, TypeVar
 
 import msgspec
 
-from localspec import frames
 from localspec.bench import kernels, native, shapes
 from localspec.config import Config, Engine, Placement
 from localspec.errors import EngineError, LocalSpecError
-from localspec.protocol import (
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire import frames
+from localspec.wire.messages import (
     Command,
     Event,
     Failed,
@@ -40,7 +41,6 @@ from localspec.protocol import (
     Replay,
     Replayed,
 )
-from localspec.types import SamplingParams, SpeculationParams
 
 _PROMPT = "The quick brown fox jumps over the lazy dog, and the dog does not mind. " * 3
 _TEXT = "Pack my box with five dozen liquor jugs."
@@ -55,7 +55,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 class Device(msgspec.Struct, frozen=True):
-    """As `engine/devices.py` has it."""
+    """As `engine/llama/devices.py` has it."""
 
     name: str
     description: str
@@ -66,9 +66,9 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """What llama.cpp says of itself, every device it lists, and a library as it must not be.
+    """The account llama.cpp gives of itself, its devices, and a library as it must not be.
 
-    `exported_runtime` as in `engine/devices.py`.
+    `exported_runtime` as in `engine/llama/devices.py`.
     """
 
     llama: str
@@ -77,7 +77,7 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def flaw(self) -> str:
-        """What is wrong although it may go well here and now; a sentence, empty for nothing."""
+        """A sentence on what may fail elsewhere although it works here; empty for nothing."""
         if not self.exported_runtime:
             return ""
         return (
@@ -112,7 +112,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Logits(msgspec.Struct, frozen=True):
-    """What is compared, of a text that was read in one forward.
+    """The compared numbers of a text that was read in one forward.
 
     `gaps` and `margins` are those of `Replayed`; `first` is the first margin once more, from a
     forward of one row.

@@ -54,7 +54,9 @@ def heading(results: Results) -> list[str]:
         amount += f", {settings.pause_seconds:g} s before later turns"
     facts = [f"{results.created}, localspec {results.version}, {results.machine}", what, amount]
     if results.table:
-        facts.append(f"on paper: times are those of the table of {results.table.name}")
+        facts.append(
+            f"on a simulated machine: times are those of the table of {results.table.name}"
+        )
     if model.get("speculation_off"):
         what = "no draft model" if model.get("drafters") else "speculation is off"
         facts.append(f"{what}: {model['speculation_off']}")
@@ -79,7 +81,7 @@ def tables(results: Results, summary: Summary) -> list[Table]:
 
 
 def machines(found: Sequence[tuple[Results, Summary]], arm: str) -> Table:
-    """One line for each machine on paper: how an arm did there."""
+    """One line for each simulated machine: how an arm did there."""
     return Table(
         f"Every machine: decode speed of {arm} as a ratio to plain",
         ["machine", "worst slice", "its ratio", ALL, "tuned", "bound", "reached", "texts equal"],

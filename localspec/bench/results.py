@@ -1,4 +1,4 @@
-"""What a measurement leaves: plain values, written to results.json and read by the reports."""
+"""Results of a measurement: plain values, written to results.json and read by the reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from localspec.bench.statistics import median
 from localspec.machine import Host, Machine
-from localspec.protocol import Trace
+from localspec.wire.messages import Trace
 
 COLD, CONVERSATION, REPLAY = "cold", "conversation", "replay"
 
@@ -96,8 +96,8 @@ class Results(msgspec.Struct, frozen=True):
     """One whole measurement.
 
     `model` is the model's entry in the daemon's status when it had ended; `skipped` maps a prompt
-    that a server refused to its reason: such a prompt counts in no arm. `replays` are of plain's
-    texts in the first repeat, where the bound was asked for. `table` is the machine on paper, where
+    a refused one to its reason: such a prompt counts in no arm. `replays` are of plain's
+    texts in the first repeat, where the bound was asked for. `table` is the simulated machine, if
     it was one.
     """
 
@@ -133,7 +133,7 @@ def staircase(model: Mapping[str, Any], cells: float = 0) -> list[tuple[int, flo
 
 
 def draft_ms(model: Mapping[str, Any], cells: float = 0) -> dict[str, float]:
-    """What one drafted token costs there, of each source that is not free."""
+    """Cost of one drafted token there, for each source that is not free."""
     return _behind(model, model.get("draft_ms") or {}, model.get("far_draft_ms") or {}, cells)
 
 

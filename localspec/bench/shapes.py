@@ -128,7 +128,7 @@ def _more_bits(layer: int, layers: int) -> bool:
 
 
 def _metadata(name: str, shape: Shape, kind: Kind) -> Metadata:
-    """What llama.cpp must know of a Qwen2 of this shape."""
+    """The metadata llama.cpp needs of a Qwen2 of this shape."""
     return {
         "general.architecture": "qwen2",
         "general.name": f"random-{name}",

@@ -112,7 +112,7 @@ def table(found: dict[str, Measured]) -> Table:
 
 
 def changes(found: dict[str, Measured]) -> Table:
-    """What a forward takes right after one of another row count, and the one that follows it."""
+    """Time of a forward right after one of another row count, and of the one that follows it."""
     rows = sorted({stair.rows for one in found.values() for stair in one.curves[0].stairs})
     return Table(
         "Milliseconds of a forward by the forwards before it",
@@ -153,7 +153,7 @@ def forwards(found: Measured) -> Forwards:
 
 
 def drafting(target: Measured, draft: Measured) -> Table:
-    """What a drafted token costs in rows of the target."""
+    """Cost of a drafted token in rows of the target."""
     return Table(
         "Cost of one drafted token",
         ["context", "ms", "in rows of the target"],

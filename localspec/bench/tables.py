@@ -1,4 +1,4 @@
-"""The machines on paper that are part of LocalSpec, by name, and those of files."""
+"""The simulated machines that are part of LocalSpec, by name, and those of files."""
 
 from __future__ import annotations
 

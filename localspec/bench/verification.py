@@ -17,7 +17,7 @@ from localspec.bench.results import Settings
 from localspec.bench.suite import Prompt
 from localspec.client import Json
 from localspec.errors import RequestError
-from localspec.protocol import Replayed
+from localspec.wire.messages import Replayed
 
 CONTEXT_CHARACTERS = 32
 

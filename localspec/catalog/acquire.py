@@ -27,7 +27,7 @@ _ANY = re.compile(r"(?:ggml[-_.])?model(?:[-_.](?:i?q\d\w*|ud-\w+|b?f\d+|mxfp4\w
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a reference leads to, before anything is fetched."""
+    """The files a reference leads to, before anything is fetched."""
 
     choice: Choice
     origin: Origin
@@ -35,7 +35,7 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the model will be called here: as its file is, or its repository."""
+        """The model's name here: that of its file, or of its repository."""
         stem = self.choice.variant.name.lower().removesuffix(".gguf")
         if _ANY.fullmatch(stem) and "://" not in self.origin.source:
             repo = self.origin.source.lower().rpartition("/")[2].removesuffix("-gguf")
@@ -43,7 +43,7 @@ class Found(msgspec.Struct, frozen=True):
         return _NAME.sub("-", stem).strip("-._")[:120] or "model"
 
     def sentence(self) -> str:
-        """What is taken, and why, for people."""
+        """The choice and its reason, for people."""
         chosen = self.choice.variant
         licence = f", licence {self.origin.license}" if self.origin.license else ""
         what = chosen.label or chosen.name
@@ -148,7 +148,7 @@ def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None
 
 
 def _entry(name: str, file: str, listed: File, origin: Origin) -> Entry:
-    """What `pull` fetches."""
+    """The files that `pull` fetches."""
     hosted = "://" not in origin.source
     source: Source = HubFile(origin.source, listed.path) if hosted else Address(origin.source)
     return Entry(

@@ -1,4 +1,4 @@
-"""What a model file is, for people and for `--json`: everything here comes from its header."""
+"""Describes a model file, for people and for `--json`, from its header alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory there is: this computer's, or a machine's that somebody described."""
+"""The memory of this computer, or of a described machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Own(msgspec.Struct, frozen=True):
-    """What the build that loads has of ours on the host.
+    """The kernels of ours that the loading build has on the host.
 
     `attention` is `native/attention.h`; `cells` take memory when they are used
     (`native/cells.cmake`).
@@ -73,7 +73,7 @@ class Own(msgspec.Struct, frozen=True):
 
 
 class Present(msgspec.Struct, frozen=True):
-    """What there is to plan with."""
+    """The devices to plan with."""
 
     devices: list[Device]
     own: Own = Own()
@@ -90,7 +90,7 @@ def host() -> Device:
 
 @functools.cache
 def processor() -> str:
-    """What this computer's CPU calls itself; "" where nobody says."""
+    """The name this computer's CPU gives itself; "" where unknown."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

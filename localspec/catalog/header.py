@@ -1,4 +1,4 @@
-"""What a GGUF file says about itself, read in pure Python before native code sees the file."""
+"""Reads a GGUF's header in pure Python, before native code sees the file."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def read(path: Path) -> Header:
 
 
 def parse(path: Path) -> Parsed:
-    """What a GGUF holds, whole model or not: keys and tensors. Raises BadGGUF."""
+    """The keys and tensors of a GGUF, whole model or not. Raises BadGGUF."""
     return _named(path, _parse)[1]
 
 

@@ -185,7 +185,7 @@ def _open(
     request = urllib.request.Request(url, headers=headers or {}, method=method)  # noqa: S310 - see above
     request.add_header("User-Agent", "localspec")
     token = os.environ.get("HF_TOKEN")
-    # For the Hub itself, never for the storage host that it redirects to or for anybody else.
+    # For the Hub itself, never for the storage host that it redirects to or for any other.
     if token and url.startswith(f"{_configured()}/"):
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     opener = urllib.request.OpenerDirector()

@@ -22,11 +22,11 @@ EXPERTS = re.compile(r"\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\.")
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What decides how much memory a model takes, and where.
+    """The facts that decide how much memory a model takes, and where.
 
     Blocks are what llama.cpp places: its layers in order, then the output. `device_bytes` is what
     a block takes on a GPU and `host_bytes` what it takes on the CPU, where what llama.cpp repacks
-    is given back (`engine/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are the
+    is given back (`llama/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are the
     keys and values of one token, by layer, and `state_values` what a recurrent layer keeps of a
     session, however long; none where no layer is recurrent. One that `embeds` makes a vector of a
     text: it keeps no keys, and has no logits, where every token looks at every other. `gated` is
@@ -97,7 +97,7 @@ class Outline:
 
 
 def outline(header: Header) -> Outline:
-    """What a header says about memory."""
+    """The outline of a header: its facts about memory."""
     layers = header.layers
     blocks, experts = [0] * (layers + 1), [0] * (layers + 1)
     input_bytes, tied = 0, True

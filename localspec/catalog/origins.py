@@ -41,7 +41,7 @@ def remember(directory: Path, file: str, origin: Origin | None) -> None:
 
 
 def names(origin: Origin | None) -> tuple[str, ...]:
-    """What a model from there is also called: `owner/repo`, and with its quantization."""
+    """Other names of a model from there: `owner/repo`, and with its quantization."""
     if origin is None or "://" in origin.source:
         return ()
     repo = origin.source.lower()

@@ -20,7 +20,7 @@ _BEST = 1 / 12
 _AGREES = (0.6, 0.8)
 """How often a draft of the same family is right, in prose and in code."""
 _A_ROW = (0.35, 0.08)
-"""What verifying a token more costs, in plain ones: on a CPU and on a GPU."""
+"""The cost of verifying a token more, in plain ones: on a CPU and on a GPU."""
 _DEEPEST = 8
 
 

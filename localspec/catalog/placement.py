@@ -1,4 +1,4 @@
-"""What goes where: a pure plan from outlines and free memory, and ever smaller ones behind it.
+"""Places a model: a pure plan from outlines and free memory, and ever smaller ones behind it.
 
 The draft comes first on a GPU. Of the target as many blocks as fit follow, from the output down as
 llama.cpp places them; the rest stays on the CPU. Of a mixture of experts that may be the experts of
@@ -24,7 +24,7 @@ from localspec.errors import ConfigError
 
 LEAST_CELLS = 1024
 _DRIVER_BYTES = 192 << 20
-"""What is left on a GPU for what its driver allocates while it computes."""
+"""The bytes left on a GPU for its driver's own allocations."""
 _SMALLER = 0.75
 """A plan that failed is followed by one that takes this share of it, where it took most."""
 _MAX_PLANS = 8
@@ -58,7 +58,7 @@ def best(wish: Wish, devices: Sequence[Device]) -> Plan:
 
 
 def usable(device: Device) -> int:
-    """What may be planned with of a device: some is left for what nobody counts."""
+    """The bytes of a device to plan with: some is left for uncounted allocations."""
     kept = 0 if device.kind == "cpu" else _DRIVER_BYTES
     return max(0, device.free_bytes - kept - device.free_bytes // 32)
 
@@ -266,7 +266,7 @@ class _Search:
         count = held.blocks
         drafts = self.wish.draft_parts(self.rung, home, cells)
         split = self.wish.config.engine.target.tensor_split
-        if self._lent and not split:  # whoever lends one wants it used
+        if self._lent and not split:  # a lent device is meant to be used
             split = tuple(float(self.limits[name]) for name in order)
         if any(split) and order:
             shares = divided(count, split, len(order))

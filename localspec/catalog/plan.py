@@ -23,10 +23,10 @@ DRAFT_ROWS = 256
 """Rows of one forward of the draft: as many as it reads of one text at a time."""
 
 PROCESS_BYTES = 64 << 20
-"""What a worker takes beside its models: Python, llama.cpp and what they load."""
+"""The memory of a worker beside its models: Python, llama.cpp and what they load."""
 
 _TOKEN_BYTES, _DRAFT_TOKEN_BYTES = 960, 320
-"""What it keeps of each token of the vocabularies. llama.cpp's tables are 320 of it; the rest is
+"""Bytes kept for each token of the vocabularies. llama.cpp's tables are 320 of them; the rest is
 what prompts and grammars have to know of the target's."""
 
 EMBEDDED_TEXTS, EMBEDDED_ROWS = 32, 2048
@@ -37,18 +37,18 @@ _JUDGED_ROWS = 32
 """Rows of one session that may want logits in one forward, or more if it drafts more."""
 
 _STATE_COPIES = 2
-"""Of the state of each session, on the host: `engine/rollback.py` keeps so many."""
+"""Of the state of each session, on the host: `engine/kv/rollback.py` keeps so many."""
 
 _SEATS = 32
 """On GPUs llama.cpp keeps scratch memory of its own for each row count up to here, where it is
 compiled with `engine/native/graphs.cmake`."""
 _SEAT_SHARE = 4 / 3
-"""What it keeps for the logits of these, as a share of their bytes: 420 MB in all for 152,000
+"""The memory kept for their logits, as a share of their bytes: 420 MB in all for 152,000
 tokens of vocabulary, on an H100."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one device holds of one model ("target", "draft"): bytes, and blocks of it.
+    """One device's share of one model ("target", "draft"): bytes, and blocks of it.
 
     `kv_bytes` are those of recurrent states too. `spare_bytes` are counted with the others, and
     take no memory of a CPU before they are used: what is reserved for the logits of many rows at
@@ -100,7 +100,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is loaded where, and how much of everything there is.
+    """A plan: where each part is loaded, and how large everything is.
 
     `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
     `cells` are the tokens that all sessions together may come to hold, `start_cells` those that
@@ -126,7 +126,7 @@ class Plan(msgspec.Struct, frozen=True):
         return taken(self.parts)
 
     def sentence(self) -> str:
-        """What is where, for people."""
+        """The plan in a sentence, for people."""
         blocks = sum(part.blocks for part in self.parts if part.model == "target")
         target = self.target.sentence(f"{self.target.gpu_layers} of {blocks} blocks")
         draft = f"draft {self.draft.sentence('all')}" if self.draft else "no draft"
@@ -152,7 +152,7 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be loaded, how and with which build. `draft` is None where there is none."""
+    """A wish: the files to load, how and with which build. `draft` is None where there is none."""
 
     config: Config
     target: Outline
@@ -222,7 +222,7 @@ class Wish:
         )
 
     def parts(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> list[Part]:
-        """What each device holds of each model, and what the worker takes on the host beside."""
+        """Each device's share of each model, and the worker's own memory on the host."""
         both = [*self.target_parts(rung, target, cells), *self.draft_parts(rung, draft, cells)]
         known = self.target.vocabulary
         tables = known * (_DRAFT_TOKEN_BYTES if self.target.embeds else _TOKEN_BYTES)
@@ -238,7 +238,7 @@ class Wish:
         return cells if self.target.embeds else min(cells, rung.start_cells)
 
     def _copied(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> int:
-        """What a context that grows is saved in: half of it, at the last doubling; one at once.
+        """The memory a growing context is saved in: half of it, at the last doubling; one at once.
 
         Nothing where all cells are there from the beginning and take memory when they are used.
         """
@@ -263,12 +263,12 @@ class Wish:
         return taken(self.first_parts(plan))
 
     def first_parts(self, plan: Plan) -> list[Part]:
-        """What each device holds while a context has its first cells."""
+        """Each device's share while a context has its first cells."""
         rung = Rung(plan.slots, plan.start_cells, plan.draft is not None)
         return self.parts(rung, plan.target, plan.draft, plan.start_cells)
 
     def target_parts(self, rung: Rung, layout: Layout, cells: int) -> list[Part]:
-        """What the target takes, by device."""
+        """The target's memory by device."""
         placement = self.config.engine.target
         seen = rounded(cells // rung.slots) if self.strict else cells
         flash = placement.flash_attention != "off"
@@ -278,7 +278,7 @@ class Wish:
         return _parts("target", self.target, layout, rung, cells, self.rows(rung.slots), how)
 
     def draft_parts(self, rung: Rung, layout: Layout | None, cells: int) -> list[Part]:
-        """What the draft takes, by device; [] without one."""
+        """The draft's memory by device; [] without one."""
         if layout is None or self.draft is None:
             return []
         placement = self._stepping(layout)
@@ -316,7 +316,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     rows: int,
     how: _How,
 ) -> list[Part]:
-    """What each device holds of one model, the host last.
+    """Each device's share of one model, the host last.
 
     A long prompt brings the host's blocks to a GPU one by one.
     """
@@ -356,7 +356,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
 
 
 def seats_bytes(outline: Outline, seen: int, *, flash: bool, last: bool) -> int:
-    """What a GPU keeps for the graphs of few rows; the `last` one computes the logits."""
+    """A GPU's memory for the graphs of few rows; the `last` one computes the logits."""
     row = outline.attention_bytes(1, seen, flash=flash)
     if last:
         row = max(row, int(_SEAT_SHARE * 4 * outline.vocabulary))
@@ -384,7 +384,7 @@ class Amounts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, wish: Wish, plan: Plan) -> Amounts:
-        """What `plan` takes of the devices."""
+        """The memory that `plan` takes of the devices."""
         first = wish.first_parts(plan)
         loaded = taken(first)
         loaded["CPU"] -= sum(part.spare_bytes for part in first)

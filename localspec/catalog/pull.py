@@ -46,7 +46,7 @@ def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
 
 
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
-    """A file of that name is here, put there by somebody: it must be the one that is meant."""
+    """A file of that name is here already: it must be the one that is meant."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):

@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.2
 
 
 class Quantized(msgspec.Struct, frozen=True):
-    """What requantizing brought. Speeds are those of one-token decoding, if measured."""
+    """The result of requantizing. Speeds are those of one-token decoding, if measured."""
 
     path: Path
     bytes_before: int

@@ -43,7 +43,7 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
-    """An array of the metadata, still packed: `raw` is decoded when somebody asks."""
+    """An array of the metadata, still packed: `raw` is decoded when asked for."""
 
     element_type: int
     count: int

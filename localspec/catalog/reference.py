@@ -1,4 +1,4 @@
-"""What people write for a model that is elsewhere: `OWNER/REPO`, an address, a URL. Pure."""
+"""References to models elsewhere: `OWNER/REPO`, an address, a URL. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reference(NamedTuple):
 
 
 def parse(text: str) -> Reference | None:
-    """What `text` refers to; None for a plain name, which is no reference.
+    """The reference in `text`; None for a plain name.
 
     Raises PullError: it looks like one and leads nowhere.
     """

@@ -52,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a worker loads: `draft_path` is None when the model has no draft, or not yet one."""
+    """The files a worker loads: `draft_path` is None when the model has no draft yet."""
 
     name: str
     target_path: Path

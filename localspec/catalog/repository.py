@@ -1,4 +1,4 @@
-"""What the Hugging Face Hub says of a repository, and which repositories it has."""
+"""Asks the Hugging Face Hub about a repository, and for repositories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Sibling(msgspec.Struct):
 
 
 class _Gguf(msgspec.Struct):
-    """What the Hub has read of one of the files' headers."""
+    """The header of one of the files, as the Hub has read it."""
 
     architecture: str = ""
 
@@ -74,7 +74,7 @@ class _Hit(msgspec.Struct):
 
 
 def look(name: str) -> Repository:
-    """What is in the repository `OWNER/REPO`. Raises PullError, which says how to get at it."""
+    """The contents of the repository `OWNER/REPO`. Raises PullError with a remedy."""
     path = f"api/models/{urllib.parse.quote(name)}?blobs=true"
     listed = _asked(path, _Listed, lambda refused: _refused(name, refused))
     files = [
@@ -138,7 +138,7 @@ def gated(name: str) -> PullError:
 
 
 def _refused(name: str, refused: hub.Refused) -> PullError:
-    """The Hub says 401 for what does not exist, so that nobody learns what is private."""
+    """The Hub says 401 for what does not exist, so that private names are not told."""
     if refused.status == HTTPStatus.FORBIDDEN:
         return gated(name)
     if refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}:

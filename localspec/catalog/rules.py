@@ -1,4 +1,4 @@
-"""What the keys of a GGUF must say so that llama.cpp loads it or refuses it, but does not abort.
+"""Rules for the keys of a GGUF, so that llama.cpp loads it or refuses it, but does not abort.
 
 Each rule stands for an assertion or an out-of-range access of the native loader that a file can
 reach; the loader's own clean refusals (an unknown architecture, a missing tensor) are left to it.
@@ -45,7 +45,7 @@ NOT_ARCHITECTURES = {
     "dflash": "a DFlash draft head for another model",
     "dspark": "a DSpark draft head for another model",
 }
-"""What llama.cpp keeps in files of an architecture of its own, and what writes nothing alone."""
+"""Architectures of files that are no language model on their own."""
 
 
 def check(parsed: Parsed) -> None:

@@ -14,14 +14,7 @@ from localspec.catalog import entries, filenames, header, joining, origins, pair
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.registry import Model, Registry
 from localspec.catalog.transfer import CHUNK_BYTES, Report, Step, disk_error
-from localspec.errors import (
-    BadGGUF,
-    DiskFull,
-    LocalSpecError,
-    ModelError,
-    PullError,
-    UnknownModel,
-)
+from localspec.errors import BadGGUF, DiskFull, LocalSpecError, ModelError, PullError, UnknownModel
 
 
 def add(  # noqa: PLR0913 - what a user may say about a file, all by name

@@ -23,7 +23,7 @@ _CHATML = (
 )
 
 NONE = "none: messages are continued as plain text, one behind the other"
-"""What is said of a model without a template."""
+"""The note on a model without a template."""
 REMEDY = "[models.templates] in config.toml can give it one"
 
 

@@ -1,7 +1,7 @@
 """A file on its way into the models directory: `<file>.partial`, what it reports, how it fails.
 
 A partial file is always a prefix of the file, whichever source sent it, so that any source can go
-on where another stopped. It is also its own lock: whoever extends it holds an flock on it.
+on where another stopped. It is also its own lock: a process that extends it holds an flock on it.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _open_locked(path: Path, wait: Callable[[], None]) -> int:
 
 
 def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
-    """What `error` means for whoever is waiting for the file."""
+    """The PullError that `error` means for the waiting caller."""
     if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return PullError(f"{path} cannot be written: {error.strerror}.")
     return DiskFull(

@@ -27,7 +27,7 @@ DRAFT_ORDER = ("Q4_0", "Q4_K_M", "Q4_K_S", "IQ4_XS", "Q5_K_M", "Q8_0")
 """A draft is worth what it is quick: INT4 before all others."""
 
 _HEAD_SHARE = 0.5
-"""What may be a draft head is one where it has less than this share of a model's bytes: heads have
+"""A file is taken for a draft head if it has less than this share of a model's bytes: heads have
 a thirtieth, and a model that has its head in it is larger than one without."""
 MEMORY_FACTOR = 1.15
 """Weights take this share of free memory at most; the rest is for KV and for computing."""
@@ -142,7 +142,7 @@ def _too_small(unsure: Variant, models: Sequence[Variant]) -> bool:
 def choose(
     found: Sequence[Variant], wanted: str, room_bytes: int, order: Sequence[str] = TARGET_ORDER
 ) -> Choice:
-    """What is `wanted`, a quantization or a file; without a wish the first of `order` that fits.
+    """The file `wanted` by quantization or name; without a wish the first of `order` that fits.
 
     Raises PullError: there is no such thing, or nothing that fits into `room_bytes`.
     """

@@ -86,7 +86,7 @@ def packed(value: Value, kind: int) -> bytes:
 
 
 def padding(num_bytes: int, alignment: int = DEFAULT_ALIGNMENT) -> bytes:
-    """What follows so many bytes, so that the next tensor is aligned."""
+    """The padding behind so many bytes, so that the next tensor is aligned."""
     return bytes(-num_bytes % alignment)
 
 

@@ -1,7 +1,7 @@
 """Conversations on disk: one JSON file each in the state directory, private and replaced whole.
 
 A conversation has a name of its own from its first question on, the time and a few letters, until
-somebody gives it another. Terminals and the page write the same files: what one of them has not
+it is given another. Terminals and the page write the same files: what one of them has not
 seen it does not replace, but goes on under a new name. Nothing here is sent anywhere.
 """
 
@@ -56,7 +56,7 @@ class UnknownChat(RequestError):
 def keep(conversation: Conversation) -> Path:
     """Write it under its name, which it gets now if it has none. Raises OSError, RequestError.
 
-    It gets a new one as well where somebody else has written that file since `stamp`.
+    It gets a new one as well where another program has written that file since `stamp`.
     """
     path = _path(conversation.name or _new_name())
     data = _written(conversation)
@@ -100,7 +100,7 @@ def _stamp_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Nobody else looks and writes meanwhile, where the file system knows locks."""
+    """Exclude other readers and writers meanwhile, where the file system knows locks."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 Turn: TypeAlias = dict[str, str]
 MODES = {"on": "always", "off": "off", "auto": "auto"}
-"""What people type -> the request's speculation.mode."""
+"""Words of `/draft` -> the request's speculation.mode."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Conversation:
         return said
 
     def last(self, role: str) -> str:
-        """What `role` said last; "" if nothing."""
+        """The latest words of `role`; "" if none."""
         said = (turn["content"] for turn in reversed(self.turns) if turn["role"] == role)
         return next(said, "")
 

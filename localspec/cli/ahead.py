@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """What is typed while something is shown, and what the next prompt makes of it.
+    """Reads keys typed while something is shown, for the next prompt.
 
     Enter queues a line: it is asked when the answer is over, as a shell does. Ctrl-C stops the
     answer and asks nothing by itself: queued lines stand in the next prompt again.
@@ -42,7 +42,7 @@ class Ahead:
         self._reading = threading.Event()
 
     def next(self, line: str) -> tuple[Document, bool]:
-        """What the next prompt begins with, and whether Enter was already pressed on it.
+        """The beginning of the next prompt, and whether Enter was already pressed on it.
 
         `line` is what a command put there. Raises EOFError once Ctrl-D was typed.
         """

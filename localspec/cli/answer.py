@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What arrived. `end` is None when Ctrl-C (`error` None too) or `error` cut it short."""
+    """The answer that arrived. `end` is None when Ctrl-C (`error` None too) or `error` cut it."""
 
     text: str
     end: End | None = None
@@ -31,7 +31,7 @@ class Answer:
     waited_seconds: float = 0.0
     """From the question to the first text, whatever the time went into."""
     thoughts: str = ""
-    """What the daemon told apart from the text."""
+    """The figures told apart from the text."""
 
     @property
     def interrupted(self) -> bool:

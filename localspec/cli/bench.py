@@ -34,7 +34,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 @measuring.WHICH_PROMPTS
 @measuring.MODEL
 @click.option(
-    "--repeats", type=click.IntRange(1), help="Of everything; by default 3, on paper 1.",
+    "--repeats", type=click.IntRange(1), help="Of everything; by default 3, if simulated 1.",
 )  # fmt: skip
 @click.option("-t", "--temperature", type=_TEMPERATURE, default=0.0, show_default=True)
 @measuring.SEED
@@ -47,7 +47,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 )
 @click.option(
     "--pause", type=click.FloatRange(0, 3600), default=0.0, show_default=True, metavar="SECONDS",
-    help="Before later turns of a conversation, as if somebody read the answer.",
+    help="Before later turns of a conversation, as a reader of the answer would.",
 )  # fmt: skip
 @click.option(
     "--arms", "names", callback=measuring.names, default="", metavar="A,B",
@@ -113,7 +113,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     tables = [bench_tables.find(name) for name in dict.fromkeys(machines)]
     if tables and (against or pause or no_spawn or concurrency > 1):
         raise RequestError(
-            "On paper there are no other servers, no pauses and one prompt at a time.",
+            "A simulated machine has no other servers, no pauses and one prompt at a time.",
             fix="Leave out --against, --pause, --no-spawn and --concurrency, or --machine.",
         )
     repeats = repeats or (1 if tables else _REPEATS)
@@ -133,7 +133,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is to be measured, wherever."""
+    """The measurement, on any machine."""
 
     prompts: Sequence[Prompt]
     model: str | None
@@ -194,7 +194,7 @@ def _bench_on_paper(
 
 
 def _key(variable: str) -> str:
-    """What the environment holds there; it is sent to the other servers and printed nowhere."""
+    """The key in the environment; it is sent to the other servers and printed nowhere."""
     key = os.environ.get(variable, "").strip()
     if not key.isascii() or not key.isprintable() or not key:
         raise RequestError(

@@ -16,14 +16,14 @@ from localspec.chats.archive import Kept
 from localspec.chats.transcript import Conversation
 from localspec.cli import chosen, names
 from localspec.cli.columns import columns, cut, folded
-from localspec.cli.confirming import YES, confirm
+from localspec.cli.confirm import YES, confirm
 from localspec.cli.groups import Group
 from localspec.cli.render import can_redraw, printable
 from localspec.errors import escaped
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 _TITLE_COLUMNS = 40
-"""Of the first question: with less nobody knows it again."""
+"""Of the first question: with less it is not recognised."""
 _NAME = click.argument("name", shell_complete=names.of_chats)
 
 

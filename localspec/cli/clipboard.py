@@ -13,7 +13,7 @@ import sys
 from typing import TextIO
 
 MAX_TERMINAL_BYTES = 74_994
-"""What xterm takes of one OSC 52 after base64; some drop longer ones in silence."""
+"""The longest OSC 52 of xterm, in base64; some terminals drop longer ones in silence."""
 _SECONDS = 5.0
 _PROGRAMS = (
     ("darwin", "", ("pbcopy",)),

@@ -13,7 +13,7 @@ _SENTENCE = re.compile(r"\s*[A-Z][a-z]|.*\. ")
 _UNIT = re.compile(r"(?<=\d) (?=[^\W\d_])|(?<=\d,) (?=[\d.]+\])")
 """Between a number and what it counts, and between the ends of an interval."""
 _GLUE = "\ue000"
-"""As wide as the blank that it stands for, and in nobody's words."""
+"""A stand-in for a blank, as wide as that and in no text."""
 _UNKNOWN_COLUMNS = 80
 _LEAST_COLUMNS = 24
 """A value with less room than this is left to the terminal."""
@@ -63,7 +63,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def advice(line: str, width: int | None) -> str:
-    """What helps, set in by two: sentences are folded between words, but no command of ours is.
+    """The remedy, indented by two: sentences are folded between words, but no command of ours is.
 
     A line that is no sentence is a command to be copied, and is left alone.
     """
@@ -81,7 +81,7 @@ def folded(row: str, value: str, width: int | None) -> list[str]:
 
 
 def cut(line: str, width: int | None) -> str:
-    """What fits of `line`, with … where some of it does not."""
+    """The part of `line` that fits, with … where some does not."""
     if width is None or (line.isascii() and len(line) <= width):
         return line
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415  slow to import

@@ -23,7 +23,7 @@ from localspec.cli.thinking import parted
 from localspec.errors import LocalSpecError, RequestError
 
 SETTINGS = {**ranges.SAMPLING, "max_tokens": ranges.MAX_TOKENS}
-"""What /set knows: fields of the request that are numbers."""
+"""Keys of /set: fields of the request that are numbers."""
 _WHOLE = {"seed", "top_k", "penalty_last_n", "max_tokens"}
 _LIKE_A_COMMAND = 0.7
 _NONE = "-"
@@ -31,7 +31,7 @@ _LISTED = 15
 
 
 class Command(NamedTuple):
-    """What runs with the words behind it, its line of /help, and what Tab offers."""
+    """A command of the chat: its function, its line of /help, and its completions."""
 
     run: Callable[[Talk, str], None]
     summary: str

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec import paths
-from localspec.cli import chosen, door, waiting
+from localspec.cli import chosen, tcp_port, waiting
 from localspec.cli.columns import columns, hung
-from localspec.cli.confirming import YES
+from localspec.cli.confirm import YES
 from localspec.cli.connections import agents, edit, editors
 from localspec.cli.connections.recipe import Daemon, Recipe
 from localspec.cli.names import of_models
@@ -99,7 +99,7 @@ def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
     socket = str(client.socket_path or paths.socket_path())
     if not recipe.tcp:
         return Daemon(name, socket)
-    address = door.opened(recipe.title, yes=yes)
+    address = tcp_port.opened(recipe.title, yes=yes)
     token = paths.state_dir() / "token"
     if not token.exists():
         waiting.reached()
@@ -155,11 +155,11 @@ def _write(tool: str, recipe: Recipe, text: str) -> None:
 def _door_closed() -> str:
     """Close the door once no tool is connected any more that needs it; a sentence about that."""
     needed = [tool for tool, recipe in RECIPES.items() if recipe.tcp and _record(tool)]
-    return "" if needed else door.closed()
+    return "" if needed else tcp_port.closed()
 
 
 def _restored(tool: str, recipe: Recipe) -> str:
-    """Undo a write: the whole file where nobody has changed it since, else what is ours of it."""
+    """Undo a write: the whole file where it has not changed since, else our part of it."""
     record = _record(tool)
     if record is None:
         return f"nothing to restore: {tool} was not written"
@@ -176,7 +176,7 @@ def _restored(tool: str, recipe: Recipe) -> str:
 
 
 def _left(record: Json, recipe: Recipe, now: str) -> bytes:
-    """What the file is without us; empty for one that we made and nobody else wrote into."""
+    """The file without our part; empty for one that only we wrote."""
     if record["whole"] and now == record["after"]:
         return base64.b64decode(record["file"] or "")
     if recipe.form == "json":
@@ -189,7 +189,7 @@ def _records() -> Path:
 
 
 def _record(tool: str) -> Json | None:
-    """What was written for a tool, and what was there before."""
+    """A record of what was written for a tool, and what was there before."""
     data = _read(_records() / f"{tool}.json")
     return None if data is None else json.loads(data)
 

@@ -85,7 +85,7 @@ def _start(client: Client) -> None:
 
 
 def _stop(client: Client) -> bool:
-    """Stop it; True when systemd starts it again as soon as somebody connects."""
+    """Stop it; True when systemd starts it again at the next connection."""
     try:
         activated = bool(client.status().get("activated"))
     except NotRunning:

@@ -124,7 +124,7 @@ def _build() -> Generator[Finding, None, bool]:
 
 
 def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
-    """What the planner says, of the devices as it sees them."""
+    """The planner's view of the devices."""
     from localspec.bench import native  # noqa: PLC0415  as above
 
     try:
@@ -136,7 +136,7 @@ def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
 
 
 def features(llama: str) -> str:
-    """What of a build is worth knowing, out of its own account of itself."""
+    """The noteworthy parts of a build's own account of itself."""
     version, _, rest = llama.partition(";")
     special = [name for name in re.findall(r"(\w+) = 1", rest) if name not in _EVERYWHERE]
     special += [f"own kernels ({name})" for name in re.findall(r"ROWS = (\w+)", rest)]

@@ -26,7 +26,7 @@ from localspec.errors import BadPair, LocalSpecError, PullError, UnknownModel, e
 
 _ASKING = "asking the Hugging Face Hub"
 _FIGURES_COLUMNS = 34
-"""What a table of repositories has beside their names."""
+"""Columns of a table of repositories beside their names."""
 
 
 @click.command()
@@ -109,7 +109,7 @@ def fetch(  # noqa: PLR0913 - what a person may say of a model
     wanted: Reference,
     directory: Path,
     name: str | None,
-    wants_draft: bool | None,  # noqa: FBT001 - None asks whoever is there
+    wants_draft: bool | None,  # noqa: FBT001 - None asks at the terminal
     *,
     as_json: bool,
     quiet: bool = False,
@@ -137,7 +137,7 @@ def fetch(  # noqa: PLR0913 - what a person may say of a model
 
 
 def offer(model: str) -> None:
-    """Fetch a model that is elsewhere, if somebody at this terminal says so."""
+    """Fetch a model that is elsewhere, if the person at this terminal agrees."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     wanted, directory = meant(model), chosen.models_directory()
@@ -148,7 +148,7 @@ def offer(model: str) -> None:
 
 
 def _here(registry: Registry, wanted: Reference) -> Path | None:
-    """The file, if it was fetched before: then nobody has to be asked."""
+    """The file, if it was fetched before: then no question is needed."""
     try:
         return registry.find(str(wanted)).path
     except UnknownModel:

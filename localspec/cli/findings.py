@@ -1,4 +1,4 @@
-"""What `localspec doctor` finds on disk and behind the socket: each check yields sentences.
+"""Checks of `localspec doctor` on disk and behind the socket: each yields sentences.
 
 Nothing here changes anything, and nothing imports native code. A check never raises for what it was
 made to find.
@@ -89,7 +89,7 @@ class Place(NamedTuple):
 def places(models: Path, socket: Path) -> list[Place]:
     """Every directory that LocalSpec uses.
 
-    Whoever may write where the socket lies can take its place, so there a group is too many; others
+    Who may write where the socket lies can take its place, so there a group is too many; others
     may be in places of the user's choice, where a group may write.
     """
     use = os.R_OK | os.X_OK
@@ -104,7 +104,7 @@ def places(models: Path, socket: Path) -> list[Place]:
 
 
 def permissions(directories: list[Place], token: Path) -> Iterator[Finding]:
-    """Whether each directory can be used and is nobody else's to write, and the token private.
+    """Whether each directory can be used, only by this user, and the token is private.
 
     What does not exist yet is made when it is needed.
     """
@@ -118,7 +118,7 @@ def permissions(directories: list[Place], token: Path) -> Iterator[Finding]:
     yield from problems
     if not problems:
         names = ", ".join(place.what for place in directories)
-        yield fine("permissions", f"{names}: yours to use, and nobody else's")
+        yield fine("permissions", f"{names}: yours alone to use")
 
 
 def _directory(place: Place) -> Finding | None:
@@ -167,7 +167,7 @@ def daemon() -> Iterator[Finding]:
 
 
 def _silent(socket: Path | None) -> Finding:
-    """Why nobody answers: never started, or a socket that was left behind."""
+    """Why no daemon answers: never started, or a socket that was left behind."""
     try:
         kind = socket.lstat().st_mode if socket else None
     except OSError:
@@ -176,7 +176,7 @@ def _silent(socket: Path | None) -> Finding:
         return fine("daemon", "not running; `localspec chat` starts it")
     if not stat.S_ISSOCK(kind):
         return wrong("socket", f"{socket} is in the way and is no socket.", f"rm {socket}")
-    said = f"{socket} was left behind by a daemon that died; nobody answers on it."
+    said = f"{socket} was left behind by a daemon that died; nothing answers on it."
     return wrong("socket", said, "localspec start  # takes its place")
 
 
@@ -195,7 +195,7 @@ def _running(report: Json) -> Iterator[Finding]:
 
 
 def _troubles(model: Json) -> Iterator[Finding]:
-    """What is wrong with a model now: requests for it are refused, stand still, or are slow.
+    """Present troubles of a model: requests for it are refused, stand still, or are slow.
 
     What ended and has been mended is `_history`. A model that is loading again is not wrong yet.
     """
@@ -211,7 +211,7 @@ def _troubles(model: Json) -> Iterator[Finding]:
 
 
 def _history(model: Json) -> Finding | None:
-    """What a model has come through, in one line; None if it has not, or if it is wrong now."""
+    """Past troubles of a model, in one line; None if there are none, or they go on."""
     if model["state"] == "failed" or not (crash := model.get("last_crash")):
         return None
     now = {"ready": "another one has taken its place", "loading": "it is loading again"}
@@ -301,7 +301,7 @@ def _others(registry: Registry, mine: set[Path | None]) -> Iterator[Finding]:
 
 
 def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[Finding]:
-    """What a load of the pair would be given if nothing else used these devices."""
+    """The memory a load of the pair would have if nothing else used these devices."""
     if not pair or chosen.engine.remote:  # what remotes have is known when they are reached
         return
     empty = [msgspec.structs.replace(device, free_bytes=device.total_bytes) for device in there]

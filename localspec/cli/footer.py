@@ -11,7 +11,7 @@ SPECULATING = "speculating"
 """The router's word for a request that was not kept from speculating."""
 
 NOTICED_SHARE = 0.5
-"""Of the context: below it nobody need think of its end."""
+"""The share of the context below which its end is not mentioned."""
 
 WHOLE_SHARE = 0.99
 """Of the context: an answer that is cut from here on was cut by its end."""

@@ -20,8 +20,8 @@ from localspec.cli.columns import columns, hung
 from localspec.cli.names import of_models
 from localspec.cli.render import printable
 from localspec.errors import RequestError, TemplateError, UnknownModel, escaped
-from localspec.protocol import Generate, Message
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Generate, Message
 
 if TYPE_CHECKING:
     from localspec.text.dialogue import Dialogue, Turn

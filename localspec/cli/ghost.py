@@ -1,4 +1,4 @@
-"""What an editor's buffer asks of /infill, and what comes back as ghost text. Pure."""
+"""Requests of an editor's buffer to /infill, and ghost text of its answers. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_OTHERS = 4
 """Of other open documents only so much is read: it stands before everything else in the prompt."""
 
 TYPING_MS = 250
-"""While somebody types, half a second is too late."""
+"""During typing, half a second is too late."""
 ASKED_MS = 1500
 MAX_TOKENS = 96
 
@@ -59,7 +59,7 @@ def request(
 
 
 def shown(content: str, after: str) -> str:
-    """What to show of an answer: no blank end, and nothing that only repeats what follows."""
+    """The shown part of an answer: no blank end, no repetition of what follows."""
     text = content.rstrip()
     line, _, _ = after.partition("\n")
     return "" if text and text == line.rstrip() else text

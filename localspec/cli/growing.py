@@ -1,4 +1,4 @@
-"""What of a block that is still growing need not be drawn again, so that no update costs more.
+"""Finds the part of a growing block that need not be drawn again, so that no update costs more.
 
 Lines of a paragraph that nothing can change any more are found; of what can only be drawn whole,
 such as a table, the end stands for it until it is finished.

@@ -1,4 +1,4 @@
-"""What keys do at the prompt of the chat, besides what they do in every line editor."""
+"""Key bindings of the chat's prompt, besides those of every line editor."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ DRAIN_MARGIN_SECONDS = 5.0
 
 
 def command(client: Client) -> list[str]:
-    """What runs the daemon that `client` would talk to.
+    """The way the daemon that `client` would talk to is run.
 
     -P, because a file of that name in the caller's directory must not become the daemon.
     """

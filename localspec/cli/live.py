@@ -62,7 +62,7 @@ class MarkdownSink:
         self._fence = ""
         """The first line of the open block of code, whose lines are printed but for the last."""
         self._code = ""
-        """What of those lines decides the colours of the others."""
+        """The part of those lines that decides the colours of the others."""
         self._begun = False
 
     def write(self, piece: Piece) -> None:
@@ -145,7 +145,7 @@ class MarkdownSink:
     # What is being answered
 
     def _units(self) -> list[markdown.Unit]:
-        """What is open, cut where units begin; the first one is set apart as was found before."""
+        """The open text, cut where units begin; the first one is set apart as found before."""
         units = markdown.units(self._fence + self._open)
         return [replace(unit, apart=self._set_apart) for unit in units[:1]] + units[1:]
 

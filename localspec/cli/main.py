@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("localspec.cli.chat:chat", "Talk to the model; starts the daemon when needed."),
     "run": (
-        "localspec.cli.running:run",
+        "localspec.cli.run:run",
         "Talk to MODEL, which is pulled first if it is not here.",
     ),
     "chats": (
@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Fetch MODEL and its draft; without a name, the default pair.",
     ),
     "ps": (
-        "localspec.cli.running:ps",
+        "localspec.cli.run:ps",
         "Show which models are loaded, in which memory, and how busy they are.",
     ),
     "start": ("localspec.cli.daemon:start", "Start the daemon in the background."),
@@ -94,7 +94,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.completion:completion",
         "Print the completion script of a shell.",
     ),
-    "help": ("localspec.cli.running:help_", "Show the help of a command, or of all."),
+    "help": ("localspec.cli.run:help_", "Show the help of a command, or of all."),
 }
 """Command -> (module:attribute, the first line of its help)."""
 
@@ -155,7 +155,7 @@ class Edge(Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever read our output has left; click knows what to do
+            raise  # the reader of our output has left; click knows what to do
         except (LocalSpecError, OSError) as error:
             if os.environ.get("LOCALSPEC_DEBUG"):
                 raise
@@ -177,7 +177,7 @@ class Edge(Group):
 
 
 def _folded(message: str) -> str:
-    """What click will say behind its "Error: ", between words."""
+    """The message click prints behind "Error: "."""
     from localspec.cli.columns import columns, hung  # noqa: PLC0415  only when things go wrong
 
     begun = "Error: "

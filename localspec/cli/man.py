@@ -22,7 +22,7 @@ from localspec.cli.roff import escaped, filled, item, verbatim
 VERBATIM = "\b"
 """click's mark for a paragraph that must not be wrapped."""
 CODE = " " * 4
-"""What a line of a comment begins with that must not be wrapped."""
+"""The beginning of a comment's line that must not be wrapped."""
 PARTS = {"1": "User Commands", "5": "File Formats"}
 
 
@@ -46,7 +46,7 @@ def _title(name: str) -> tuple[str, str]:
 
 
 def _overview(root: click.Context, others: Sequence[click.Context]) -> Iterator[str]:
-    """What there is, and what holds for all of it."""
+    """The list of commands, and the options of all."""
     summary, *described = _paragraphs(root.command.help or "")
     yield from _name("localspec", summary)
     yield from (".SH SYNOPSIS", ".B localspec", ".I COMMAND", '.RI [ OPTION "]... [" ARGUMENT ]...')

@@ -94,7 +94,7 @@ def fences(text: str) -> list[str]:
 
 
 def language(info: str) -> str:
-    """What the first line of a block of code says that it is written in."""
+    """The language named in the first line of a block of code."""
     return (info.split() or [""])[0]
 
 
@@ -102,7 +102,7 @@ def language(info: str) -> str:
 def lines(source: str, width: int, theme: Theme, code_before: str = "") -> Sequence[Text]:
     """One unit as lines without newlines; only code and sources may be longer than `width`.
 
-    They are kept for a moment and given again: nobody may change them.
+    They are kept for a moment and given again: they must not be changed.
 
     `code_before` is code of the same block that stands on the screen already, or what decides the
     colours of it: then the block's own label is left out.
@@ -289,5 +289,5 @@ def _joined(segments: Sequence[object]) -> Text:
 
 @cache
 def _ruler() -> Console:
-    """What rich asks for widths; nothing is printed on it."""
+    """The console by which rich measures widths; nothing is printed on it."""
     return Console(color_system=None, force_terminal=False, legacy_windows=False)

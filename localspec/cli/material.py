@@ -1,4 +1,4 @@
-"""What goes into a question besides its words: files and what comes through a pipe, as text."""
+"""Reads the attachments of a question: files and piped text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bench`, `verify` and `tune` share: options, the progress bar, tables on a terminal."""
+"""Shared parts of `bench`, `verify` and `tune`: options, progress bar, tables."""
 
 from __future__ import annotations
 

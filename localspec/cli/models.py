@@ -24,9 +24,9 @@ from localspec.catalog.header import Header
 from localspec.catalog.memory import show_bytes
 from localspec.catalog.quantize import KINDS
 from localspec.catalog.registry import Model, Registry
-from localspec.cli import bringing, chosen, fetching
+from localspec.cli import chosen, fetching, obtain
 from localspec.cli.columns import columns, folded, hung
-from localspec.cli.confirming import YES, confirm
+from localspec.cli.confirm import YES, confirm
 from localspec.cli.formats import given, show_format
 from localspec.cli.groups import Group
 from localspec.cli.names import of_models
@@ -151,8 +151,8 @@ def pull(
     """
     settings = chosen.settings()
     directory = chosen.models_directory()
-    if model and (file := bringing.file_of(model)):
-        bringing.bring(file, directory, name, wants_draft, as_json=as_json)
+    if model and (file := obtain.file_of(model)):
+        obtain.bring(file, directory, name, wants_draft, as_json=as_json)
         return
     if model and (wanted := fetching.meant(model)):
         fetching.fetch(wanted, directory, name, wants_draft, as_json=as_json)
@@ -276,7 +276,7 @@ def head(context: click.Context, model: str, tokens: int) -> None:
     """
     target = _files(model)[0]
     place = target.parent / "heads" / f"{target.stem}.gguf"
-    command = [sys.executable, "-P", "-m", "localspec.worker.heading", str(target), str(place)]
+    command = [sys.executable, "-P", "-m", "localspec.worker.train_head", str(target), str(place)]
     done = subprocess.run([*command, f"--tokens={tokens}"], check=False)  # noqa: S603 - our own
     if done.returncode:
         context.exit(done.returncode)
@@ -302,7 +302,7 @@ def _files(model: str) -> tuple[Path, Path | None]:
 
 
 def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:
-    """What a load takes of the two, and why not the draft."""
+    """The files a load takes of the two, and why not the draft."""
     try:
         return [target, *([pairing.fitting(target, draft)] if draft else [])], ""
     except (BadGGUF, BadPair) as error:

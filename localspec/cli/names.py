@@ -1,4 +1,4 @@
-"""What Tab offers in the place of a name: models, conversations, presets, slices, machines.
+"""Completions of names: models, conversations, presets, slices, machines.
 
 Each asks the disk and no daemon, so that Tab is as quick and knows as much where none runs.
 """
@@ -61,9 +61,9 @@ def of_slices(_context: click.Context, _parameter: click.Parameter, begun: str) 
 
 def of_keys(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Keys of the configuration."""
-    from localspec.cli import edits  # noqa: PLC0415  as above
+    from localspec.cli import config_edit  # noqa: PLC0415  as above
 
-    return _beginning(edits.keys(), begun)
+    return _beginning(config_edit.keys(), begun)
 
 
 def of_machines(

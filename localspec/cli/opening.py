@@ -1,4 +1,4 @@
-"""What a chat shows first: how it is used, and a prompt, before what reads keys is loaded.
+"""Shows a chat's first lines: how it is used, and a prompt, before the line editor is loaded.
 
 prompt-toolkit takes half of the time that a chat takes to open. Keys that are typed meanwhile wait
 in the terminal, unseen, and are read by it.

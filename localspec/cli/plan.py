@@ -105,7 +105,7 @@ def wished(name: str, settings: Config, there: Present) -> Wish:
 
 
 def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
-    """What is planned for it; [] where there is none, or one that a load leaves out."""
+    """The draft's plan; [] where there is none, or a load leaves it out."""
     if not draft or not draft.path:
         return [_expected(draft.name)] if draft else []
     with contextlib.suppress(BadGGUF, BadPair):
@@ -116,7 +116,7 @@ def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
 
 
 def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str]]:
-    """What a load of a target and perhaps a draft takes here at first, and when it has grown."""
+    """The memory of a load of a target and perhaps a draft, at first and when grown."""
     there = _present()
     outlines = [outline(found) for found in headers]
     wish = Wish.of(settings, outlines, own=there.own)
@@ -142,7 +142,7 @@ def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:
 
 
 def sums(plan: Plan, amounts: Amounts) -> list[tuple[str, str]]:
-    """What a plan comes to, at first and at most, for people."""
+    """The sums of a plan, at first and at most, for people."""
     most = f"{_sizes(amounts.full)}, with all {plan.cells:,} tokens"
     if amounts.peak != amounts.full:
         most += f"; {_sizes(amounts.peak)} for a moment while it grows to that"

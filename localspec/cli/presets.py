@@ -52,7 +52,7 @@ def text(name: str) -> str:
 
 
 def variables(name: str) -> list[str]:
-    """What it needs to be told, in order of appearance."""
+    """Its variables, in order of appearance."""
     return string.Template(text(name)).get_identifiers()
 
 
@@ -75,7 +75,7 @@ def remove(name: str) -> None:
 
 
 def expanded(written: str) -> str:
-    """What `@name variable=value ...` means; any other text is itself. Raises RequestError."""
+    """The text of `@name variable=value ...`; any other text is itself. Raises RequestError."""
     if not written.startswith(MARK):
         return written
     try:

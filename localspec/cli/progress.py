@@ -25,7 +25,7 @@ _SPEED_COLUMNS = 80
 
 @contextlib.contextmanager
 def shown(*, as_json: bool = False) -> Iterator[Report]:
-    """What to hand to `catalog` functions as their report, for as long as the block runs."""
+    """The progress report for `catalog` functions, for as long as the block runs."""
     if as_json:
         yield _Json()
     elif sys.stderr.isatty():

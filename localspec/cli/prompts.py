@@ -9,7 +9,7 @@ import click
 from localspec.cli import names
 from localspec.cli import presets as kept
 from localspec.cli.columns import columns, cut
-from localspec.cli.confirming import YES, confirm
+from localspec.cli.confirm import YES, confirm
 from localspec.cli.groups import Group
 from localspec.cli.render import printable
 from localspec.errors import RequestError

@@ -1,4 +1,4 @@
-"""What other threads have to say, which must not fall into the line that somebody types."""
+"""Prints remarks of other threads outside of the line that is being typed."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class PlainSink:
         self._last = "\n"
 
     def write(self, piece: Piece) -> None:
-        """Write and flush: whoever reads the pipe reads along, but no thinking."""
+        """Write and flush, so that a pipe's reader reads along, but no thinking."""
         if piece.thinking and not self._stream.isatty():
             return
         self._stream.write(self._clean(piece.text))

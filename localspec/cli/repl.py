@@ -1,4 +1,4 @@
-"""The interactive conversation: reading lines and keys, until somebody leaves."""
+"""The interactive conversation: reading lines and keys until the end."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class SlashCompleter(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
-        """What may stand in place of the last word."""
+        """Candidates for the last word."""
         name, blank, path = document.text_before_cursor.partition(" ")
         if blank and name == "/file":  # which takes all of the line: names may have blanks
             yield from self._paths.get_completions(Document(path), event)

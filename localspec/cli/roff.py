@@ -22,11 +22,11 @@ def verbatim(lines: Sequence[str]) -> Iterator[str]:
 
 
 def item(tag: str, text: str) -> Iterator[str]:
-    """What is explained, in bold, and the explanation."""
+    """A term in bold, and its explanation."""
     yield from (".TP", f"\\fB{escaped(tag)}\\fR", *filled(text))
 
 
 def escaped(text: str) -> str:
-    """What roff prints as `text`: hyphens that can be copied, and no line that is a request."""
+    """The roff of `text`: hyphens that can be copied, and no line that is a request."""
     shown = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{shown}" if shown.startswith((".", "'")) else shown

@@ -5,7 +5,7 @@ take now: a terminal that was made narrower meanwhile has folded them into more.
 changed are written, between the marks of a synchronized update, so that nothing flickers over ssh
 or in tmux.
 
-Below them may stand one row in which somebody types: the cursor is there then.
+Below them may stand one row for typing: the cursor is there then.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """The row in which somebody types: what stands before the cursor, and behind it."""
+    """The row being typed: the text before the cursor, and behind it."""
 
     before: str
     after: str
@@ -63,10 +63,10 @@ class Screen:
         self._drawn: list[_Line] = []
         self._queued: list[_Line] = []
         self._frame: list[_Line] = []
-        """What can be replaced: both of them, as they were written."""
+        """The replaceable lines: both of them, as they were written."""
         self._typed: _Typed | None = None
         self._known: dict[tuple[object, ...], _Line] = {}
-        """What was written when it was last drawn: most lines of a frame are as before."""
+        """The lines as last drawn: most lines of a frame are as before."""
 
     @property
     def width(self) -> int:
@@ -171,7 +171,7 @@ def _rows(shown: str, width: int) -> int:
 
 
 class DrawnNotice(Notice):
-    """What is being waited for, above the row in which somebody types meanwhile."""
+    """A notice of what is awaited, above the row that is being typed."""
 
     def __init__(self, screen: Screen, style: str) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ Commands: TypeAlias = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What keeps services on this platform: which of our files it reads where, and its commands.
+    """The service manager of this platform: which of our files it reads where, and its commands.
 
     `values` are what stands for each placeholder of a file. `ask` fails where nothing of the kind
     runs for this user, and changes nothing. `listen` takes over the socket, so that who asks from
@@ -179,7 +179,7 @@ def _make_directories(files: Iterable[Path]) -> list[Path]:
 
 
 def _take_over(chosen: Host) -> None:
-    """Start the service; a daemon that somebody started makes way, and who asks meanwhile waits."""
+    """Start the service; a daemon started by hand makes way, and requests meanwhile wait."""
     by_hand = _by_hand()  # asked before the socket is the service's
     for command in chosen.listen:
         _run(command)
@@ -216,7 +216,7 @@ def filled(name: str, values: Mapping[str, str]) -> str:
 
 
 def _of_units() -> dict[str, str]:
-    """What stands for the placeholders of the units. A % begins a specifier everywhere in them."""
+    """Values of the units' placeholders. A % begins a specifier everywhere in them."""
     socket = configured.settings().server.socket
     path = str(Path(socket).expanduser().absolute()).replace("%", "%%") if socket else ""
     lines = [f'Environment="{_quoted(f"{name}={value}")}"' for name, value in _places()]
@@ -229,7 +229,7 @@ def _of_units() -> dict[str, str]:
 
 
 def _of_agent() -> dict[str, str]:
-    """What stands for the placeholders of the agent, which is XML."""
+    """Values of the agent's placeholders, escaped for XML."""
     pairs = (f"<key>{name}</key><string>{html.escape(value)}</string>" for name, value in _places())
     return {"PYTHON": html.escape(sys.executable), "ENVIRONMENT": "".join(pairs)}
 

@@ -11,7 +11,7 @@ import msgspec
 
 from localspec import config as configuration
 from localspec import paths
-from localspec.cli import dangling, edits
+from localspec.cli import config_edit, missing_names
 from localspec.cli.columns import columns, hung
 from localspec.cli.groups import Group
 from localspec.cli.names import of_keys
@@ -44,7 +44,7 @@ def check() -> None:
     Example: localspec config check
     """
     file = paths.config_file()
-    for error in dangling.found(configuration.load(file)):
+    for error in missing_names.found(configuration.load(file)):
         raise error
     found = str(file) if file.exists() else f"defaults, there is no {file}"
     click.echo(hung("ok: ", found, columns()))
@@ -80,7 +80,7 @@ def get(key: str) -> None:
     leaves = _leaves(msgspec.to_builtins(configuration.load(paths.config_file())))
     below = {name: value for name, value in leaves.items() if name.startswith(f"{key}.")}
     if key not in leaves and not below:
-        raise edits.unknown(key)
+        raise config_edit.unknown(key)
     for name, value in below.items():
         click.echo(f"{name} = {json.dumps(value)}")
     if key in leaves:
@@ -99,7 +99,7 @@ def set_(key: str, value: str) -> None:
 
     Example: localspec config set server.tcp 127.0.0.1:8080
     """
-    _change(key, edits.set_to(key, value), edits.shown(key, value))
+    _change(key, config_edit.set_to(key, value), config_edit.shown(key, value))
 
 
 @config.command()
@@ -109,19 +109,21 @@ def unset(key: str) -> None:
 
     Example: localspec config unset server.tcp
     """
-    _change(key, edits.without(key), f"{key} is as by default")
+    _change(key, config_edit.without(key), f"{key} is as by default")
 
 
-def _change(key: str, change: edits.Change, done: str) -> None:
+def _change(key: str, change: config_edit.Change, done: str) -> None:
     file = paths.config_file()
-    edits.apply(file, change, check=dangling.found if key.startswith("models.") else None)
+    config_edit.apply(
+        file, change, check=missing_names.found if key.startswith("models.") else None
+    )
     click.echo(hung("", f"{done}, in {file}", columns()))
     try:
         client = Client.from_environment()
         waiting = client.status().get("restart_needed", [])
     except LocalSpecError:
         return
-    if key in edits.AFTER_RESTART or key in waiting:
+    if key in config_edit.AFTER_RESTART or key in waiting:
         click.echo("The daemon takes it after: localspec restart", err=True)
 
 

@@ -79,7 +79,10 @@ def _daemon_rows(report: Json) -> Iterator[tuple[str, str]]:
     if report.get("restart_needed"):
         yield "after a restart", ", ".join(report["restart_needed"])
     if report.get("machine"):
-        yield "machine", f"{report['machine']}, on paper: answers are timed by that table"
+        yield (
+            "machine",
+            f"{report['machine']}, on a simulated machine: answers are timed by that table",
+        )
     for device in report.get("devices", []):
         yield device["name"], _device(device)
     if limit := report.get("memory_bytes"):
@@ -116,7 +119,7 @@ def _title(model: Json) -> str:
 
 
 def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
-    """What is known of one model, in the order of what people ask first."""
+    """The facts of one model, in the order in which people ask."""
     for key in ("error", "last_crash"):
         if model.get(key):
             yield key.replace("_", " "), model[key]

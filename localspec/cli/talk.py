@@ -45,7 +45,7 @@ FULL = 0.8
 KEPT_SECONDS = 5.0
 """How much of a long answer a kill can cost."""
 _ROOM = 0.5
-"""What an overflow leaves of the text: cutting little would cost the cache at every turn."""
+"""The share of the text kept at an overflow: cutting little would cost the cache each turn."""
 _SHOWN_MESSAGES = 2
 _SHOWN_ROWS = 8
 """Of a question, which may be a whole file."""
@@ -91,7 +91,7 @@ class Talk:
         self.thoughts = ""
         """Before the last answer; shown or not."""
         self.next_line = ""
-        """What the next prompt begins with."""
+        """The beginning of the next prompt."""
         self.attached: list[Attached] = []
         """Files that go with the next question."""
         self.ended: End | None = None
@@ -99,7 +99,7 @@ class Talk:
         """What a token of the last answer would have cost without speculation; 0 if unknown."""
         self.over = False
         self.typing: Callable[[Screen], AbstractContextManager[None]] | None = None
-        """Shows the next line while something else is shown; none where nobody can type."""
+        """Shows the next line while something else is shown; none where typing is impossible."""
         self.remark: Callable[[str], None] = self.say
         """Says something from any thread."""
         self._spawn = spawn
@@ -169,7 +169,7 @@ class Talk:
         `before` is the conversation that it changes, which stays until the new answer has text.
         """
         if not before:  # that one stays on disk, too
-            self.keep(aloud=False)  # what is wrong may be why nobody answers, and is told then
+            self.keep(aloud=False)  # the fault may be why there is no answer, and is told then
         try:
             answer = self._asked()
         except (LocalSpecError, KeyboardInterrupt):
@@ -225,7 +225,7 @@ class Talk:
             self.say("The last question has no answer yet: Enter asks it again.")
 
     def models(self) -> list[str]:
-        """What can be talked to. Raises what `Client` raises."""
+        """The models to talk to. Raises what `Client` raises."""
         return [entry["id"] for entry in chosen.client().models()]
 
     def say(self, text: str) -> None:
@@ -237,7 +237,7 @@ class Talk:
         self._print(text, soft_wrap=True)
 
     def complain(self, error: LocalSpecError) -> None:
-        """What went wrong, and what helps."""
+        """The error and its remedy."""
         first, *others = render.sentences(error)
         self._print(first, self.look.trouble)
         for line in others:
@@ -253,7 +253,7 @@ class Talk:
         self._opening.start()
 
     def _prepare(self, then: Callable[[Client, str], None]) -> None:
-        with contextlib.suppress(LocalSpecError, OSError):  # whoever asks is told
+        with contextlib.suppress(LocalSpecError, OSError):  # the asker is told
             client = launch.reach(spawn=self._spawn, tell=lambda _: None)
             name = client.load(self.conversation.model)["model"]
             threading.Thread(target=then, args=(client, name), daemon=True).start()
@@ -305,7 +305,7 @@ class Talk:
             self.say(f"The context is full: leaving out the oldest {turns(left_out)}.")
 
     def _keep_begun(self, text: str) -> None:
-        """What there is of an answer, for the case that we are killed in the middle of it."""
+        """Keep the part of an answer there is, in case we are killed in the middle of it."""
         if not self.keeping:
             return
         turns = [*self.conversation.turns, {"role": "assistant", "content": text}]

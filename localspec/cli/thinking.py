@@ -35,7 +35,7 @@ class Divider:
         return [(thinking, part) for thinking, part in found if part]
 
     def close(self) -> list[tuple[bool, str]]:
-        """What was held back, because the answer is over."""
+        """The held-back text, because the answer is over."""
         held, self._held = self._held, ""
         return [(self._state == "thinking", held)] if held else []
 
@@ -53,6 +53,6 @@ def _overlap(text: str, tag: str) -> int:
 
 
 def parted(text: str) -> tuple[str, str]:
-    """What was thought in an answer, and what was answered."""
+    """The thoughts of an answer, and its words."""
     found = re.match(rf"\s*{OPEN}(.*?)({CLOSE}|\Z)\s*", text, re.DOTALL)
     return (found[1].strip(), text[found.end() :]) if found else ("", text)

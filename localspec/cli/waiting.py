@@ -70,7 +70,7 @@ def words(said: str) -> str:
 
 
 def stage(loading: Json) -> str:
-    """What goes on with a model that is loading, by its entry in the status."""
+    """The stage of a loading model, by its entry in the status."""
     said = f"loading {loading['stage']} {loading['fraction']:.0%}"
     return str(loading.get("why") or words(said))
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 Layout: TypeAlias = Literal["shared", "streams", "apart"]
 """Which rows one forward can hold: any; as many of each of several slots that follow one another;
-or those of one slot (`engine/apart.py`)."""
+or those of one slot (`engine/exactness/separate.py`)."""
 
 
 def forwards(rows: Mapping[int, int], layout: Layout) -> list[int]:

@@ -33,7 +33,7 @@ class Origin(IntEnum):
 
 
 class Agreement(IntEnum):
-    """What followed the other occurrences of the same text."""
+    """The agreement of a copy with what followed the other occurrences of the same text."""
 
     ALONE = 0
     UNANIMOUS = 1
@@ -53,7 +53,7 @@ _SAMPLED_ODDS = -0.7
 
 
 class Why(NamedTuple):
-    """What is known of a copied token, but for the length of the match."""
+    """The facts about a copied token, apart from the length of the match."""
 
     sampled: bool
     place: Place

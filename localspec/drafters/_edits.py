@@ -83,7 +83,7 @@ class Path:
     made: int = 0
 
     def token(self, text: Sequence[Token], ahead: Sequence[Token] = ()) -> Token:
-        """What is expected next, if `ahead` goes on after the text; NO_TOKEN behind its end."""
+        """The token expected next, if `ahead` goes on after the text; NO_TOKEN behind its end."""
         if self.edit is not None:
             return self.edit.new[self.made]
         if self.position < len(text):

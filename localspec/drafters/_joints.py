@@ -18,7 +18,7 @@ NO_TOKEN = -1
 
 
 class Joint(IntEnum):
-    """What lies between a token and the one before it."""
+    """The kind of border between a token and the one before it."""
 
     PLAIN = 0
     INSIDE = 1  # of a word, or of an indentation: hardly a choice
@@ -26,11 +26,11 @@ class Joint(IntEnum):
     ITEM = 3  # a word after a number, a capital or a gap: where lists and names differ
     STOP = 4  # the token ends a sentence
     NEXT = 5  # the token begins the next sentence
-    OVER = 6  # the token ends what somebody asked: a question mark, or the end of a message
+    OVER = 6  # the token ends a question: a question mark, or the end of a message
 
 
 class Kind(IntEnum):
-    """What a token looks like."""
+    """The looks of a token: word, number, blank and so on."""
 
     SYMBOL = 0
     WORD = 1  # begins a word
@@ -111,7 +111,7 @@ class Joints:
         self._kinds: dict[Token, Kind] = {NO_TOKEN: Kind.CONTROL}
 
     def kind(self, token: Token) -> Kind:
-        """What the token looks like. Raises what `piece` raises."""
+        """The kind of the token by its text. Raises what `piece` raises."""
         found = self._kinds.get(token)
         if found is None:
             found = self._kinds[token] = kind(self._piece(token))

@@ -131,8 +131,8 @@ class Occurrences:
         if position >= len(level.names):
             return None
         before = text[max(0, position - MAX_MATCH) : position]
-        twins = [block for block in level.back(level.earlier[position]) if block < stop]
-        return max(twins, key=lambda at: self._agreement(before, at - 1), default=None)
+        prefix_sharing = [block for block in level.back(level.earlier[position]) if block < stop]
+        return max(prefix_sharing, key=lambda at: self._agreement(before, at - 1), default=None)
 
     def _ends(self, tail: Sequence[Token], size: int, *, with_last: bool) -> list[int]:
         """Ends of the latest blocks equal to the last 2**size tokens of `tail`, latest first."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.types import Ask, Constraint, Draft, Proposing, Signal, Token
+from localspec.types import Constraint, Draft, DraftRequest, Proposing, Signal, Token
 
 NAME = "grammar"
 _PRIOR = 0.95
@@ -26,8 +26,8 @@ class GrammarSession:
     def commit(self, tokens: Sequence[Token]) -> None:
         """The grammar hears of them from the engine."""
 
-    def propose(self, ask: Ask) -> Draft:
-        """What is forced after the prefix."""
+    def propose(self, ask: DraftRequest) -> Draft:
+        """The tokens that the grammar forces after the prefix."""
         if self.constraint is None or ask.budget <= 0:
             return Draft()
         tokens = self.constraint.forced(ask.prefix.tokens)[: ask.budget]
@@ -60,7 +60,7 @@ class Grammar:
         del slot, prompt, prediction
         return GrammarSession(sampler.constraint)
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each ask."""
         return [
             ask.session.propose(ask) if isinstance(ask.session, GrammarSession) else Draft()

@@ -19,7 +19,7 @@ from localspec.drafters._beliefs import NAME, Agreement, Origin, Place, Why, sig
 from localspec.drafters._edits import Edit, Edits, Path, between
 from localspec.drafters._joints import NO_TOKEN, Joint, Joints, Kind
 from localspec.drafters._occurrences import Match, Occurrences
-from localspec.types import Ask, Draft, DraftSession, Proposing, Signal, Token
+from localspec.types import Draft, DraftRequest, DraftSession, Proposing, Signal, Token
 
 _END = NO_TOKEN
 """Stands after the prediction in the index: no copy runs on into the prompt."""
@@ -128,7 +128,7 @@ class LookupSession:
             if self._cursor is not None:
                 self._advance(self._cursor, token)
 
-    def propose(self, ask: Ask) -> Draft:
+    def propose(self, ask: DraftRequest) -> Draft:
         """The continuation of the best place known, after `ask.prefix` if there is one."""
         if ask.budget <= 0 or self._unread or not self._seen.text:
             return Draft()
@@ -232,7 +232,7 @@ class LookupSession:
         return None
 
     def _edit_before(self, cursor: _Cursor) -> Edit | None:
-        """What the text made of what lies between a broken copy and the cursor."""
+        """The text's own version of what lies between a broken copy and the cursor."""
         broken, written = self._broken_at, self._since_break
         if broken is None or self._text_of(broken) is not cursor.place:
             return None
@@ -257,7 +257,7 @@ class LookupSession:
         path = Path(position, self._edits.at(self._seen.text, position))
         return _Cursor(self._text_of(position), path, length, origin, self._sampled)
 
-    def _copy(self, cursor: _Cursor, witnesses: list[int], ask: Ask) -> Draft:
+    def _copy(self, cursor: _Cursor, witnesses: list[int], ask: DraftRequest) -> Draft:
         text = self._seen.text
         path = replace(cursor.path)
         ahead = list(ask.prefix.tokens)  # a copy may run over the end of the text into itself
@@ -314,7 +314,7 @@ class LookupDrafter:
         """Index at most so many tokens more; how many these were."""
         return cast("LookupSession", session).read(most)
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """One chain per ask."""
         return [cast("LookupSession", ask.session).propose(ask) for ask in asks]
 

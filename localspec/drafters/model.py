@@ -15,16 +15,16 @@ from typing import cast
 
 import numpy as np
 
-from localspec.engine.slots import common_prefix
+from localspec.engine.kv.slots import common_prefix
 from localspec.errors import EngineError
 from localspec.types import (
-    Ask,
     Backend,
     Draft,
+    DraftRequest,
     DraftSession,
     Floats,
     Forwards,
-    Law,
+    Probs,
     Proposing,
     Row,
     Sharing,
@@ -89,7 +89,7 @@ class ModelDrafter:
         self._open[slot] = session
         return session
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Read what is pending, then draft until the budget ends or `worth` says stop.
 
         Raises:
@@ -308,11 +308,11 @@ class ModelSession:
 class _Chain:
     """A draft in the making; `guess` is read along with its last token."""
 
-    ask: Ask
+    ask: DraftRequest
     guess: list[Token] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
-    laws: list[Law | None] = field(default_factory=list)
+    laws: list[Probs | None] = field(default_factory=list)
 
     @property
     def session(self) -> ModelSession:

@@ -1,4 +1,4 @@
-"""What a round took: charged to its sessions, and told to the policy. Pure."""
+"""Times of a round: charged to its sessions, and told to the policy. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from localspec.control.round import Judged, Round
-from localspec.engine.agreement import agreement, predicted
-from localspec.engine.drafting import Proposals
-from localspec.engine.judging import Outcome
 from localspec.engine.session import Session
+from localspec.engine.speculation.agreement import agreement, predicted
+from localspec.engine.speculation.drafting import Proposals
+from localspec.engine.speculation.verification import Outcome
 
 
-class Took(NamedTuple):
+class StepTimes(NamedTuple):
     """Clock readings of a step: at first, around its forward, at last. And what that was.
 
     `read` are its rows of prompts; the others are as `Round` has them.
@@ -40,7 +40,7 @@ class Took(NamedTuple):
         return whole - self.target_seconds - drafting_seconds - self.copy_seconds
 
 
-def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Took) -> None:
+def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: StepTimes) -> None:
     """Charge a round to the sessions that gained by it."""
     free = {
         session: view.free
@@ -60,8 +60,10 @@ def charge(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Took
         meter.predicted += predicted(free.get(session, ()), advance.tokens)
 
 
-def lesson(proposals: Proposals, outcomes: Mapping[Session, Outcome], took: Took) -> Round | None:
-    """What a policy can learn from a round: nothing if prompts were read, or a session is gone."""
+def observation(
+    proposals: Proposals, outcomes: Mapping[Session, Outcome], took: StepTimes
+) -> Round | None:
+    """The round as a policy learns it: None if prompts were read or a session is gone."""
     seen = [outcomes[session] for session in proposals.sessions if session in outcomes]
     whole = len(seen) == len(proposals.sessions) and all(
         advance.tokens for advance, _ in outcomes.values()

@@ -1,4 +1,4 @@
-"""What forwards and drafts cost, measured one by one while nobody waits."""
+"""Measures forwards and drafts one by one while the worker is idle."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from localspec.engine.sampling import Sampler
 from localspec.engine.step import Engine
 from localspec.errors import NoRoom
 from localspec.types import (
-    Ask,
     Backend,
     Computing,
     Draft,
     Drafter,
+    DraftRequest,
     Floats,
     Forwards,
     Row,
@@ -26,7 +26,7 @@ from localspec.types import (
 )
 
 FAR_TOKENS = 1024
-"""What a far measurement looks back on: enough that attention shows, read in some seconds."""
+"""Attended tokens of a far measurement: attention shows, and they are read in seconds."""
 REPEATS, _AGAIN = 3, 4
 """Measurements of one thing: one stolen time slice is outvoted. Row counts that still disagree are
 repeated, at most so many times."""
@@ -158,7 +158,7 @@ def staircase(  # noqa: PLR0913, PLR0917 — what is measured, where, and who is
         for rows in wanted[:1]:
             _forward(target, where(), rows, clock)  # the first forward after a rest is slow
         for rows in wanted:
-            if where().held + rows > target.context:  # somebody was here meanwhile
+            if where().held + rows > target.context:  # a request was here meanwhile
                 continue
             if abs(measured(*_warmed(target, where(), rows, clock, warm))) > _SURPRISE:
                 surprising.append(rows)
@@ -236,7 +236,7 @@ def far_measurements(
         if held + rows > target.context:
             break
         yield _warmed(target, Behind(slot, held), rows, clock, warm)
-        for place in _near(engine, slot):  # as it is now: somebody may have been here
+        for place in _near(engine, slot):  # as it is now: a request may have been here
             yield _warmed(target, place, rows, clock, warm)
     target.truncate(slot, engine.kept(slot))
 
@@ -302,7 +302,7 @@ def rehearsals(  # noqa: PLR0913, PLR0917 — a drafter, how often, where and ho
     n_vocab: int,
     clock: Callable[[], float],
 ) -> Iterator[Drafted]:
-    """Drafts that nobody verifies, and what is read for them; one for each `next`.
+    """Drafts that are not verified, and what is read for them; one for each `next`.
 
     After short texts, each read anew, and after a long one, all of them behind what the slot holds.
     The first of all warms up and is not given. `slot` must be idle while an item is computed. What
@@ -332,7 +332,7 @@ def _rehearse(
         pending, changed = session.pending, forwards.changes
         depth = 1 if pending > 1 else left.pop()
         began = clock()
-        (draft,) = drafter.propose([Ask(session, Draft(), depth, _always)])
+        (draft,) = drafter.propose([DraftRequest(session, Draft(), depth, _always)])
         seconds = clock() - began
         read, cells = pending - session.pending, len(text) - session.pending
         if read == 0 and not draft:

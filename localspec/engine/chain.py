@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from localspec.chain import SAMPLERS, SamplingParams
 from localspec.errors import EngineError
-from localspec.types import Floats, Law, Token
+from localspec.types import Floats, Probs, Token
 
 MIROSTAT_TOKENS = 100
 """The likeliest tokens of which mirostat 1 estimates how steep a law is: llama.cpp's m."""
@@ -65,9 +65,9 @@ class Candidates:
         found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum())
         return found
 
-    def law(self) -> Law:
+    def law(self) -> Probs:
         """What is left, as a law."""
-        return Law(self.tokens, self.logp())
+        return Probs(self.tokens, self.logp())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Moment:
     breakers: Breakers
 
 
-def law(params: SamplingParams, candidates: Candidates, moment: Moment) -> Law:
+def law(params: SamplingParams, candidates: Candidates, moment: Moment) -> Probs:
     """The law after every step that the request asks for."""
     if params.mirostat:
         _temperature(params, candidates, moment)

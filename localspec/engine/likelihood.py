@@ -1,4 +1,4 @@
-"""What the target thought of a token: the log of its probability, before any sampler. Pure."""
+"""Log-probabilities of tokens under the target, before any sampler. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localspec.engine.peaks import Peaks
-from localspec.types import Draft, Law, Token, Verdict
+from localspec.engine.block_max import BlockMax
+from localspec.types import Draft, Probs, Token, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Likelihood:
     top: tuple[tuple[Token, float], ...]
 
 
-def likelihood(row: Peaks, token: Token, count: int) -> Likelihood:
+def likelihood(row: BlockMax, token: Token, count: int) -> Likelihood:
     """Of one token by the row that precedes it, with `count` alternatives."""
     logits = row.logits.astype(np.float64)
     best = logits.max()
@@ -33,7 +33,7 @@ def likelihood(row: Peaks, token: Token, count: int) -> Likelihood:
     )
 
 
-def of_law(law: Law, token: Token, count: int) -> Likelihood:
+def of_law(law: Probs, token: Token, count: int) -> Likelihood:
     """Of one token by the law that it was drawn from, with `count` alternatives of it."""
     order = np.lexsort((law.tokens, -law.logp))[:count]
     chosen = law.logp[law.tokens == token]
@@ -45,7 +45,7 @@ def of_law(law: Law, token: Token, count: int) -> Likelihood:
 
 
 def likelihoods(
-    rows: Sequence[Peaks], draft: Draft, verdict: Verdict, count: int
+    rows: Sequence[BlockMax], draft: Draft, verdict: Verified, count: int
 ) -> list[Likelihood]:
     """Of all tokens that a verdict keeps: each by the row of the node that it follows."""
     nodes = (-1, *verdict.accepted)

@@ -1,4 +1,4 @@
-"""While nobody waits, drafters read what the slots hold, so that the next turn finds them ready."""
+"""Idle prefill: drafters read what the slots hold, so that the next turn finds them ready."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IdlePrefill:
         self._work: Iterator[None] = iter(())
 
     def advance(self, now: float) -> bool:
-        """Read some tokens, if there are any and nobody has asked for anything lately.
+        """Read some tokens, if there are any and there was no request lately.
 
         Args:
             now: Seconds, monotonic.
@@ -44,7 +44,7 @@ class IdlePrefill:
             return False
 
     def quiet(self, now: float) -> bool:
-        """Whether nobody has asked for anything lately."""
+        """Whether there was no request lately."""
         if self._engine.steps != self._steps:
             self._steps, self._quiet_since = self._engine.steps, now
             self._work = self._texts()

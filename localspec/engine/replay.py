@@ -13,13 +13,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.engine.agreement import agreement
-from localspec.engine.drafting import indexed
 from localspec.engine.sampling import Sampler
-from localspec.engine.showing import tell
+from localspec.engine.speculation.agreement import agreement
+from localspec.engine.speculation.drafting import indexed
+from localspec.engine.speculation.states import commit
 from localspec.engine.step import Engine
-from localspec.protocol import Trace
-from localspec.types import Ask, Draft, Drafter, DraftSession, Floats, SamplingParams, Signal, Token
+from localspec.types import (
+    Draft,
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Floats,
+    SamplingParams,
+    Signal,
+    Token,
+)
+from localspec.wire.messages import Trace
 
 _log = logging.getLogger("localspec.engine")
 
@@ -46,7 +55,7 @@ class Script:
 
 @dataclass(slots=True)
 class Reading:
-    """What came of a script of n tokens.
+    """The results of replaying a script of n tokens.
 
     gaps: (n,) the target's largest logit less that of the token that stands there; 0 where greedy
         decoding says the same.
@@ -130,7 +139,7 @@ class _Stage:
 
 
 def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | None]:
-    """What one drafter would have proposed; None if it failed, for it is optional.
+    """The proposals of one drafter along the text; None if it failed, for it is optional.
 
     A free source is asked for a whole chain at every position, because where it copies from
     depends on the position. Another one is asked for one token: being greedy it goes on after its
@@ -148,10 +157,10 @@ def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | Non
         for position, token in enumerate(text):
             room = stage.context - len(script.prompt) - position - 1
             budget = min(script.max_draft if drafter.free else min(script.max_draft, 1), room)
-            draft = yield from _proposed(drafter, Ask(opened, Draft(), budget, _always))
+            draft = yield from _proposed(drafter, DraftRequest(opened, Draft(), budget, _always))
             survives.append(agreement(draft, text[position:]))
             predicted.append(stage.estimate(draft.signals[0]) if draft.tokens else None)
-            tell(opened, [token], stage.state(position))
+            commit(opened, [token], stage.state(position))
             if not drafter.free or position % _FREE_STRIDE == 0:
                 yield
     except Exception:  # noqa: BLE001 - a drafter is optional whatever is wrong with it
@@ -165,7 +174,7 @@ def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | Non
     return Trace(drafter.free, survives, predicted)
 
 
-def _proposed(drafter: Drafter, ask: Ask) -> Generator[None, None, Draft]:
+def _proposed(drafter: Drafter, ask: DraftRequest) -> Generator[None, None, Draft]:
     """The drafter's chain, once it has read what it must read first."""
     while ask.budget > 0:
         pending = ask.session.pending

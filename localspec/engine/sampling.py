@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from localspec.chain import SamplingParams
 from localspec.engine import chain
-from localspec.engine.peaks import Logits, Peaks
+from localspec.engine.block_max import BlockMax, Logits
 from localspec.errors import EngineError
-from localspec.types import Constraint, Floats, Law, Token, Verification
+from localspec.types import Constraint, Floats, Probs, Token, Verification
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment
@@ -132,7 +132,7 @@ class Sampler:
 
     def propose(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
-    ) -> tuple[Token, Law | None]:
+    ) -> tuple[Token, Probs | None]:
         """A draft model's token from its own logits, and the law it was drawn from.
 
         Coupled drafts share the target's noise and need no law; drafts for rejection sampling are
@@ -147,7 +147,7 @@ class Sampler:
         root = position - len(path)
         return self.draw(law, root << 32 | position, Purpose.DRAFT), law
 
-    def draw(self, law: Law, position: int, purpose: Purpose) -> Token:
+    def draw(self, law: Probs, position: int, purpose: Purpose) -> Token:
         """A token with probability `law`, by the Gumbel-max trick."""
         if law.tokens.size == 1:
             return int(law.tokens[0])  # whatever the noise; of easy text, most laws
@@ -160,7 +160,7 @@ class Sampler:
 
     def law(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
-    ) -> Law:
+    ) -> Probs:
         """The law after the whole chain, with all its mass on one token when greedy.
 
         Where a step of the chain leaves something to chance, it is the position's own: given that,
@@ -170,13 +170,13 @@ class Sampler:
         adjusted = self._adjusted(logits, recent, path)
         if self.greedy:
             best = int(adjusted.argmax())
-            return Law(np.array([best], dtype=np.int32), np.zeros(1))
+            return Probs(np.array([best], dtype=np.int32), np.zeros(1))
         if self._whole:
-            row = adjusted.logits if isinstance(adjusted, Peaks) else adjusted
+            row = adjusted.logits if isinstance(adjusted, BlockMax) else adjusted
             chance = self._chance(position)
             moment = chain.Moment([*recent, *path], chance, self.aim, row.size, self._breakers)
             return chain.law(params, chain.Candidates.of(row), moment)
-        peaks = adjusted if isinstance(adjusted, Peaks) else Peaks(adjusted)
+        peaks = adjusted if isinstance(adjusted, BlockMax) else BlockMax(adjusted)
         _require_finite(float(peaks.maxima.max()))
         tokens, scores, whole = self._support(peaks)
         mass = np.exp(scores)
@@ -186,13 +186,13 @@ class Sampler:
         allowed = mass >= params.min_p if params.min_p > 0.0 else mass > 0.0
         if not allowed.all():
             tokens, scores, mass = tokens[allowed], scores[allowed], mass[allowed]
-        return Law(tokens, scores - np.log(mass.sum()))
+        return Probs(tokens, scores - np.log(mass.sum()))
 
     def _chance(self, position: int) -> float:
         none = np.zeros(1, dtype=np.int32)
         return float(uniforms(self.params.seed ^ _CHANCE, position, Purpose.TOKEN, none)[0])
 
-    def _support(self, peaks: Peaks) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
+    def _support(self, peaks: BlockMax) -> tuple[NDArray[np.int32], NDArray[np.float64], float]:
         """Tokens after top_k, their scores after temperature, and the mass of all of them.
 
         Scores and masses are relative to the best token's. Best first where top_p has to cut; then
@@ -220,7 +220,7 @@ class Sampler:
         penalized = self._penalized and not self._whole
         if not params.logit_bias and not penalized and allowed is None:
             return logits
-        adjusted = logits.logits.copy() if isinstance(logits, Peaks) else logits.copy()
+        adjusted = logits.logits.copy() if isinstance(logits, BlockMax) else logits.copy()
         for token, bias in params.logit_bias.items():
             adjusted[token] += bias
         if penalized:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from localspec.engine.block_max import BlockMax
 from localspec.engine.likelihood import Likelihood, likelihood
-from localspec.engine.peaks import Peaks
 from localspec.engine.step import Engine
 from localspec.types import Token
 
@@ -33,7 +33,7 @@ def score(
             seen, read = engine.read(slot, prompt, held, 0)
             following = prompt[held + 1 : held + 1 + read]
             found += [
-                likelihood(Peaks(row), token, count)
+                likelihood(BlockMax(row), token, count)
                 for row, token in zip(seen.logits, following, strict=False)
             ]
             held += read

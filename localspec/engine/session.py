@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from localspec.control.round import Memory
 from localspec.control.routing import SPECULATING, Expectation
+from localspec.engine.block_max import BlockMax
 from localspec.engine.chain import Breakers
 from localspec.engine.likelihood import Likelihood, likelihoods, of_law
-from localspec.engine.peaks import Peaks
 from localspec.engine.sampling import Sampler
 from localspec.engine.verify import Frontier
 from localspec.types import (
@@ -17,12 +17,12 @@ from localspec.types import (
     Draft,
     DraftSession,
     FinishReason,
-    Law,
+    Probs,
     SamplingParams,
     SourceCount,
     SpeculationParams,
     Token,
-    Verdict,
+    Verified,
 )
 
 TARGET = "target"
@@ -34,7 +34,7 @@ EASE_TOKENS = 6
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the engine needs of a request: numbers only.
+    """A request as the engine takes it: numbers only.
 
     `client` keys the prefix cache. `route` is the router's word; only "speculating" opens drafters.
     `expectation` tells how long the output may become, which amortises reading the prompt.
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(slots=True)
 class Meter:
-    """What one request cost and what speculation did for it. Clock readings in seconds.
+    """Costs of one request and the work of speculation for it. Clock readings in seconds.
 
     `predicted` are output tokens that the request's prediction told, whoever drafted them.
     """
@@ -122,7 +122,7 @@ class Session:
     `undone` tokens of it were decoded before, by a forward that the memory could not take back in
     part.
     `ease` is how certain the target was of its latest tokens, as a moving average. `likelihoods`
-    are those of the tokens that nobody has taken yet, where the request asks for them.
+    are those of the tokens not taken yet, where the request asks for them.
     """
 
     request: Request
@@ -175,7 +175,9 @@ class Session:
             frozenset() if self.request.ignore_eos else ends,
         )
 
-    def look(self, rows: Sequence[Peaks], draft: Draft, verdict: Verdict, *, ease: bool) -> None:
+    def look(
+        self, rows: Sequence[BlockMax], draft: Draft, verdict: Verified, *, ease: bool
+    ) -> None:
         """Note what a request wants to know of its rows; how easy they are, if `ease`."""
         if ease:
             for node in (-1, *verdict.accepted):
@@ -189,8 +191,8 @@ class Session:
                 self.likelihoods += likelihoods(rows, draft, verdict, count)
 
     def _laws(
-        self, rows: Sequence[Peaks], draft: Draft, verdict: Verdict
-    ) -> Iterator[tuple[Law, Token]]:
+        self, rows: Sequence[BlockMax], draft: Draft, verdict: Verified
+    ) -> Iterator[tuple[Probs, Token]]:
         """The law that each kept token was drawn from, and the token."""
         back, path = self.sampler.looks_back, list[Token]()
         recent = self.tokens[-back:] if back else []
@@ -214,7 +216,7 @@ class Session:
         known = certainty if self.ease is None else self.ease
         self.ease = known + (certainty - known) / EASE_TOKENS
 
-    def commit(self, draft: Draft, verdict: Verdict) -> list[Token]:
+    def commit(self, draft: Draft, verdict: Verified) -> list[Token]:
         """Append what the target kept; returns it. The new last token is not decoded yet."""
         kept = [draft.tokens[node] for node in verdict.accepted]
         self.cached, self.undone = len(self.tokens) + len(kept), 0

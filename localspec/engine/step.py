@@ -15,21 +15,21 @@ from localspec.control.forwards import forwards
 from localspec.control.round import Policy, Round
 from localspec.control.routing import SPECULATING
 from localspec.control.scheduler import Need, Share
-from localspec.engine.accounting import Took, charge, lesson
-from localspec.engine.apart import apart
-from localspec.engine.drafting import Drafting
-from localspec.engine.exactness import Shape, layout_of
-from localspec.engine.judging import Advance, Judging, Seen
-from localspec.engine.lull import Lull
-from localspec.engine.masks import Masks
-from localspec.engine.rollback import Undo
-from localspec.engine.room import FORESEEN_TOKENS, Room
+from localspec.engine.accounting import StepTimes, charge, observation
+from localspec.engine.exactness.classes import Shape, layout_of
+from localspec.engine.exactness.separate import apart
+from localspec.engine.kv.admission import RESERVED_TOKENS, KvAdmission
+from localspec.engine.kv.prefix_sharing import PrefixSharing
+from localspec.engine.kv.rollback import StateCopies
+from localspec.engine.kv.slots import Slot, choose, idle
 from localspec.engine.rows import by_slot, rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
-from localspec.engine.showing import Showing
-from localspec.engine.slots import Slot, choose, idle
-from localspec.engine.twins import Twins
+from localspec.engine.speculation.drafting import Drafting
+from localspec.engine.speculation.masks import Masks
+from localspec.engine.speculation.overlap import OverlappedDrafting
+from localspec.engine.speculation.states import StateBackend
+from localspec.engine.speculation.verification import Forward, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
 from localspec.types import Backend, Draft, Drafter, Floats, Row, Token
@@ -58,7 +58,7 @@ class Engine:
         drafters: Sources of drafts by name; a session opens those that its request allows.
         controller: Decides source and depth each round, and learns from every round.
         ends: The target's end-of-generation tokens.
-        shape: Forwards whose logits agree (`engine/exactness.py`). Between steps one of the same
+        shape: Forwards whose logits agree (`exactness/classes.py`). Between steps one of the same
             class that reaches farther may take its place.
         limits: Bounds of a step.
         clock: Seconds, monotonic.
@@ -81,7 +81,7 @@ class Engine:
         self._drafting = Drafting(
             drafters, controller, n_vocab=n_vocab, max_draft=most, clock=clock
         )
-        self._lull = Lull(self._drafting)
+        self._overlap = OverlappedDrafting(self._drafting)
         self._limits, self._ends = limits, ends
         self.clock = clock
         self._sessions: list[Session] = []
@@ -112,12 +112,12 @@ class Engine:
         judged = n_slots * max(JUDGED_ROWS, 1 + self._limits.max_draft)
         self._most_padded = min(self.max_rows, judged)
         self._slots[n_slots:] = [Slot() for _ in range(n_slots - len(self._slots))]
-        self._room = Room(target, self._slots, self._sessions, shape.multiple)
-        self._judging = Judging(self._drafting, ends=self._ends, multiple=shape.multiple)
-        self._undo = Undo(self.target, shape.rollback, self.clock)
+        self._room = KvAdmission(target, self._slots, self._sessions, shape.multiple)
+        self._verification = Verification(self._drafting, ends=self._ends, multiple=shape.multiple)
+        self._undo = StateCopies(self.target, shape.rollback, self.clock)
         trims = shape.rollback == "trim"
-        self.twins = Twins(self.target, self._slots, self._sessions, trims=trims)
-        self._showing = self.target if isinstance(self.target, Showing) else None
+        self.prefix_sharing = PrefixSharing(self.target, self._slots, self._sessions, trims=trims)
+        self._showing = self.target if isinstance(self.target, StateBackend) else None
 
     def forget(self, slot: int) -> Slot:
         """Let an idle slot remember nothing; what it did remember."""
@@ -172,13 +172,13 @@ class Engine:
         index, shared = self.seat(client, text, request.session, reuse=request.reuse)
         try:
             if request.reuse:
-                shared = self.twins.copied(index, shared, client, text)
+                shared = self.prefix_sharing.copied(index, shared, client, text)
             session = self._session(request, index, shared)
         except Exception:
             self.leave(index, client, [])
             raise
         self._sessions.append(session)
-        longest = len(session.tokens) + min(request.max_tokens, FORESEEN_TOKENS)
+        longest = len(session.tokens) + min(request.max_tokens, RESERVED_TOKENS)
         self._room.foresee(index, longest)
         return session
 
@@ -196,7 +196,9 @@ class Engine:
         )
         if request.route == SPECULATING:
             self._drafting.open(session)
-        session.finish = session.ending(self._judging.ends, self.context)  # it may be at its end
+        session.finish = session.ending(
+            self._verification.ends, self.context
+        )  # it may be at its end
         return session
 
     def retire(self, session: Session, keep: int | None = None) -> None:
@@ -256,7 +258,9 @@ class Engine:
         """The idle slots that remember a text, and what they remember; the latest used first."""
         return [(slot, self._slots[slot].tokens) for slot in idle(self._slots)]
 
-    def read(self, slot: int, tokens: Sequence[Token], start: int, judged: int) -> tuple[Seen, int]:
+    def read(
+        self, slot: int, tokens: Sequence[Token], start: int, judged: int
+    ) -> tuple[Forward, int]:
         """One forward over given tokens, outside of any session, shaped like those of sessions.
 
         Args:
@@ -288,13 +292,13 @@ class Engine:
             self.target.truncate(slot, start + count)
         return self._seen(logits).head(count), count
 
-    def _seen(self, logits: Floats) -> Seen:
-        """What the latest forward left."""
-        return Seen(logits, self._showing.states if self._showing else None)
+    def _seen(self, logits: Floats) -> Forward:
+        """The output of the latest forward."""
+        return Forward(logits, self._showing.states if self._showing else None)
 
     # --- one step ---------------------------------------------------------------------------------
 
-    def step(self) -> list[Advance]:
+    def step(self) -> list[StepOutput]:
         """One decode for all sessions; what each of them gained. Nothing to do gives [].
 
         Raises:
@@ -304,14 +308,14 @@ class Engine:
             return []
         self.steps += 1
         if outgrown := self._room.outgrown(self.context):
-            return [Advance(each, [], [], "length", failure) for each, failure in outgrown]
+            return [StepOutput(each, [], [], "length", failure) for each, failure in outgrown]
         self._drafting.read_on(self._sessions)
         began = self.clock()
         going, spare = self._room.fitting()
         chunk = self._chunk_rows()
         waiting = sum(session.tail for session in going if not session.decoding)
         again = sum(session.tail - 1 for session in going if session.decoding)
-        proposals = self._lull.proposals(
+        proposals = self._overlap.proposals(
             [session for session in going if session.decoding],
             min(self.context, self.shape.cells),
             min(chunk, waiting) + again,
@@ -354,15 +358,15 @@ class Engine:
             if not self._room.shrank:
                 raise
             _log.warning("%s", error)
-            self._lull.drop()
+            self._overlap.drop()
             self._undo.settle(going, held)
             return []
         after = self.clock()
-        self._lull.look()
+        self._overlap.look()
         seen = self._seen(logits)
-        outcomes = self._judging.judge(going, shares, drafts, seen, self.context)
+        outcomes = self._verification.judge(going, shares, drafts, seen, self.context)
         self._undo.settle(going, held)
-        took = Took(
+        took = StepTimes(
             began,
             before,
             after,
@@ -376,9 +380,9 @@ class Engine:
         )
         charge(proposals, outcomes, took)
         self._chunks.ran(took.rows, read, took.target_seconds, alone=not proposals.sessions)
-        self._lesson = lesson(proposals, outcomes, took)
+        self._lesson = observation(proposals, outcomes, took)
         if self.waits:
-            self._lull.settle(proposals, outcomes)
+            self._overlap.settle(proposals, outcomes)
         else:
             self._learn()
         return [outcomes[each].advance for each in self._sessions if each in outcomes]
@@ -447,4 +451,4 @@ class Engine:
         """A forward is on its way."""
         self._learn()
         self.meanwhile()
-        self._lull.look()
+        self._overlap.look()

@@ -16,9 +16,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from localspec.engine.peaks import Peaks
+from localspec.engine.block_max import BlockMax
 from localspec.engine.sampling import Purpose, Sampler
-from localspec.types import Draft, Floats, Law, Token, Verdict, Verification
+from localspec.types import Draft, Floats, Probs, Token, Verification, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +35,21 @@ class Frontier:
     ends: Collection[Token]
 
 
-Rows: TypeAlias = "Floats | Sequence[Peaks]"
+Rows: TypeAlias = "Floats | Sequence[BlockMax]"
 """Logits of one session's rows: an array (rows, n_vocab), or each row's peaks."""
 
 
 class Verifier(Protocol):
-    """What the target keeps of one session's draft."""
+    """Decides which nodes of one session's draft the target keeps."""
 
-    def __call__(self, draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
+    def __call__(self, draft: Draft, logits: Rows, frontier: Frontier) -> Verified:
         """Judge `draft` by the 1 + len(draft) rows of `logits`.
 
         Row 0 follows the last committed token, row i + 1 follows node i.
         """
 
 
-def coupled(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
+def coupled(draft: Draft, logits: Rows, frontier: Frontier) -> Verified:
     """Walk the draft along the target's own tokens; stop where no child agrees."""
     sampler, position = frontier.sampler, frontier.position
     accepted: list[int] = []
@@ -59,7 +59,7 @@ def coupled(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
         token = sampler.pick(logits[node + 1], frontier.recent, path, position + len(path))
         child = _child(draft, node, token)
         if child is None or token in frontier.ends:
-            return Verdict(tuple(accepted), token)
+            return Verified(tuple(accepted), token)
         accepted.append(child)
         path.append(token)
         node = child
@@ -72,7 +72,7 @@ def _child(draft: Draft, node: int, token: Token) -> int | None:
     return None
 
 
-def rejection(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
+def rejection(draft: Draft, logits: Rows, frontier: Frontier) -> Verified:
     """Accept each node with min(1, p/q); on rejection draw from norm(max(p - q, 0)).
 
     Follows first children only: a tree is judged along its first path. A node without a law is a
@@ -87,26 +87,26 @@ def rejection(draft: Draft, logits: Rows, frontier: Frontier) -> Verdict:
         law = sampler.law(logits[node + 1], frontier.recent, path, here)
         child = next((i for i in range(node + 1, len(draft)) if draft.parents[i] == node), None)
         if child is None:
-            return Verdict(tuple(accepted), sampler.draw(law, here, Purpose.TOKEN))
+            return Verified(tuple(accepted), sampler.draw(law, here, Purpose.TOKEN))
         token, drawn_from = draft.tokens[child], draft.laws[child]
         p, q = _probability(law, token), _probability(drawn_from, token)
         if sampler.uniform(here, Purpose.ACCEPT) * q >= p:
             residual = _residual(law, drawn_from, token)
-            return Verdict(tuple(accepted), sampler.draw(residual, here, Purpose.RESIDUAL))
+            return Verified(tuple(accepted), sampler.draw(residual, here, Purpose.RESIDUAL))
         if token in frontier.ends:
-            return Verdict(tuple(accepted), token)
+            return Verified(tuple(accepted), token)
         accepted.append(child)
         path.append(token)
         node = child
 
 
-def _probability(law: Law | None, token: Token) -> float:
+def _probability(law: Probs | None, token: Token) -> float:
     if law is None:
         return 1.0
     return float(np.exp(law.logp[law.tokens == token]).sum())
 
 
-def _residual(law: Law, drawn_from: Law | None, token: Token) -> Law:
+def _residual(law: Probs, drawn_from: Probs | None, token: Token) -> Probs:
     """norm(max(p - q, 0)) on the support of p; p itself where rounding left no mass."""
     mass = np.exp(law.logp)
     if drawn_from is None:
@@ -120,7 +120,7 @@ def _residual(law: Law, drawn_from: Law | None, token: Token) -> Law:
     keep = mass > 0
     if not keep.any():
         return law
-    return Law(law.tokens[keep], np.log(mass[keep] / mass[keep].sum()))
+    return Probs(law.tokens[keep], np.log(mass[keep] / mass[keep].sum()))
 
 
 VERIFIERS: dict[Verification, Verifier] = {"coupled": coupled, "rejection": rejection}

@@ -1,4 +1,4 @@
-"""What a backend on a device leaves time for."""
+"""Work done while a device computes a forward."""
 
 from __future__ import annotations
 

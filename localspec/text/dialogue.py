@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from localspec.protocol import Generate, Message
 from localspec.text.formats import Offer, Reader, history, lark, thinking, writing
 from localspec.text.formats.choice import offered
 from localspec.text.formats.parts import Format, Maybe, Pair, Way
 from localspec.text.formats.reading import reading
 from localspec.text.formats.recognise import Recognised, Render, recognised
 from localspec.types import Token
+from localspec.wire.messages import Generate, Message
 
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 _ALONE = re.compile(r"[<\[][^<>\[\]]+[>\]]")
@@ -92,7 +92,7 @@ class Dialogue:
         return any(end.endswith(pair.opening.rstrip()) for pair in self.format.thoughts)
 
     def reader(self, offer: Offer) -> Reader | None:
-        """What reads the answer; None where it is words and nothing else."""
+        """The reader of the answer; None where it is words and nothing else."""
         own = self.format.heads or self.format.words or self.format.dropped
         if not (offer.functions or offer.thinks or offer.thinking or own):
             return None

@@ -62,7 +62,7 @@ class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
 
 
 def source(response_format: dict[str, Any] | None) -> Source | None:
-    """What a `response_format` asks for; None for plain text.
+    """The grammar a `response_format` asks for; None for plain text.
 
     Besides OpenAI's types there are {"type": "regex", "pattern": ...}, {"type": "choice",
     "choices": [...]}, {"type": "gbnf", "grammar": ...} and {"type": "lark", "grammar": ...}.
@@ -84,7 +84,7 @@ def source(response_format: dict[str, Any] | None) -> Source | None:
 
 
 def rule(response_format: dict[str, Any]) -> str:
-    """What a `response_format` allows as a rule of Lark, for a grammar around it.
+    """The rule of Lark for a `response_format`, for a grammar around it.
 
     Empty for one that is a whole grammar itself. Raises RequestError.
     """

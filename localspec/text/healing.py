@@ -111,7 +111,7 @@ class Held:
 
 
 def behind(piece: bytes, typed: bytes) -> bytes:
-    """What a token writes behind what was typed; all of it where it writes something else."""
+    """The part of a token behind what was typed; all of it where it writes something else."""
     return piece[len(typed) :] if _agree(piece, typed) else piece
 
 

@@ -2,7 +2,7 @@
 
 The layout is the one that families with such tokens were trained on and llama-server writes: other
 files first, then prefix, suffix, and the token after which the middle is written. What changes most
-while somebody types stands last, so that the next prompt begins as this one did: the line that is
+during typing stands last, so that the next prompt begins as this one did: the line that is
 typed is no part of the prefix, but the beginning of the middle.
 """
 
@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localspec.types import Snippet, Token
+from localspec.types import Token
+from localspec.wire.values import Snippet
 
 PROJECT = "myproject\n"
 SEPARATOR = "\n\n--- snippet ---\n\n"
 """Between texts, for families without a token that begins a file."""
 
 _CUT_TOKENS = 256
-"""What does not fit goes in such steps: a text whose beginning moved with every letter typed would
+"""Text beyond the room is cut in such steps: a text whose beginning moved with every letter would
 have to be read anew each time."""
 _SUFFIX_SHARE = 4
 _LINE_CHARS = 256

@@ -143,7 +143,7 @@ class Markers:
         return substituted(self._standing, text, 1, lambda it: self._firsts[it[0]])
 
     def _cut(self, run: str) -> Iterator[tuple[str, bool]]:
-        """What was said, cut inside of tokens that would be taken everywhere."""
+        """The message's text, cut inside of tokens that would be taken everywhere."""
         begun = 0
         for found in _found(self._meant, self._stood(run)):
             place = found.start()
@@ -227,7 +227,7 @@ def _tree(texts: Collection[str], *, unfinished: bool = False) -> str:
 
 
 def _branches(texts: Iterable[str]) -> dict[str, set[str]]:
-    """What follows each first character."""
+    """The continuations of each first character."""
     branches: dict[str, set[str]] = {}
     for text in texts:
         if text:

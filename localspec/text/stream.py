@@ -76,7 +76,7 @@ class AnswerText:
         self._ready += self._lines.push(self._stop.flush()) + self._lines.flush()
 
     def take(self) -> Part:
-        """What may go out now and has not been taken; the text may be empty."""
+        """The part that may go out now; the text may be empty."""
         text, self._ready = self._ready, ""
         tokens: list[Token] = []
         origins: list[tuple[int, str]] = []

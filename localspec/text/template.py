@@ -211,7 +211,7 @@ def _refuse(reason: object) -> NoReturn:
 
 
 def _explained(error: Exception) -> TemplateError:
-    """What failed, in a sentence."""
+    """The failure in a sentence."""
     fix = "Use /v1/completions with a prompt of your own."
     match error:
         case _TooLong() | MemoryError() | RecursionError():

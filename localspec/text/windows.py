@@ -14,7 +14,7 @@ WINDOW_CHARS = 1 << 16
 
 
 def finds(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[str]]:
-    """What `pattern.finditer(text)` gives, for a pattern whose matches are not empty.
+    """The matches of `pattern.finditer(text)`, for a pattern whose matches are not empty.
 
     Args:
         pattern: Whether it matches at a place depends on at most `reach` characters from there on,

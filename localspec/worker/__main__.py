@@ -11,7 +11,7 @@ import time
 
 from localspec import streams
 from localspec.errors import EngineError, LocalSpecError
-from localspec.protocol import Goodbye, Load, Progress, Refused
+from localspec.wire.messages import Goodbye, Load, Progress, Refused
 from localspec.worker import assemble, embedding, process
 from localspec.worker.assemble import Loaded
 from localspec.worker.channel import Channel
@@ -31,7 +31,7 @@ def main() -> int:
     channel = Channel(connection)
     command = channel.receive(math.inf)
     if not isinstance(command, Load):
-        print("The first command was not Load.", file=sys.stderr)  # noqa: T201 - nobody else listens
+        print("The first command was not Load.", file=sys.stderr)  # noqa: T201 - no other reader exists
         return EngineError.exit_code
     logging.basicConfig(
         level=command.config.server.log_level.upper(), format="%(levelname)s %(name)s %(message)s"

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from localspec.engine.judging import Advance
 from localspec.engine.likelihood import Likelihood
 from localspec.engine.session import Session
-from localspec.protocol import (
+from localspec.engine.speculation.verification import StepOutput
+from localspec.text.healing import behind
+from localspec.text.stream import AnswerText, Part
+from localspec.types import FinishReason, Token
+from localspec.wire.messages import (
     Delta,
     Finished,
     Generate,
@@ -20,10 +23,8 @@ from localspec.protocol import (
     SpeculationReport,
     Spent,
 )
-from localspec.text.healing import behind
-from localspec.text.stream import AnswerText, Part
-from localspec.types import Alternative, FinishReason, Timings, Token, TokenLogprob, Usage
-from localspec.worker.intake import Order
+from localspec.wire.values import Alternative, Timings, TokenLogprob, Usage
+from localspec.worker.preparation import PreparedRequest
 
 PROMPT = "prompt"
 """The source of echoed text."""
@@ -41,7 +42,7 @@ class Answer:
     worker goes on behind what was decided there, counts and times included.
     """
 
-    order: Order
+    order: PreparedRequest
     session: Session
     arrived_at: float
     piece: Callable[[Token], bytes]
@@ -99,7 +100,7 @@ class Answer:
         self._read = read
         return Reading(self.id, read, max(0.0, now - session.meter.admitted_at))
 
-    def advance(self, advance: Advance) -> Delta | None:
+    def advance(self, advance: StepOutput) -> Delta | None:
         """Take what a step gave; what it decided and let out, None where it decided nothing.
 
         `finish` is set when the answer is over: by a stop string before anything the engine says.

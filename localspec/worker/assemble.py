@@ -16,35 +16,35 @@ from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
 from localspec.control.price import Verdict
 from localspec.engine import calibrate
-from localspec.engine.exactness import layout_of
-from localspec.engine.shortlist import Shortlist
+from localspec.engine.exactness.classes import layout_of
+from localspec.engine.llama.shortlist import Shortlist
+from localspec.engine.llama.threads import ThreadTuner
 from localspec.engine.step import Engine, Limits
-from localspec.engine.team import Team
 from localspec.errors import EngineError, OutOfMemory
-from localspec.protocol import Load, Ready
 from localspec.text.constraint import Vocabulary
 from localspec.text.healing import Words
 from localspec.text.markers import Markers
 from localspec.types import Sharing
+from localspec.wire.messages import Load, Ready
 from localspec.worker import planning, remotes
-from localspec.worker.choice import Choice, by_memory, expected, told
-from localspec.worker.deciding import Deciding, Returning, unchecked
+from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
+from localspec.worker.exactness_decision import Deciding, Returning, unchecked
+from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.grammars import Grammars
-from localspec.worker.house import House, Unknown
-from localspec.worker.intake import Intake
+from localspec.worker.idle import IdleTask, IdleTasks
+from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.loader import Loader, OnProgress, model_files
 from localspec.worker.measuring import Measuring
+from localspec.worker.preparation import RequestPreparer
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
-from localspec.worker.reach import Near, Reach
-from localspec.worker.rest import Chore, Rest
+from localspec.worker.rebuild import House, Unknown
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
-from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
-    from localspec.engine.model import Model
-    from localspec.engine.rpc import Device as Lent
+    from localspec.engine.llama.model import Model
+    from localspec.engine.llama.rpc import Device as Lent
 
 _log = logging.getLogger("localspec.worker")
 
@@ -61,14 +61,14 @@ class Loaded:
     house: House
     model: Model
     engine: Engine
-    intake: Intake
+    preparer: RequestPreparer
     router: Router
     profile: Profile
     _parts: ExitStack
-    rest: Rest
-    reach: Reach
-    worth: Worth
-    team: Team
+    rest: IdleTasks
+    reach: BackgroundProbe
+    worth: KernelSpeedup
+    team: ThreadTuner
     words: Shortlist | None
     deciding: Deciding
     _has_gpus: bool = True
@@ -93,7 +93,7 @@ class Loaded:
         }
 
     def draft_ms(self, cells: int = 0) -> dict[str, float]:
-        """What one more drafted token costs of each source that is not free; a guess at first."""
+        """The cost of a drafted token, for each source that is not free; a guess at first."""
         return {
             name: round(self.profile.costs.draft(name, 1, 1, cells) * 1000, 3)
             for name, drafter in self.engine.drafters.items()
@@ -117,7 +117,7 @@ class Loaded:
 
     @property
     def kernels(self) -> str:
-        """What computes, in a sentence for people; empty where there is nothing to say."""
+        """The kernels in a sentence for people; empty where there is nothing to say."""
         words = self.words.sentence if self.words else ""
         return "; ".join(filter(None, (self.worth.sentence, words, self.team.sentence)))
 
@@ -139,19 +139,19 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 
 def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
     """Once, as it is likely to be in the end. What is not known is found out while nobody waits."""
-    from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
+    from localspec.engine.llama.library import build_info  # noqa: PLC0415 - llama.cpp is imported late
 
     files = model_files(command)
-    choice = Choice.open(command, files, build_info(), time.time())
+    choice = ExactnessChoice.open(command, files, build_info(), time.time())
     there = planning.present(lent)
     verdict = by_memory(command, files, there) or choice.verdict
     if command.machine:
-        verdict = Verdict(False, "a machine on paper has no kernels that could agree")
+        verdict = Verdict(False, "a simulated machine has no kernels that could agree")
     if verdict is None:
         os.environ[_TILED] = "0"
-    best = planning.plans(told(command, "strict"), files, there)[0]
+    best = planning.plans(with_exactness(command, "strict"), files, there)[0]
     strict = expected(command, files[0], best) if verdict is None else verdict.strict
-    chosen = told(command, "strict" if strict else "standard")
+    chosen = with_exactness(command, "strict" if strict else "standard")
     return _load_by_plans(chosen, lent, on_progress, Unknown(choice, verdict))
 
 
@@ -165,7 +165,9 @@ def _load_by_plans(
     plans, others = planning.plans(command, files, there), list[Plan]()
     if unknown is not None:
         strict = command.config.engine.exactness == "strict"
-        others = planning.plans(told(command, "standard" if strict else "strict"), files, there)
+        others = planning.plans(
+            with_exactness(command, "standard" if strict else "strict"), files, there
+        )
     larger = "a larger plan" if command.smaller == 1 else f"{command.smaller} larger plans"
     why = f" ({larger} ran out of memory)" if command.smaller else ""
     for plan, smaller in zip_longest(plans, plans[1:]):
@@ -230,21 +232,21 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         measuring = Measuring(engine, profile, fresh=fresh)
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
-        intake = _intake(engine, model, words.result(), parts)
-        reach, worth = Reach(engine, profile), loader.worth(engine, profile)
-        house = House(loader, target, engine, controller, reach, off, why, others, intake.format)
+        preparer = _preparer(engine, model, words.result(), parts)
+        reach, worth = BackgroundProbe(engine, profile), loader.worth(engine, profile)
+        house = House(loader, target, engine, controller, reach, off, why, others, preparer.format)
         deciding = house.deciding(profile, unknown, known)
         reread = Returning(engine, deciding.forgotten)
-        before: list[Chore] = [deciding, reread, Near(reach, engine)]
+        before: list[IdleTask] = [deciding, reread, NearProbe(reach, engine)]
         return Loaded(
             house=house,
             model=model,
             engine=engine,
-            intake=intake,
+            preparer=preparer,
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            rest=Rest(engine, profile, measuring, reach, worth, before=before),
+            rest=IdleTasks(engine, profile, measuring, reach, worth, before=before),
             reach=reach,
             worth=worth,
             team=team,
@@ -262,7 +264,7 @@ class _Known(NamedTuple):
 
 
 def _known(model: Model) -> _Known:
-    """What they have to know; a second for a large one."""
+    """The vocabulary for grammars; takes a second for a large one."""
     vocabulary = Vocabulary(model.n_vocab, model.piece, model.eog, model.plain_tokens)
     markers = Markers(*model.specials(), model.chat_template or "")
     fills_in = model.infill("pre") is not None
@@ -278,11 +280,11 @@ def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Fu
         raise MemoryError(str(error)) from error
 
 
-def _intake(engine: Engine, model: Model, known: _Known, parts: ExitStack) -> Intake:
-    """What reads requests, with a sandbox that `parts` closes."""
+def _preparer(engine: Engine, model: Model, known: _Known, parts: ExitStack) -> RequestPreparer:
+    """The request preparer, with a sandbox that `parts` closes."""
     sandbox = Sandbox()
     parts.callback(sandbox.close)
     longest_bytes = max(known.vocabulary.longest_bytes, known.markers.longest_bytes)
     prompts = Prompts(model, known.markers, longest_bytes, sandbox, known.words)
     grammars = Grammars(known.vocabulary, sandbox)
-    return Intake(model, lambda: engine.context, engine.drafters, prompts, grammars)
+    return RequestPreparer(model, lambda: engine.context, engine.drafters, prompts, grammars)

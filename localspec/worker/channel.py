@@ -10,21 +10,21 @@ import socket
 import sys
 import threading
 
-from localspec import frames
 from localspec.errors import EngineError, LocalSpecError
-from localspec.protocol import (
+from localspec.wire import frames
+from localspec.wire.messages import (
     Cancel,
     Command,
     Delta,
     Event,
     Failed,
     Finished,
+    QuestionAnswer,
     Quit,
     Ready,
     Refused,
     Replayed,
     Started,
-    Told,
 )
 
 _log = logging.getLogger("localspec.worker")
@@ -35,7 +35,7 @@ class Channel:
 
     A small thread reads commands, so that a cancelled request is known between two steps and the
     supervisor's end is noticed during one. When the supervisor is gone the process ends at once:
-    nobody is left to answer, and the operating system takes back everything that it held.
+    no one is left to answer, and the operating system takes back everything that it held.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -67,7 +67,7 @@ class Channel:
             case Started(id=id_) | Delta(id=id_):
                 self.send(Failed(id_, error.code, error.message, error.fix))
                 self._commands.put(Cancel(id_))
-            case Finished(id=id_) | Replayed(id=id_) | Told(id=id_) | Failed(id=id_):
+            case Finished(id=id_) | Replayed(id=id_) | QuestionAnswer(id=id_) | Failed(id=id_):
                 self.send(Failed(id_, error.code, error.message, error.fix))
             case Ready():
                 self.send(Refused(error.code, error.message, error.fix))
@@ -76,7 +76,7 @@ class Channel:
     def receive(self, wait_seconds: float) -> Command | None:
         """The next command, waiting for it at most so long.
 
-        None when there is none, and when somebody has called `wake`.
+        None when there is none, and after `wake`.
         """
         try:
             if wait_seconds <= 0:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 
 from localspec.errors import RequestError
-from localspec.protocol import Event, Progress
+from localspec.wire.messages import Event, Progress
 from localspec.worker.assemble import Loaded
-from localspec.worker.intake import Order
+from localspec.worker.preparation import PreparedRequest
 from localspec.worker.queue import Waiting
 
 _TELL_SECONDS = 0.1
@@ -33,14 +33,14 @@ class Demand:
         self._ready = loaded.ready
         self._told_at = -math.inf
 
-    def waits(self, order: Order) -> bool:
+    def waits(self, order: PreparedRequest) -> bool:
         """Whether it is not known yet what the order asks for.
 
         Who came later waits as well, or it would never be known.
         """
         return _asks(order) and not self._loaded.deciding.over
 
-    def check(self, order: Order) -> None:
+    def check(self, order: PreparedRequest) -> None:
         """Raises RequestError for an order that asks for what is not in force."""
         loaded = self._loaded
         if _asks(order) and loaded.ready.exactness != "strict":
@@ -73,5 +73,5 @@ class Demand:
         return True
 
 
-def _asks(order: Order) -> bool:
+def _asks(order: PreparedRequest) -> bool:
     return order.request.speculation.exactness == "strict"

@@ -25,7 +25,8 @@ from localspec.errors import (
     no_ranks,
     no_text,
 )
-from localspec.protocol import (
+from localspec.types import Floats, Token
+from localspec.wire.messages import (
     Cancel,
     DeviceMemory,
     Embed,
@@ -33,22 +34,21 @@ from localspec.protocol import (
     Goodbye,
     Heartbeat,
     Load,
+    QuestionAnswer,
     Quit,
     Ready,
     Replay,
     Tokenize,
-    Told,
 )
-from localspec.types import Floats, Token
 from localspec.worker import limits, planning
-from localspec.worker.lanes import Lanes
-from localspec.worker.lanes import Request as Unread
 from localspec.worker.loader import OnProgress, model_files, placed
-from localspec.worker.questions import told
+from localspec.worker.preprocessing import Preprocessing
+from localspec.worker.preprocessing import Request as Unread
+from localspec.worker.questions import answer_question
 from localspec.worker.service import HEARTBEAT_SECONDS, Line, failed
 
 if TYPE_CHECKING:
-    from localspec.engine.pooling import Pooling
+    from localspec.engine.llama.pooling import Pooling
 
 _log = logging.getLogger("localspec.worker")
 
@@ -57,7 +57,7 @@ MAX_TEXTS = 2048
 MAX_BYTES = 8 * 1024 * 1024
 """Of the vectors of one request: they leave in one frame, and are written between two tokens."""
 _LARGEST = 32760
-"""What the largest number of a vector becomes, where llama.cpp scales by that (norm 0)."""
+"""The largest number of a vector, where llama.cpp scales by that (norm 0)."""
 
 
 def gives(command: Load) -> bool:
@@ -103,9 +103,9 @@ def load(command: Load, on_progress: OnProgress) -> Encoder:
 
 def _load(command: Load, plan: Plan, on_progress: OnProgress) -> Encoder:
     """One plan carried out. Raises OutOfMemory when that is more than there is."""
-    from localspec.engine.llama import build_info  # noqa: PLC0415 - llama.cpp is imported late
-    from localspec.engine.model import Model  # noqa: PLC0415 - the same
-    from localspec.engine.pooling import Pooling  # noqa: PLC0415 - the same
+    from localspec.engine.llama.library import build_info  # noqa: PLC0415 - llama.cpp is imported late
+    from localspec.engine.llama.model import Model  # noqa: PLC0415 - the same
+    from localspec.engine.llama.pooling import Pooling  # noqa: PLC0415 - the same
 
     began = time.monotonic()
     placement = placed(command.config.engine.target, plan.target)
@@ -164,7 +164,7 @@ class _Job:
 class EmbeddingService:
     """Answers requests for embeddings until it is told to quit, on the thread that loaded.
 
-    A forward takes one text of each request in turn, as many as fit: a long list keeps nobody
+    A forward takes one text of each request in turn, as many as fit: a long list keeps no one
     waiting. What is wrong fails alone; a forward that fails takes the process with it.
 
     Args:
@@ -178,7 +178,9 @@ class EmbeddingService:
         self._line = line
         self._clock = clock
         self._jobs: deque[_Job] = deque()
-        self._lanes: Lanes[_Job | Told] = Lanes(self._read, line.wake)
+        self._preprocessing: Preprocessing[_Job | QuestionAnswer] = Preprocessing(
+            self._read, line.wake
+        )
         self._forwards = self._tokens = 0
         self._beat_at = -HEARTBEAT_SECONDS
 
@@ -194,7 +196,7 @@ class EmbeddingService:
                 self._step()
             self._line.send(Goodbye())
         finally:
-            self._lanes.close()
+            self._preprocessing.close()
 
     def _obey(self) -> bool:
         """Take what has come, waiting for it where there is nothing to do; False for `Quit`."""
@@ -204,20 +206,20 @@ class EmbeddingService:
                 case Quit():
                     return False
                 case Cancel(id=id_):
-                    self._lanes.cancel(id_)
+                    self._preprocessing.cancel(id_)
                     self._jobs = deque(job for job in self._jobs if job.asked.id != id_)
                 case Load():
                     raise RuntimeError("A worker loads one model; this was a second Load.")
                 case _:
-                    self._lanes.put(command, self._clock())
+                    self._preprocessing.put(command, self._clock())
         return True
 
     def _collect(self) -> None:
-        for read in self._lanes.taken():
+        for read in self._preprocessing.taken():
             match read.order:
                 case _Job() as job:
                     self._jobs.append(job)
-                case Told() as answer:
+                case QuestionAnswer() as answer:
                     self._line.send(answer)
                 case error:
                     self._line.send(failed(read.request.id, error))
@@ -235,7 +237,7 @@ class EmbeddingService:
         for job in [job for job in self._jobs if len(job.vectors) == len(job.texts)]:
             self._jobs.remove(job)
             counts = [len(text) for text in job.texts]
-            self._line.send(Told(job.asked.id, tokens=counts, vectors=job.vectors))
+            self._line.send(QuestionAnswer(job.asked.id, tokens=counts, vectors=job.vectors))
 
     def _batch(self) -> list[tuple[_Job, list[Token]]]:
         """Texts for one forward, the next of each request in turn, until one does not fit."""
@@ -251,14 +253,14 @@ class EmbeddingService:
 
     # --- beside the forwards ----------------------------------------------------------------------
 
-    def _read(self, request: Unread) -> _Job | Told:
+    def _read(self, request: Unread) -> _Job | QuestionAnswer:
         """Texts into tokens, checked; on the thread of a lane."""
         match request:
             case Embed():
                 return self._job(request)
             case Generate() | Replay():
                 raise no_text(self._encoder.ready.model)
-        return told(request, self._encoder.pooling.model, self)
+        return answer_question(request, self._encoder.pooling.model, self)
 
     def tokenized(self, question: Tokenize) -> list[Token]:
         """The tokens of a text. Raises TooLarge."""
@@ -336,7 +338,7 @@ class EmbeddingService:
             Heartbeat(
                 steps=self._forwards,
                 active=len(self._jobs),
-                waiting=self._lanes.pending,
+                waiting=self._preprocessing.pending,
                 prompt_tokens_total=self._tokens,
                 completion_tokens_total=0,
                 drafted_total={},

@@ -35,7 +35,7 @@ class Grammars:
     def constraint(
         self, response_format: dict[str, Any] | None, typed: str = ""
     ) -> tuple[GrammarConstraint | None, list[str]]:
-        """What `response_format` asks for, None for plain text, and the keys that are not kept.
+        """The constraint of a `response_format`, None for plain text, and the keys not kept.
 
         It describes what comes behind what was `typed`, with which the answer begins.
 

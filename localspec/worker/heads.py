@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from localspec.catalog import header
 from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import INT32, Array, Parsed
-from localspec.engine.head import Head, Maps
-from localspec.engine.products import FORMATS, Products, Stored, installed
+from localspec.engine.llama.products import FORMATS, Products, Stored, installed
+from localspec.engine.speculation.head import Head, Maps
 from localspec.errors import BadGGUF
 
 _log = logging.getLogger("localspec.worker")
@@ -56,7 +56,7 @@ class File(NamedTuple):
 
 
 def key(target: File) -> str:
-    """What the heads of a model are found by. Raises KeyError: it has no last norm."""
+    """The key by which a model's heads are found. Raises KeyError: it has no last norm."""
     return hashlib.sha256(target.tensor("output_norm.weight").data.tobytes()).hexdigest()
 
 

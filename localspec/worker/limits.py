@@ -1,4 +1,4 @@
-"""What a request may ask for, checked again where it would reach native code. Pure."""
+"""Bounds of a request, checked again before it reaches native code. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable
 
 from localspec import ranges
 from localspec.errors import RequestError, TooLarge
-from localspec.protocol import Generate
 from localspec.ranges import Range
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Generate
 
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 MAX_WORD_CHARS = 200_000

@@ -16,29 +16,31 @@ from localspec.catalog import templates
 from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
-from localspec.engine import calibrate, computes, cores, exactness
-from localspec.engine.cells import unasked
-from localspec.engine.exactness import Shape
-from localspec.engine.paper import Here, OnPaper, Place
+from localspec.engine import calibrate, computes
+from localspec.engine.exactness import classes
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.kv.cells import unasked
+from localspec.engine.llama import cores
+from localspec.engine.llama.shortlist import Shortlist
+from localspec.engine.llama.threads import ThreadTuner, fastest, timed
 from localspec.engine.pieces import Pieces
-from localspec.engine.shortlist import Shortlist
+from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
-from localspec.engine.team import Team, fastest, timed
 from localspec.errors import ModelError
-from localspec.protocol import DeviceMemory, Load, Ready
 from localspec.types import Backend, Drafter, Row
+from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, planning
-from localspec.worker.choice import told
+from localspec.worker.exactness_choice import with_exactness
+from localspec.worker.exactness_probe import BackgroundProbe
+from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.profile import Profile
-from localspec.worker.reach import Reach
-from localspec.worker.worth import Worth
 
 if TYPE_CHECKING:
-    from localspec.engine.context import Context
-    from localspec.engine.llama import Buffer
-    from localspec.engine.model import Model
-    from localspec.engine.rpc import Device
-    from localspec.engine.showing import Foreseeing
+    from localspec.engine.llama.context import Context
+    from localspec.engine.llama.library import Buffer
+    from localspec.engine.llama.model import Model
+    from localspec.engine.llama.rpc import Device
+    from localspec.engine.speculation.states import FeatureHead
 
 
 class OnProgress(Protocol):
@@ -84,12 +86,14 @@ class Loader:
         self._claims = claims
         self._on_progress = on_progress
         self._parts = parts
-        self.place: Place = OnPaper(command.machine) if command.machine else Here()
+        self.place: Hardware = (
+            SimulatedHardware(command.machine) if command.machine else RealHardware()
+        )
         self._devices: list[DeviceMemory] = []
         self._lent = lent
         self.pair_fits = True
-        self.head: Foreseeing | None = None
-        self._team: Team | None = None
+        self.head: FeatureHead | None = None
+        self._team: ThreadTuner | None = None
         self.words: Shortlist | None = None
         self._began = time.monotonic()
 
@@ -107,7 +111,7 @@ class Loader:
     @property
     def build(self) -> str:
         """Version and features of llama.cpp, in its own words."""
-        from localspec.engine.llama import build_info  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.llama.library import build_info  # noqa: PLC0415 - see `assemble.load`
 
         return build_info()
 
@@ -129,7 +133,7 @@ class Loader:
         self.head = self._find_head(context)
         return context
 
-    def threads(self, target: Context, profile: Profile) -> Team:
+    def threads(self, target: Context, profile: Profile) -> ThreadTuner:
         """Those of its forwards and the draft's, unless they are configured; kept in the profile.
 
         Kinds of cores are measured, at once where bits depend on it: llama.cpp's attention shares
@@ -138,17 +142,17 @@ class Loader:
         counts = cores.counts()
         fixed = self._config.engine.target.threads
         if fixed or self.command.machine:
-            return Team(fixed or counts[0], varies=False)
+            return ThreadTuner(fixed or counts[0], varies=False)
         at_once = len(counts) == 1 or (self._claims and self.strict)
         if at_once and not profile.threads:
             profile.threads = fastest(target, counts, lambda: _one_row(target))
-        self._team = Team(profile.threads or counts[0], varies=self._varies(target))
+        self._team = ThreadTuner(profile.threads or counts[0], varies=self._varies(target))
         target.join(self._team)
         return self._team
 
     def _varies(self, target: Context) -> bool:
         """Whether the number of threads may change between forwards."""
-        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
+        from localspec.engine.llama.library import ours  # noqa: PLC0415 - as above
 
         return target.model.on_cpu and (ours.attends or not self.strict)
 
@@ -169,23 +173,23 @@ class Loader:
         timed = calibrate.Timed(priced, costs.measured, self.place.clock)
         if self.strict:
             until = time.monotonic() + _PROBE_SECONDS
-            shape = exactness.strict(
+            shape = classes.strict(
                 timed,
                 rollback=target.rollback,
                 patience=lambda: time.monotonic() < until,
                 cells=unasked(target),
-                tell=self._telling(),
+                tell=self._event_writer(),
             )
         else:
-            shape = exactness.standard(timed, rollback=target.rollback)
+            shape = classes.standard(timed, rollback=target.rollback)
         self._on_progress("probe", 1.0)
         return shape
 
-    def _telling(self) -> Callable[[exactness.Step], None]:
+    def _event_writer(self) -> Callable[[classes.Step], None]:
         """Tells now and then how many forwards a probe has made, and of how many."""
         tell_at = 0.0
 
-        def tell(step: exactness.Step) -> None:
+        def tell(step: classes.Step) -> None:
             nonlocal tell_at
             if time.monotonic() >= tell_at:
                 tell_at = time.monotonic() + _TELL_SECONDS
@@ -200,7 +204,7 @@ class Loader:
         target.arrange(
             streams=strict, context=plan.context, cells=plan.start_cells, most_cells=plan.cells
         )
-        self.plan, self.command = plan, told(self.command, exactness)
+        self.plan, self.command = plan, with_exactness(self.command, exactness)
         self._config = self.command.config
         if self._team is not None:
             self._team.become(self._team.most, varies=self._varies(target))
@@ -211,7 +215,7 @@ class Loader:
         probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
         shows = self.head is not None  # a forward that shows states may be another one
         where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows)
-        command = told(self.command, exactness)
+        command = with_exactness(self.command, exactness)
         return Profile.open(
             self.files,
             command.config.engine,
@@ -275,12 +279,12 @@ class Loader:
             context.join(self._team)
         return self.place.context(context, "draft"), None
 
-    def _find_head(self, target: Context) -> Foreseeing | None:
+    def _find_head(self, target: Context) -> FeatureHead | None:
         """Of the target, where one was made for it. The host computes it, wherever that is."""
         wanted = any("head" in drafters.takes(kind) for kind in self._config.speculation.drafters)
         if not wanted or self.command.safe_kernels or not self.place.has_head:
             return None
-        from localspec.engine.head import threads  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.speculation.head import threads  # noqa: PLC0415 - see `assemble.load`
 
         file, count = self.files[0], threads(beside_target=target.model.on_cpu)
         places = file.parent / "heads", paths.shipped("models/heads")
@@ -298,7 +302,7 @@ class Loader:
         lent: Mapping[str, int] = MappingProxyType({}),
         apart: Sequence[int] = (),
     ) -> Model:
-        from localspec.engine.model import Model  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.llama.model import Model  # noqa: PLC0415 - see `assemble.load`
 
         said = 0.0
 
@@ -324,7 +328,7 @@ class Loader:
     def _context(
         self, stage: str, model: Model, placement: Placement, *, rows: int, streams: bool
     ) -> Context:
-        from localspec.engine.context import Context  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.llama.context import Context  # noqa: PLC0415 - see `assemble.load`
 
         context = Context.open(
             model,
@@ -353,18 +357,18 @@ class Loader:
             for buffer in buffers
         )
 
-    def worth(self, engine: Engine, profile: Profile) -> Worth:
-        """What our kernels are worth, where they are those that the target uses."""
-        from localspec.engine.llama import ours  # noqa: PLC0415 - as above
+    def worth(self, engine: Engine, profile: Profile) -> KernelSpeedup:
+        """The speed-up of our kernels, where the target uses them."""
+        from localspec.engine.llama.library import ours  # noqa: PLC0415 - as above
 
         weights = (held.device for held in self._devices if held.what == "target model")
         used = not self.command.machine and all(map(_is_host, weights))
-        return Worth(engine, profile, ours.kernels if used else "", ours.switch)
+        return KernelSpeedup(engine, profile, ours.kernels if used else "", ours.switch)
 
     def ready(
-        self, target: Context, engine: Engine, reach: Reach, off: str | None, why: str
+        self, target: Context, engine: Engine, reach: BackgroundProbe, off: str | None, why: str
     ) -> Ready:
-        """What the worker says of itself."""
+        """The worker's account of itself."""
         command, model, shape = self.command, target.model, engine.shape
         names = {device.name: device.buffers for device in self._lent}
         return Ready(

@@ -1,4 +1,4 @@
-"""While nobody waits, everything whose cost is not known is measured, and kept."""
+"""Measures in idle moments every cost that is not known, and keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to load and where it could go: headers, devices, and the plans that follow.
+"""Plans a load: headers, devices, and the plans that follow.
 
 `python -m localspec.worker.planning` writes both devices and what the build has of its own as JSON:
 for those who must not load native code.
@@ -18,10 +18,10 @@ from localspec.catalog import devices, header, placement
 from localspec.catalog.devices import Device, Own, Present
 from localspec.catalog.memory import Outline, outline
 from localspec.catalog.plan import Amounts, Plan, Wish
-from localspec.protocol import DeviceMemory, Load
+from localspec.wire.messages import DeviceMemory, Load
 
 if TYPE_CHECKING:
-    from localspec.engine import rpc
+    from localspec.engine.llama import rpc
 
 
 def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
@@ -30,8 +30,8 @@ def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
     Raises:
         EngineError: llama.cpp could not be asked.
     """
-    from localspec.engine import rpc  # noqa: PLC0415 - see `assemble.load`
-    from localspec.engine.devices import usable  # noqa: PLC0415 - the same
+    from localspec.engine.llama import rpc  # noqa: PLC0415 - see `assemble.load`
+    from localspec.engine.llama.devices import usable  # noqa: PLC0415 - the same
 
     remotes = [Device(one.buffers, "remote", *rpc.memory(one)) for one in lent]
     gpus = [
@@ -42,15 +42,15 @@ def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
 
 
 def cards() -> list[DeviceMemory]:
-    """What the GPUs of this machine are, and all of their bytes."""
-    from localspec.engine.devices import usable  # noqa: PLC0415 - see `assemble.load`
+    """The GPUs of this machine, and all of their bytes."""
+    from localspec.engine.llama.devices import usable  # noqa: PLC0415 - see `assemble.load`
 
     return [DeviceMemory(each.name, each.description, each.total_bytes) for each in usable()]
 
 
 def free_on_gpus() -> dict[str, int]:
     """Bytes that are free now on each GPU of this machine."""
-    from localspec.engine.devices import usable  # noqa: PLC0415 - see `assemble.load`
+    from localspec.engine.llama.devices import usable  # noqa: PLC0415 - see `assemble.load`
 
     return {found.name: found.free_bytes for found in usable()}
 
@@ -80,8 +80,8 @@ def _wish(command: Load, files: Sequence[Path]) -> Wish:
 
 
 def own() -> Own:
-    """What this build has of ours on the host."""
-    from localspec.engine.llama import ours  # noqa: PLC0415 - see `assemble.load`
+    """The kernels of ours in this build on the host."""
+    from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
 
     return Own(ours.attends, ours.cells)
 

@@ -1,4 +1,4 @@
-"""What makes a process a good worker: it dies with its supervisor and before anything else."""
+"""Makes a process a good worker: it dies with its supervisor and before anything else."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def expendable() -> None:
 
 
 def loaded() -> None:
-    """What there is now stays: the garbage collector need not walk through it again.
+    """Freeze the loaded objects: the garbage collector need not walk through them again.
 
-    A request of many small values makes it walk often, in the middle of somebody else's step.
+    A request of many small values makes it walk often, in the middle of another request's step.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What was learned about one model on this machine, kept on disk between loads."""
+"""Keeps on disk what was learned about one model on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from localspec import paths
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
-from localspec.engine.exactness import Shape
+from localspec.engine.exactness.classes import Shape
 
 _log = logging.getLogger("localspec.worker")
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from localspec.errors import ContextOverflow, RequestError, TemplateError
-from localspec.protocol import Generate, Message, Tokenize
 from localspec.text import healing, infill
 from localspec.text.markers import Markers, Part
 from localspec.text.template import RAW, Conversation
 from localspec.types import Token
+from localspec.wire.messages import Generate, Message, Tokenize
 from localspec.worker import limits
 from localspec.worker.sandbox import Died, Sandbox
 
 if TYPE_CHECKING:
-    from localspec.engine.model import Model
+    from localspec.engine.llama.model import Model
 
 
 GENERATION = "add_generation_prompt"
@@ -172,7 +172,7 @@ class Prompts:
         return healing.half_typed(begun, self._behind, self._words)
 
     def held(self, typed: str) -> healing.Held | None:
-        """What lets an answer begin only with what was typed; None for nothing."""
+        """The constraint that an answer begins with what was typed; None for nothing."""
         return healing.Held(typed, self._words) if typed and self._words else None
 
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:

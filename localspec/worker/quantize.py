@@ -55,7 +55,7 @@ def main() -> int:
 
 def _run(asked: argparse.Namespace) -> Result:
     # Imported late: --help and bad arguments need no native library.
-    from localspec.engine.quantize import measure_decode, quantize  # noqa: PLC0415 - see above
+    from localspec.engine.llama.quantize import measure_decode, quantize  # noqa: PLC0415 - see above
 
     quantize(asked.source, asked.destination, kind=asked.kind, threads=asked.threads)
     if not asked.measure:

@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.errors import RequestError, TooLarge, no_embeddings
-from localspec.protocol import Detokenize, Embed, Generate, Question, Render, Tokenize, Told
 from localspec.types import Token
+from localspec.wire.messages import (
+    Detokenize,
+    Embed,
+    Generate,
+    Question,
+    QuestionAnswer,
+    Render,
+    Tokenize,
+)
 from localspec.worker.limits import MAX_PROMPT_BYTES
 
 if TYPE_CHECKING:
-    from localspec.engine.model import Model
+    from localspec.engine.llama.model import Model
 
 MAX_TOKENS = 1 << 18
 """Of one answer: it must fit a frame, and the supervisor reads it between two tokens of streams."""
 
 
 class Reader(Protocol):
-    """What reads requests of a model."""
+    """The preparer of a model's requests."""
 
     def tokenized(self, question: Tokenize) -> list[Token]:
         """The tokens of a text. Raises TooLarge."""
@@ -26,18 +34,18 @@ class Reader(Protocol):
         """The prompt of a request as text and as tokens. Raises RequestError."""
 
 
-def told(question: Question, model: Model, intake: Reader) -> Told:
+def answer_question(question: Question, model: Model, preparer: Reader) -> QuestionAnswer:
     """The answer. Raises RequestError, TooLarge, TemplateError."""
     match question:
         case Tokenize():
-            tokens = intake.tokenized(question)
+            tokens = preparer.tokenized(question)
             if len(tokens) > MAX_TOKENS:
                 raise _too_much(f"content has {len(tokens)} tokens; {MAX_TOKENS} are", "content")
             pieces = [model.spelled(token) for token in tokens]
             if (size := sum(map(len, pieces))) > MAX_PROMPT_BYTES:
                 text = f"The pieces of content have {size} bytes; {MAX_PROMPT_BYTES} are"
                 raise _too_much(text, "content")
-            return Told(question.id, question.text, tokens, pieces)
+            return QuestionAnswer(question.id, question.text, tokens, pieces)
         case Detokenize():
             for token in question.tokens:
                 if not 0 <= token < model.n_vocab:
@@ -47,12 +55,12 @@ def told(question: Question, model: Model, intake: Reader) -> Told:
                 text = f"These tokens write {size} bytes; {MAX_PROMPT_BYTES} are"
                 raise _too_much(text, "tokens")
             spelled = b"".join(map(model.spelled, question.tokens))
-            return Told(question.id, spelled.decode("utf-8", "replace"), question.tokens)
+            return QuestionAnswer(question.id, spelled.decode("utf-8", "replace"), question.tokens)
         case Embed():
             raise no_embeddings("This model")
         case Render():
-            text, tokens = intake.prompt(question.request)
-            return Told(question.id, text, tokens)
+            text, tokens = preparer.prompt(question.request)
+            return QuestionAnswer(question.id, text, tokens)
 
 
 def _too_much(what: str, param: str) -> TooLarge:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from localspec.worker.intake import Order
+from localspec.worker.preparation import PreparedRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """An order without a slot yet."""
 
-    order: Order
+    order: PreparedRequest
     arrived_at: float
 
     @property
@@ -22,7 +22,7 @@ class Waiting:
 
 
 class Queue:
-    """First come, first served, and warm-ups only while nobody else is there.
+    """First come, first served, and warm-ups only while no other request is there.
 
     Of warm-ups of one conversation the latest is what its client wants to be read.
     """
@@ -38,7 +38,7 @@ class Queue:
 
     @property
     def pressing(self) -> bool:
-        """Whether somebody waits for text."""
+        """Whether a request waits for text."""
         return any(not waiting.order.warms for waiting in self._waiting)
 
     def put(self, waiting: Waiting) -> None:
@@ -69,7 +69,7 @@ class Queue:
         return found
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Empty the queue."""
         self._waiting.clear()
 
 

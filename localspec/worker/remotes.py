@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from localspec.config import host_and_port
 from localspec.errors import ConfigError, RemoteUnavailable
-from localspec.protocol import REMOTE_LOST_EXIT
+from localspec.wire.messages import REMOTE_LOST_EXIT
 
 if TYPE_CHECKING:
-    from localspec.engine.rpc import Device
+    from localspec.engine.llama.rpc import Device
 
 CONNECT_SECONDS = 3.0
 HELLO_SECONDS = 10.0
@@ -47,7 +47,7 @@ def gather(remote: Sequence[str]) -> list[Device]:
     """
     if not remote:
         return []
-    from localspec.engine import rpc  # noqa: PLC0415 - see `assemble.load`
+    from localspec.engine.llama import rpc  # noqa: PLC0415 - see `assemble.load`
 
     rpc.require()
     for address in remote:

@@ -9,15 +9,15 @@ from typing import Any
 
 from localspec.engine.replay import Reading, Script, replay
 from localspec.errors import ContextOverflow, NoRoom
-from localspec.protocol import Event, Failed, Fork, Replay, Replayed
 from localspec.types import Token
-from localspec.worker import intake
+from localspec.wire.messages import Event, Failed, Fork, Replay, Replayed
+from localspec.worker import preparation
 from localspec.worker.assemble import Loaded
-from localspec.worker.echoes import Echo
+from localspec.worker.prompt_logprobs import PromptLogprobs
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReplayRequest:
     """A checked replay."""
 
     id: str
@@ -32,7 +32,7 @@ class Order:
 class _Running:
     """The one that has a slot."""
 
-    order: Order | Echo
+    order: ReplayRequest | PromptLogprobs
     work: Generator[None, None, Any]
 
 
@@ -52,12 +52,12 @@ class Replays:
         self,
         loaded: Loaded,
         send: Callable[[Event], None],
-        scored: Callable[[intake.Order, float], None],
+        scored: Callable[[preparation.PreparedRequest, float], None],
     ) -> None:
         self._loaded = loaded
         self._send = send
         self._scored = scored
-        self._waiting: deque[Order | Echo] = deque()
+        self._waiting: deque[ReplayRequest | PromptLogprobs] = deque()
         self._running: _Running | None = None
         self.steps = 0
         """Pieces of work done; a sign of life."""
@@ -78,16 +78,16 @@ class Replays:
             yield self._running.order.id
         yield from (order.id for order in self._waiting)
 
-    def read(self, asked: Replay) -> Order:
+    def read(self, asked: Replay) -> ReplayRequest:
         """Check one. For any thread.
 
         Raises:
             RequestError: What `Intake.order` refuses, and a text that does not fit the context.
         """
         loaded = self._loaded
-        order = loaded.intake.order(asked.request)
+        order = loaded.preparer.order(asked.request)
         prompt = order.prompt
-        text = loaded.intake.words(order.typed + asked.text, "text")
+        text = loaded.preparer.words(order.typed + asked.text, "text")
         context = loaded.engine.context
         if len(prompt) + len(text) > context:
             raise ContextOverflow(
@@ -102,13 +102,13 @@ class Replays:
         if wish.max_draft is not None:
             most = min(most, wish.max_draft)
         script = Script(asked.client, prompt, order.prediction, text, wish.drafters, most)
-        return Order(asked.id, script)
+        return ReplayRequest(asked.id, script)
 
-    def take(self, order: Order | Echo) -> None:
+    def take(self, order: ReplayRequest | PromptLogprobs) -> None:
         """Let one wait for its turn."""
         self._waiting.append(order)
 
-    def cancel(self, id_: str) -> Order | Echo | None:
+    def cancel(self, id_: str) -> ReplayRequest | PromptLogprobs | None:
         """Drop one, without a last word: its client has gone. None if there is none."""
         running = self._running
         if running is not None and running.order.id == id_:
@@ -143,7 +143,7 @@ class Replays:
             next(running.work)
         except StopIteration as done:
             self._running = None
-            if isinstance(running.order, Echo):
+            if isinstance(running.order, PromptLogprobs):
                 self._scored(done.value, running.order.arrived_at)
             else:
                 self._send(self._replayed(running.order, done.value))
@@ -157,7 +157,7 @@ class Replays:
             self._running.work.close()
             self._running = None
 
-    def _replayed(self, order: Order, reading: Reading) -> Replayed:
+    def _replayed(self, order: ReplayRequest, reading: Reading) -> Replayed:
         likelier, other = map(self._written, reading.likeliest)
         script = order.script
         return Replayed(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from localspec.control.routing import Expectation, Facts, Heat, Lengths, Reason, route
-from localspec.engine.rollback import Rollback
-from localspec.protocol import Finished
-from localspec.worker.intake import Order
+from localspec.engine.kv.rollback import Rollback
+from localspec.wire.messages import Finished
+from localspec.worker.preparation import PreparedRequest
 
 
 class Router:
@@ -26,7 +26,7 @@ class Router:
         self._lengths = Lengths()
         self._heat = Heat()
 
-    def route(self, order: Order) -> tuple[Reason, Expectation]:
+    def route(self, order: PreparedRequest) -> tuple[Reason, Expectation]:
         """The routing reason, and how long the answer may become."""
         request = order.request
         wish = request.speculation
@@ -45,7 +45,7 @@ class Router:
         )
         return route(facts), self._lengths.expect(request.client, request.endpoint, at_least)
 
-    def learn(self, order: Order, finished: Finished) -> None:
+    def learn(self, order: PreparedRequest, finished: Finished) -> None:
         """A request is over. A cancelled answer says nothing about how long it would have been."""
         request = order.request
         if finished.reason != "cancelled":

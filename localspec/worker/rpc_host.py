@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(asked: argparse.Namespace) -> None:
     if os.geteuid() == 0 and not asked.allow_root:
         raise Forbidden(
-            "A worker-host does not run as root: whoever reaches it may become root here.",
+            "A worker-host does not run as root: a client that reaches it may become root here.",
             fix="Start it as an ordinary user, or add --allow-root where root means nothing.",
         )
     if not 0 <= asked.threads <= _MAX_THREADS:
@@ -63,7 +63,7 @@ def _serve(asked: argparse.Namespace) -> None:
         _say(warning)
     drop()
     # Imported late: what was refused above needs no native library.
-    from localspec.engine import cores, rpc  # noqa: PLC0415 - see above
+    from localspec.engine.llama import cores, rpc  # noqa: PLC0415 - see above
 
     devices = rpc.chosen(asked.device)
     names = ", ".join(device.name for device in devices)
@@ -96,11 +96,11 @@ def listening(text: str) -> tuple[str, int]:
 
 
 def exposure(host: str, port: int) -> str:
-    """What to know before listening there; "" for loopback."""
+    """A warning before listening there; "" for loopback."""
     if ipaddress.IPv4Address(host).is_loopback:
         return ""
     return (
-        f"warning: whoever reaches {host}:{port} can use this machine's devices, read what is\n"
+        f"warning: clients that reach {host}:{port} can use this machine's devices, read what is\n"
         "computed here and perhaps run code as this user: llama.cpp's RPC has no password and no\n"
         "encryption. Without an open port, on the machine that runs the daemon:\n"
         f"    ssh -N -L {port}:127.0.0.1:{port} {socket.gethostname()}\n"
@@ -139,7 +139,7 @@ def _of_interface(name: str) -> str:
 
 
 def _free(host: str, port: int) -> None:
-    """Raises ConfigError when nobody can listen there; llama.cpp would only say that it failed."""
+    """Raises ConfigError when it cannot be listened on; llama.cpp would only say that it failed."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -31,7 +31,7 @@ from localspec.text.template import Conversation, Rendered
 from localspec.worker import process
 
 NICE = 5
-"""The child gives way to the engine: nobody's next token waits for somebody's template."""
+"""The child has a lower priority than the engine: no token waits for a template."""
 
 _KEPT = 2
 """Children that wait for the next job: one reads a template while another compiles a grammar."""
@@ -46,7 +46,7 @@ _MAX_OUTCOME_BYTES = 64 << 20
 
 
 class Bounds(NamedTuple):
-    """What one job may take."""
+    """The bounds of one job."""
 
     cpu_seconds: float
     memory_bytes: int
@@ -106,7 +106,7 @@ class Sandbox:
         return self._idle[-1].pid if self._idle else None
 
     def compile(self, source: Source) -> Compiled:
-        """What `grammar.compiled` makes of it."""
+        """The grammar, compiled by `grammar.compiled` in the child."""
         return self._done(source, Compiled, GRAMMAR_BOUNDS)
 
     def compile_all(self, sources: Sequence[Source]) -> list[Compiled]:
@@ -114,7 +114,7 @@ class Sandbox:
         return self._done(Sources(list(sources)), AllCompiled, GRAMMARS_BOUNDS).grammars
 
     def render(self, conversation: Conversation) -> str:
-        """What `template.rendered` makes of it."""
+        """The prompt, rendered by `template.rendered` in the child."""
         return self._done(conversation, Rendered, TEMPLATE_BOUNDS).text
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class _Child:
         self._end()
 
     def outcome(self, packed: bytes, bounds: Bounds) -> Outcome:
-        """What the child says; a second one is asked where somebody else has killed the first."""
+        """The child's answer; a second child is asked where the first was killed from outside."""
         while True:
             fresh, connection = self._started()
             try:
@@ -225,7 +225,7 @@ def main() -> None:
 
 
 def _outcome(packed: bytes) -> Outcome:
-    """What becomes of a job within its bounds, its errors in words."""
+    """The outcome of a job within its bounds, its errors in words."""
     try:
         job = _jobs.decode(packed)
         if isinstance(job, Source):

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from localspec.engine.calibrate import FAR_TOKENS
-from localspec.engine.judging import Advance
 from localspec.engine.session import Request, Session
+from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine
 from localspec.errors import EngineError, LocalSpecError, RequestError, ShuttingDown, known
-from localspec.protocol import (
+from localspec.types import FinishReason
+from localspec.wire.messages import (
     Cancel,
     Command,
     Detokenize,
@@ -23,23 +24,22 @@ from localspec.protocol import (
     Heartbeat,
     Load,
     Question,
+    QuestionAnswer,
     Quit,
     Render,
     Replay,
     Started,
     Tokenize,
-    Told,
 )
-from localspec.types import FinishReason
 from localspec.worker import replays
 from localspec.worker.answer import Answer, never_started
 from localspec.worker.assemble import Loaded
 from localspec.worker.demand import Demand
-from localspec.worker.echoes import Echo
-from localspec.worker.intake import Order
-from localspec.worker.lanes import Lanes
-from localspec.worker.lanes import Request as Unread
-from localspec.worker.questions import told
+from localspec.worker.preparation import PreparedRequest
+from localspec.worker.preprocessing import Preprocessing
+from localspec.worker.preprocessing import Request as Unread
+from localspec.worker.prompt_logprobs import PromptLogprobs
+from localspec.worker.questions import answer_question
 from localspec.worker.queue import Queue, Waiting
 from localspec.worker.replays import Replays
 from localspec.worker.totals import Totals
@@ -82,11 +82,11 @@ class Service:
         self._clock = clock
         self._waiting = Queue()
         self._answers: dict[Session, Answer] = {}
-        self._owed: list[Advance] = []
+        self._owed: list[StepOutput] = []
         self._over: list[tuple[Answer, LocalSpecError | None]] = []
         self._engine.meanwhile = self._tell
         self._replays = Replays(loaded, line.send, self._wait)
-        self._lanes = Lanes(self._read, line.wake)
+        self._preprocessing = Preprocessing(self._read, line.wake)
         self._totals = Totals()
         self._more_rest = True
         self._demand = Demand(loaded, line.send, clock)
@@ -117,7 +117,7 @@ class Service:
             self._fail_all(over)
             self._line.send(Goodbye())
         finally:
-            self._lanes.close()
+            self._preprocessing.close()
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Service:
 
     def _patience_seconds(self) -> float:
         """How long to wait for a command: not at all while there is something to do."""
-        if self._busy or (self._more_rest and not self._lanes.pending):
+        if self._busy or (self._more_rest and not self._preprocessing.pending):
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
 
@@ -152,7 +152,7 @@ class Service:
 
     def _rest(self) -> None:
         """One short piece of an idle engine's own work, and whether there is more of it."""
-        idle = not self._busy and not self._lanes.pending
+        idle = not self._busy and not self._preprocessing.pending
         self._more_rest = idle and self._loaded.rest.advance(self._clock())
 
     def _take(self, request: Unread) -> None:
@@ -161,32 +161,32 @@ class Service:
             error = RequestError(f"A request with the id {request.id!r} is still running.")
             self._line.send(failed(request.id, error))
         else:
-            self._lanes.put(request, self._engine.clock())
+            self._preprocessing.put(request, self._engine.clock())
 
-    def _read(self, request: Unread) -> Order | replays.Order | Told:
+    def _read(self, request: Unread) -> PreparedRequest | replays.ReplayRequest | QuestionAnswer:
         """Runs beside the engine."""
         if isinstance(request, Replay):
             return self._replays.read(request)
         if isinstance(request, Question):
-            return told(request, self._loaded.model, self._loaded.intake)
-        return self._loaded.intake.order(request)
+            return answer_question(request, self._loaded.model, self._loaded.preparer)
+        return self._loaded.preparer.order(request)
 
     def _collect(self) -> None:
-        """What has been read waits for a slot; what cannot be served has its answer."""
-        for read in self._lanes.taken():
+        """Queue prepared requests for a slot; answer those that cannot be served."""
+        for read in self._preprocessing.taken():
             match read.order:
-                case Order(to_score=True) as order:
-                    self._replays.take(Echo(order, read.arrived_at))
-                case Order() as order:
+                case PreparedRequest(to_score=True) as order:
+                    self._replays.take(PromptLogprobs(order, read.arrived_at))
+                case PreparedRequest() as order:
                     self._wait(order, read.arrived_at)
-                case replays.Order() as order:
+                case replays.ReplayRequest() as order:
                     self._replays.take(order)
-                case Told() as answer:
+                case QuestionAnswer() as answer:
                     self._line.send(answer)
                 case error:
                     self._line.send(failed(read.request.id, error))
 
-    def _wait(self, order: Order, arrived_at: float) -> None:
+    def _wait(self, order: PreparedRequest, arrived_at: float) -> None:
         """The order waits for a slot."""
         self._waiting.put(Waiting(order, arrived_at))
         for outdated in self._waiting.outdated():
@@ -196,15 +196,15 @@ class Service:
         yield from (waiting.id for waiting in self._waiting)
         yield from (answer.id for answer in self._answers.values())
         yield from self._replays.ids()
-        yield from self._lanes.ids()
+        yield from self._preprocessing.ids()
 
     def _cancel(self, id_: str) -> None:
         self._settle()
         if dropped := self._replays.cancel(id_):
-            if isinstance(dropped, Echo):
+            if isinstance(dropped, PromptLogprobs):
                 self._line.send(never_started(dropped.order.request, "cancelled"))
             return
-        if unread := self._lanes.cancel(id_):
+        if unread := self._preprocessing.cancel(id_):
             if isinstance(unread, Generate):
                 self._line.send(never_started(unread, "cancelled"))
             return
@@ -228,7 +228,7 @@ class Service:
             request = order.request
             if self._demand.waits(order):
                 break
-            if not self._engine.twins.ready(request.client, order.prompt, request.session):
+            if not self._engine.prefix_sharing.ready(request.client, order.prompt, request.session):
                 continue
             self._waiting.take(waiting.id)
             try:
@@ -272,13 +272,13 @@ class Service:
                 self._wait(answer.order, answer.arrived_at)
 
     def _hurry(self) -> None:
-        """Nobody waits longer for a prompt than he wants to; it is read on in the background."""
+        """End prompts that take longer than their request allows; they are read on as warm-ups."""
         now = self._engine.clock()
         for answer in [each for each in self._answers.values() if each.overdue(now)]:
             self._end(answer, "length")
             self._wait(answer.order.goes_on(), now)
 
-    def _request(self, order: Order) -> Request:
+    def _request(self, order: PreparedRequest) -> Request:
         """The engine's request, routed at the last moment: what was learned meanwhile counts."""
         request = order.request
         reason, expectation = self._loaded.router.route(order)
@@ -319,7 +319,7 @@ class Service:
             self._settle()
 
     def _settle(self) -> None:
-        """Nobody is owed anything any more. Not while a forward is on its way."""
+        """Send all that is owed. Not while a forward is on its way."""
         self._tell()
         over, self._over = self._over, []
         for answer, failure in over:
@@ -340,7 +340,7 @@ class Service:
             if failure is not None or answer.finish is not None:
                 self._over.append((answer, failure))
 
-    def _told(self, answer: Answer, advance: Advance) -> LocalSpecError | None:
+    def _told(self, answer: Answer, advance: StepOutput) -> LocalSpecError | None:
         """Let out what a step gave an answer; why it cannot go on, if it cannot."""
         before = answer.completion_tokens
         try:
@@ -396,7 +396,7 @@ class Service:
             Heartbeat(
                 steps=self._engine.steps + self._replays.steps + self._loaded.deciding.step.done,
                 active=len(self._answers) + self._replays.active,
-                waiting=len(self._waiting) + self._replays.waiting + self._lanes.pending,
+                waiting=len(self._waiting) + self._replays.waiting + self._preprocessing.pending,
                 prompt_tokens_total=totals.prompt_tokens,
                 completion_tokens_total=totals.completion_tokens,
                 drafted_total=dict(totals.drafted),

@@ -1,11 +1,11 @@
-"""What a worker has done so far, for its heartbeats. Pure."""
+"""Counts a worker's tokens and requests for its heartbeats. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from localspec.protocol import Finished
+from localspec.wire.messages import Finished
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from localspec.bench.results import Replay
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import summarize
 from localspec.client import Client
-from localspec.protocol import Trace
+from localspec.wire.messages import Trace
 
 PRICED = MODEL | {
     "cost_ms_by_rows": {"1": 10.0, "2": 16.0, "4": 20.0},

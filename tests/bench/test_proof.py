@@ -22,10 +22,10 @@ from localspec.bench.kernels import Tried
 from localspec.bench.proof import Build, Device, Logits
 from localspec.catalog import reader, writer
 from localspec.catalog.writer import Tensor
-from localspec.engine.llama import ours
-from localspec.engine.products import installed
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.products import installed
 from localspec.errors import EngineError
-from localspec.gauges.kernels import difference
+from localspec.microbench.kernels import difference
 
 TRAP = {"x86_64": b"\x0f\x0b", "aarch64": bytes(4)}  # instructions that no processor has
 
@@ -109,7 +109,7 @@ def test_kernels_that_die_are_told(tmp_path: Path) -> None:
     broken = broken_libraries(tmp_path, "libggml-cpu", "localspec_rows_use")
     done = prove(LLAMA_CPP_LIB_PATH=str(broken), XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 1
-    assert "kernels: Measuring by localspec.gauges.kernels died of SIGILL" in done.stdout
+    assert "kernels: Measuring by localspec.microbench.kernels died of SIGILL" in done.stdout
     assert "CPU: loads and decodes" in done.stdout
 
 

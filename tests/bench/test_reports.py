@@ -16,7 +16,7 @@ from measured import MODEL, answer, results
 from localspec.bench import page, plots, report
 from localspec.bench.results import Replay, Results, staircase
 from localspec.bench.summary import summarize
-from localspec.protocol import Trace
+from localspec.wire.messages import Trace
 
 VOID = {"meta", "i"}
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,8 +11,8 @@ import tiny
 
 from localspec.catalog import entries, header, memory, pairing
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.types import Row
 
 WITHOUT = {"glm5-next", "nemotron_h_moe", "qwen4exp"}

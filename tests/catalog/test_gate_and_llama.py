@@ -21,8 +21,8 @@ LOADER = """
 import sys
 from pathlib import Path
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.errors import LocalSpecError
 from localspec.types import Row
 for line in sys.stdin:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from localspec.catalog import entries, filenames, partner
 from localspec.cli import fetching
 from localspec.cli.main import cli
-from localspec.engine.llama import native
+from localspec.engine.llama.library import native
 
 
 def run(*arguments: str) -> Result:

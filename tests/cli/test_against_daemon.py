@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import tiny
-from person import Person
+from user_home import UserHome
 
 QUESTION = "Repeat this: " + "one two three four five six seven eight nine ten " * 4
 
 
-class User(Person):
+class User(UserHome):
     """Asks questions and reads answers."""
 
     def ask(self, *arguments: str, stdin: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from glass import Glass
+from fake_terminal import FakeTerminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -146,7 +146,7 @@ def test_a_pasted_text_of_several_lines_waits_whole(peer: Peer, terminal: Termin
 
 def test_the_answer_stands_as_if_nobody_had_typed() -> None:
     """Lines that are drawn, printed and typed among each other leave only what was printed."""
-    glass = Glass(30, 20)
+    glass = FakeTerminal(30, 20)
     screen = Screen(Console(file=glass, width=30, height=20, force_terminal=True))
     screen.draw([Text("open")])
     screen.type("what")

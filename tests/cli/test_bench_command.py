@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tiny
 from click.testing import CliRunner
-from person import Person
 from scripted import Peer, answer
+from user_home import UserHome
 
 from localspec.cli.main import cli
 
@@ -23,7 +23,7 @@ QUESTIONS = [
 ]
 
 
-class User(Person):
+class User(UserHome):
     """Measures with a file of questions."""
 
     @property

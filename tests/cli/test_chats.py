@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from person import Person
 from rich.console import Console
 from scripted import Peer, answer
 from typist import ENTER, Typist, roles
+from user_home import UserHome
 
 from localspec import paths
 from localspec.chats import archive
@@ -169,7 +169,7 @@ def test_a_conversation_is_shown_as_the_chat_shows_it(home: Path) -> None:
     """Tables are drawn and folded between words in this window; what was asked stays as typed."""
     table = "| name | where it is used |\n|---|---|\n| merge | outside of memory, and on lists |\n"
     kept("plans", "# sort?", f"So **so**:\n\n{table}", "and x<int>?", "No <div>.", system="Brief.")
-    shown = Person(home).look("chats", "show", "plans", columns=30, terminal="xterm")
+    shown = UserHome(home).look("chats", "show", "plans", columns=30, terminal="xterm")
     assert [line.rstrip() for line in shown] == [
         "system: Brief.", ">>> # sort?", "So so:", "",
         "name    where it is used", "─" * 30, "merge   outside of memory, and", "        on lists",

@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from glass import Glass
+from fake_terminal import FakeTerminal
+from full_disk import full_disk
 from rich.console import Console
-from scarcity import full_disk
 from scripted import SPECULATION, TIMINGS, USAGE, Peer, answer, chunk, event
 from typist import CTRL_C, ENTER, PASTE, PASTED, Typist, roles
 
@@ -27,9 +27,9 @@ FULL = {
 
 
 @pytest.fixture
-def glass(talk: Typist) -> Glass:
+def glass(talk: Typist) -> FakeTerminal:
     """A terminal that shows the talk."""
-    shown = Glass(60, 30)
+    shown = FakeTerminal(60, 30)
     talk.talk.console = Console(file=shown, width=60, height=30, force_terminal=True)
     return shown
 
@@ -95,7 +95,7 @@ class interrupted_when_asked:  # noqa: N801  reads as what it does
 
 
 def test_an_error_between_two_answers_leaves_nothing_on_the_screen(
-    peer: Peer, talk: Typist, glass: Glass
+    peer: Peer, talk: Typist, glass: FakeTerminal
 ) -> None:
     """Each answer is shown once, whatever failed between them."""
     failed = (400, {"error": {"message": "unknown key contxt", "code": "config_error"}})
@@ -270,7 +270,7 @@ def test_a_file_goes_with_the_next_question_and_a_picture_is_refused(
 
 
 def test_copy_reaches_the_terminal_and_raw_shows_the_source(
-    peer: Peer, talk: Typist, glass: Glass
+    peer: Peer, talk: Typist, glass: FakeTerminal
 ) -> None:
     """OSC 52 with the answer, or with one of its blocks of code; not with what was thought."""
     said = "Try **this**:\n\n```sh\nls -l\n```\n"
@@ -285,7 +285,7 @@ def test_copy_reaches_the_terminal_and_raw_shows_the_source(
 
 @pytest.mark.parametrize("mode", ["show", "hide"])
 def test_thinking_is_dimmed_or_counted_and_never_lost(
-    peer: Peer, talk: Typist, glass: Glass, mode: str
+    peer: Peer, talk: Typist, glass: FakeTerminal, mode: str
 ) -> None:
     """Told apart by the server or by tags; the conversation keeps what the model said."""
     thought = chunk("", reasoning=None)
@@ -343,7 +343,7 @@ def test_a_terminal_that_goes_away_loses_nothing(peer: Peer, talk: Typist) -> No
     """SIGHUP in the middle of an answer: what was said is kept, and the loop ends."""
     peer.streams = [[chunk("half"), chunk(" an answer")]]
 
-    class Gone(Glass):
+    class Gone(FakeTerminal):
         """Hangs up at the second piece, and cannot be written to any more."""
 
         def write(self, text: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import tiny
-from person import Person
+from user_home import UserHome
 
 from localspec import paths
 from localspec.catalog import entries, header
@@ -218,7 +218,7 @@ def test_a_pair_that_is_too_large_is_told(tmp_path: Path) -> None:
 
 def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> None:
     """The whole command: it proves the build in a real worker, and changes nothing."""
-    someone = Person(tmp_path)
+    someone = UserHome(tmp_path)
     tiny.build(someone.models / "tiny.gguf")
     before = sorted(tmp_path.rglob("*"))
     lines = someone.run("doctor").stdout.splitlines()
@@ -264,7 +264,7 @@ def test_what_refuses_requests_or_slows_them_down_now_is_wrong(
 
 def test_a_worker_that_was_killed_and_came_back_is_history(tmp_path: Path) -> None:
     """The whole command, with a real worker and a real SIGKILL: one line, exit code 0."""
-    someone = Person(tmp_path)
+    someone = UserHome(tmp_path)
     tiny.build(someone.models / "tiny.gguf")
     someone.run("start")
     try:
@@ -282,7 +282,7 @@ def test_a_worker_that_was_killed_and_came_back_is_history(tmp_path: Path) -> No
 
 def test_everything_that_is_wrong_is_in_one_screen(tmp_path: Path) -> None:
     """Exit code 1; the daemon's socket made public, its model gone, its configuration broken."""
-    someone = Person(tmp_path)
+    someone = UserHome(tmp_path)
     model = tiny.build(someone.models / "tiny.gguf")
     someone.run("start")
     try:

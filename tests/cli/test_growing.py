@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from glass import Glass
+from fake_terminal import FakeTerminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -73,10 +73,14 @@ def pieces(text: str, count: int = TOKENS) -> Iterator[str]:
     return (text[start:end] for start, end in pairwise(edges))
 
 
-def sink(glass: Glass, clock: Any, processor: Any = lambda: 0.0) -> MarkdownSink:
+def sink(terminal: FakeTerminal, clock: Any, processor: Any = lambda: 0.0) -> MarkdownSink:
     """What draws on `glass`, as often as the clock allows; the processor rests all the time."""
     console = Console(
-        file=glass, width=glass.width, height=glass.height, force_terminal=True, highlight=False
+        file=terminal,
+        width=terminal.width,
+        height=terminal.height,
+        force_terminal=True,
+        highlight=False,
     )
     return MarkdownSink(Screen(console), clock=clock, processor=processor)
 
@@ -85,9 +89,9 @@ def sink(glass: Glass, clock: Any, processor: Any = lambda: 0.0) -> MarkdownSink
 def test_a_long_block_in_pieces_ends_as_the_whole_text_would(kind: str) -> None:
     """What was printed above while it grew and what is printed at its end are one text."""
     text, clock = long(kind, 3000), Seconds()
-    whole, grown = Glass(60, 30), Glass(60, 30)
-    for glass, parts in ((whole, [text]), (grown, pieces(text, 30))):
-        drawing = sink(glass, clock)
+    whole, grown = FakeTerminal(60, 30), FakeTerminal(60, 30)
+    for terminal, parts in ((whole, [text]), (grown, pieces(text, 30))):
+        drawing = sink(terminal, clock)
         for part in parts:
             clock.now += 1
             drawing.write(Piece(part))
@@ -98,20 +102,20 @@ def test_a_long_block_in_pieces_ends_as_the_whole_text_would(kind: str) -> None:
 @KINDS
 def test_the_end_of_a_long_block_is_on_the_screen_while_it_grows(kind: str) -> None:
     """Whatever is drawn of it, what came last is there."""
-    clock, glass = Seconds(), Glass(60, 30)
-    drawing = sink(glass, clock)
+    clock, terminal = Seconds(), FakeTerminal(60, 30)
+    drawing = sink(terminal, clock)
     for number in range(60):
         clock.now += 1
         before, repeated, _ = LONG[kind]
         drawing.write(Piece((before if not number else "") + repeated.replace("{n}", f"n{number}")))
-        assert f"n{number}" in "".join(glass.screen()).replace(" ", "")
+        assert f"n{number}" in "".join(terminal.screen()).replace(" ", "")
 
 
 @KINDS
 def test_another_piece_costs_what_the_ones_before_did(kind: str) -> None:
     """Counted in calls of functions: a block that is three times as long is no more work."""
     clock = Seconds()
-    drawing = sink(Glass(100, 40), clock)
+    drawing = sink(FakeTerminal(100, 40), clock)
     early, late = [], []
     for number, piece in enumerate(pieces(long(kind, 8000), 80)):
         clock.now += 1
@@ -173,15 +177,15 @@ def test_what_drawing_costs() -> None:
     gc.freeze()  # a chat's process has not what a test's has
     said = [f"{'block':16} {'of a core':>9} {'longest':>9} {'moves':>8} {'longest gap':>12}"]
     for kind in LONG:
-        glass, clock = Glass(100, 40), Seconds()
-        drawing = sink(glass, clock, time.process_time)
+        terminal, clock = FakeTerminal(100, 40), Seconds()
+        drawing = sink(terminal, clock, time.process_time)
         took, moved = [], []
         for number, piece in enumerate(pieces(long(kind, 4 * TOKENS))):
             clock.now += 1 / TOKENS_PER_SECOND
-            position, began = glass.tell(), time.process_time()
+            position, began = terminal.tell(), time.process_time()
             drawing.write(Piece(piece))
             took.append(time.process_time() - began)
-            moved += [number] if glass.tell() != position else []
+            moved += [number] if terminal.tell() != position else []
         share = sum(took) * TOKENS_PER_SECOND / TOKENS
         last = [number for number in moved if number >= TOKENS * 3 / 4]
         moves = len(last) * TOKENS_PER_SECOND / (TOKENS / 4)

@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from glass import Glass
+from fake_terminal import FakeTerminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -104,7 +104,7 @@ def test_no_text_is_lost_or_doubled(text: str, places: list[int]) -> None:
 
 def test_only_what_is_open_is_redrawn_and_never_more_than_the_screen() -> None:
     """What is finished is never written again; of a long paragraph the last lines are shown."""
-    glass = Glass(60, 10)
+    glass = FakeTerminal(60, 10)
     console = Console(file=glass, width=60, height=10, force_terminal=True, highlight=False)
     seconds = [0.0]
     sink = MarkdownSink(Screen(console), clock=lambda: seconds[0], processor=lambda: 0.0)
@@ -152,7 +152,7 @@ def test_a_terminal_that_is_resized_in_mid_answer_stays_clean(
     places: list[int], widths: list[int]
 ) -> None:
     """No old frame stays and no line is lost, whatever the window did between two drawings."""
-    glass = Glass(60, 50)
+    glass = FakeTerminal(60, 50)
     console = Console(file=glass, width=60, height=50, force_terminal=True, highlight=False)
     seconds = [0.0]
     look, idle = theme("none"), lambda: 0.0
@@ -220,7 +220,7 @@ def test_a_notice_is_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lines_of_code_with_wide_characters_and_tabs_are_replaced_whole() -> None:
     """A character of two columns that does not fit goes to the next row; a tab is many columns."""
-    glass = Glass(21, 40)
+    glass = FakeTerminal(21, 40)
     console = Console(file=glass, width=21, height=40, force_terminal=True, highlight=False)
     screen = Screen(console)
     for text in ("漢" * 31, "\tx" * 9, "é" * 43, "漢a" * 14):

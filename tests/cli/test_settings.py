@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from localspec.cli import edits
+from localspec.cli import config_edit
 from localspec.cli.main import cli
 from localspec.config import Config
 
@@ -77,7 +77,7 @@ def test_a_key_is_set_and_taken_back(file: Path, key: str, value: str, kept: obj
     text = file.read_text()
     assert all(line in text for line in before.splitlines())
     found = tomllib.loads(text)
-    for name in edits.parts(key):
+    for name in config_edit.parts(key):
         found = found[name]
     assert found == kept
     assert config("unset", key).exit_code == 0

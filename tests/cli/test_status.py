@@ -134,8 +134,8 @@ def test_a_model_that_embeds_is_told_as_what_it_is(peer: Peer) -> None:
 
 def test_a_machine_on_paper_is_told(peer: Peer) -> None:
     """Nobody takes its figures for this one's."""
-    assert "machine: h100-7b, on paper" in shown(peer, machine="h100-7b")
-    assert "on paper" not in shown(peer, machine="")
+    assert "machine: h100-7b, on a simulated machine" in shown(peer, machine="h100-7b")
+    assert "on a simulated machine" not in shown(peer, machine="")
 
 
 def test_names_cannot_command_the_terminal(peer: Peer) -> None:

@@ -132,13 +132,14 @@ def test_a_user_without_a_home_is_told_what_is_missing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "1>&- 2>&-"])
 def test_the_daemon_serves_whichever_streams_are_closed(tmp_path: Path, closed: str) -> None:
     """Until it is told to end: `localspec serve 2>&-` died without a word."""
-    house: Any = House(tmp_path, tiny.build(tmp_path / "tiny.gguf"))
-    house.add("alpha")
-    house.configure()
+    harness: Any = House(tmp_path, tiny.build(tmp_path / "tiny.gguf"))
+    harness.add("alpha")
+    harness.configure()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "manager"))
         manager.settimeout(300)
-        line = f'exec "$0" -m localspec_daemon --config {house.config_path} --socket {house.socket}'
+        where = f"--config {harness.config_path} --socket {harness.socket}"
+        line = f'exec "$0" -m localspec_daemon {where}'
         environment = {"NOTIFY_SOCKET": manager.getsockname(), "XDG_STATE_HOME": str(tmp_path)}
         command = ["/bin/sh", "-c", f"{line} {closed}", sys.executable]
         with subprocess.Popen(command, env=os.environ | environment) as process:

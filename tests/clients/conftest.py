@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import openai
 import pytest
-import recital
+import scripted_model
 
 from localspec.catalog.registry import Resolved
 from localspec.client import Client
@@ -43,8 +43,8 @@ class Served:
     token: str
     model: str = "beta"
     context: int = 1536
-    hello: str = "".join(recital.SPEECH)
-    result: str = "".join(recital.RESULT)
+    hello: str = "".join(scripted_model.SPEECH)
+    result: str = "".join(scripted_model.RESULT)
 
     def base(self, door: str) -> str:
         """The address that a client is given; on the socket any host will do."""

@@ -11,21 +11,21 @@ from typing import Any
 
 import httpx2
 import hypothesis
+import openapi_check
 import pytest
 import schemathesis
-import told
 from hypothesis import strategies as st
 from schemathesis.core.result import Ok
 from schemathesis.generation.case import Case
 from schemathesis.generation.modes import GenerationMode
 from storm.hostile import ANY
 
-from localspec_daemon.routes import TABLE
+from localspec_daemon.http.routes import TABLE
 
 ENDLESS = ("/models/sse", "/v1/models/sse")
 OPERATIONS = [
     operation
-    for result in schemathesis.openapi.from_dict(told.DOCUMENT).get_all_operations()
+    for result in schemathesis.openapi.from_dict(openapi_check.DOCUMENT).get_all_operations()
     if isinstance(result, Ok) and (operation := result.ok()).path not in ENDLESS
 ]
 LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "n", "n_cmpl")
@@ -54,11 +54,11 @@ def test_each_frame_of_a_stream_is_what_the_document_says(served: Any, path: str
         logprobs = {"include": ["message.output_text.logprobs"], "prompt": None}
     with on_socket(served) as http:
         answer = http.post(path, json=ANY | usage | logprobs | {"stream": True, "tools": None})
-    told.holds("POST", path, answer)
+    openapi_check.holds("POST", path, answer)
     if "infill" in path:
         assert answer.status_code == 400  # that model names no tokens for it
     else:
-        assert len(told.frames(answer.text)) > 1
+        assert len(openapi_check.frames(answer.text)) > 1
 
 
 @pytest.mark.parametrize("mode", GenerationMode)
@@ -82,7 +82,7 @@ def test_what_is_answered_is_what_the_document_says(
         sent = case.as_transport_kwargs(base_url="http://localspec")
         sent["content"] = sent.pop("data", None)
         del sent["cookies"]
-        told.holds(case.method, case.path, http.request(**sent))
+        openapi_check.holds(case.method, case.path, http.request(**sent))
 
     with on_socket(served) as http:
         promised()

@@ -13,10 +13,10 @@ import httpx
 import httpx2
 import ollama
 import openai
-import recital
+import scripted_model
 from serving import House, run_daemon
 
-from localspec_daemon.worker import COMMAND
+from localspec_daemon.supervisor.worker import COMMAND
 
 LONG = " says that a long prompt takes a while to read." * 70
 SILENCE_SECONDS = 0.001
@@ -69,19 +69,21 @@ def readers(stack: ExitStack, socket: str) -> dict[str, Callable[..., str]]:
 
 def test_streams_show_that_they_live_and_clients_go_on_reading(tmp_path: Path) -> None:
     """Some signs before the first text, on the wire; then the clients' own parsers."""
-    house = House(tmp_path, recital.build(tmp_path / "recital.gguf"))
-    house.add("alpha")
-    house.configure(engine={"context": 4096, "slots": 1})
+    harness = House(tmp_path, scripted_model.build(tmp_path / "recital.gguf"))
+    harness.add("alpha")
+    harness.configure(engine={"context": 4096, "slots": 1})
 
     async def scene() -> None:
-        async with run_daemon(house, COMMAND, silence_seconds=SILENCE_SECONDS) as it:
-            read = readers(stack, str(house.socket))
+        async with run_daemon(harness, COMMAND, silence_seconds=SILENCE_SECONDS) as it:
+            read = readers(stack, str(harness.socket))
             for path, sign in SIGNS.items():
                 async with it.http.post(path, json=body(path, path + LONG)) as response:
                     lines = (await response.text()).splitlines()
                 assert sum(line.startswith(sign) for line in lines) > 3, (path, lines)
                 asked = body(path, f"client of {path}{LONG}")
-                assert await asyncio.to_thread(read[path], **asked) == "".join(recital.SPEECH), path
+                assert await asyncio.to_thread(read[path], **asked) == "".join(
+                    scripted_model.SPEECH
+                ), path
 
     with ExitStack() as stack:
         asyncio.run(scene())

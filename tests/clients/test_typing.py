@@ -19,7 +19,7 @@ from serving import Daemon, House, run_daemon
 
 from localspec.catalog.registry import Resolved
 from localspec.text import template
-from localspec_daemon.worker import COMMAND
+from localspec_daemon.supervisor.worker import COMMAND
 
 pytestmark = [pytest.mark.typing, pytest.mark.timeout(1800)]
 
@@ -63,12 +63,12 @@ def test_the_first_text_comes_at_once_and_so_does_the_end(
     tmp_path: Path, real_pair: Resolved
 ) -> None:
     """A few letters more each time; then a deadline, and somebody who leaves."""
-    house = House(tmp_path, real_pair.target_path)
+    harness = House(tmp_path, real_pair.target_path)
     settings = {"directory": str(real_pair.target_path.parent), "default": real_pair.name}
-    house.configure(models=settings, engine={"context": 8192, "slots": 2})
+    harness.configure(models=settings, engine={"context": 8192, "slots": 2})
 
     async def scene() -> None:
-        async with run_daemon(house, COMMAND) as it:
+        async with run_daemon(harness, COMMAND) as it:
             await fill(it, apart(""))
             warm = {
                 ask.__name__: [await fill(it, ask(TYPED[:end])) for end in range(8, len(TYPED), 5)]

@@ -13,17 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.acceptance import Acceptance
-from localspec.control.controller import (
-    Controller,
-    Drafted,
-    Judged,
-    Neural,
-    Round,
-    View,
-)
+from localspec.control.controller import Controller, Drafted, Judged, Neural, Round, View
 from localspec.control.costs import Costs
 from localspec.control.guard import Account, Pace
-from localspec.types import Draft, Law
+from localspec.types import Draft, Probs
 
 
 def lived(
@@ -79,7 +72,7 @@ def test_always_verifies_something_where_there_is_something() -> None:
 @pytest.mark.parametrize("drawn", [1, 3, 8])
 def test_what_was_drawn_from_a_law_is_verified(priors: list[float], drawn: int) -> None:
     """However unlikely it is and whatever rows cost: its own token may not decide on that."""
-    law = Law(np.array([1], dtype=np.int32), np.zeros(1))
+    law = Probs(np.array([1], dtype=np.int32), np.zeros(1))
     nodes = chain(priors)
     draft = Draft.chain(nodes.tokens, nodes.signals, [None] * (drawn - 1) + [law])
     draft = draft.then(Draft.chain(nodes.tokens[drawn:], nodes.signals[drawn:]))

@@ -12,15 +12,7 @@ from control.simulator import GPU, Q4_0, Q4_K, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.outlook import (
-    DEPTH,
-    EASE,
-    LEVEL_EDGES,
-    Outlook,
-    Prospect,
-    news,
-    solve,
-)
+from localspec.control.outlook import DEPTH, EASE, LEVEL_EDGES, Outlook, Prospect, news, solve
 
 AMX = {1: 1, 2: 1.85, 4: 2.05, 6: 2.3, 8: 2.75, 16: 3.45, 32: 5.2}
 CURVES = {"Q4_K": Q4_K, "Q4_0": Q4_0, "AMX": AMX, "GPU": GPU}

@@ -11,15 +11,7 @@ from control.simulator import ALMOST_FLAT, GPU, Q4_0, Q4_K
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from localspec.control.controller import (
-    ADVANTAGE,
-    Controller,
-    Drafted,
-    Judged,
-    Neural,
-    Round,
-    View,
-)
+from localspec.control.controller import ADVANTAGE, Controller, Drafted, Judged, Neural, Round, View
 from localspec.control.forwards import Layout, forwards
 from localspec.control.tariff import Tariff
 from localspec.types import Draft

@@ -24,12 +24,12 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def house(tmp_path: Path, gguf: Path) -> House:
+def harness(tmp_path: Path, gguf: Path) -> House:
     """A place for a daemon with one model, alpha, which is the default."""
-    house = House(tmp_path, gguf)
-    house.add("alpha")
-    house.configure()
-    return house
+    harness = House(tmp_path, gguf)
+    harness.add("alpha")
+    harness.configure()
+    return harness
 
 
 @pytest.fixture

@@ -38,8 +38,9 @@ import sys
 import time
 from pathlib import Path
 
-from localspec import frames
-from localspec.protocol import (
+from localspec.types import FinishReason, SourceCount
+from localspec.wire import frames
+from localspec.wire.messages import (
     Cancel,
     Command,
     Delta,
@@ -62,8 +63,8 @@ from localspec.protocol import (
     Started,
     Trace,
 )
-from localspec.types import FinishReason, SourceCount, Timings, Usage
-from localspec_daemon.blame import TRIAL_TOKENS
+from localspec.wire.values import Timings, Usage
+from localspec_daemon.supervisor.suspects import TRIAL_TOKENS
 
 
 class Peer:

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 
-def test_every_byte_of_a_stream_is_as_clients_expect_it(house: Any, daemon: Any) -> None:
+def test_every_byte_of_a_stream_is_as_clients_expect_it(harness: Any, daemon: Any) -> None:
     """Compact JSON, one data line per event, usage right before the end, an id that stays."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             options = {"stream_options": {"include_usage": True}, "return_origins": True}
             body = {"messages": [{"role": "user", "content": "say é b"}], "stream": True} | options
             async with it.http.post("/v1/chat/completions", json=body) as response:
@@ -43,11 +43,11 @@ def test_every_byte_of_a_stream_is_as_clients_expect_it(house: Any, daemon: Any)
     asyncio.run(scene())
 
 
-def test_an_error_before_the_first_event_has_its_own_status(house: Any, daemon: Any) -> None:
+def test_an_error_before_the_first_event_has_its_own_status(harness: Any, daemon: Any) -> None:
     """Also for a stream, if no loading was reported before."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hello")
             for stream in (False, True):
                 status, answer = await it.ask("fail", stream=stream)
@@ -65,11 +65,11 @@ def test_an_error_before_the_first_event_has_its_own_status(house: Any, daemon: 
     asyncio.run(scene())
 
 
-def test_completions_speak_their_own_shape(house: Any, daemon: Any) -> None:
+def test_completions_speak_their_own_shape(harness: Any, daemon: Any) -> None:
     """Text instead of messages, whole and as a stream."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.post("/v1/completions", {"prompt": ["say a b"], "seed": 5})
             assert (status, answer["choices"][0]["text"]) == (200, "ab")
             assert answer["speculation"]["seed"] == 5
@@ -81,12 +81,12 @@ def test_completions_speak_their_own_shape(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_models_are_listed_without_loading_any(house: Any, daemon: Any) -> None:
+def test_models_are_listed_without_loading_any(harness: Any, daemon: Any) -> None:
     """The list, one by id, unknown ones with the nearest name, the state as it changes."""
-    house.add("beta:q4")
+    harness.add("beta:q4")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             listed = await it.get("/v1/models")
             assert listed["object"] == "list"
             assert {card["id"] for card in listed["data"]} == {"alpha", "beta:q4"}
@@ -110,11 +110,11 @@ def test_models_are_listed_without_loading_any(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_a_model_can_be_loaded_and_unloaded_by_hand(house: Any, daemon: Any) -> None:
+def test_a_model_can_be_loaded_and_unloaded_by_hand(harness: Any, daemon: Any) -> None:
     """Loading returns at once; unloading lets open requests finish."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.post("/v1/models/load", {}))[1]["status"] == "loading"
             await it.until(lambda: it.model().worker is not None)
             worker = it.model().worker
@@ -128,16 +128,16 @@ def test_a_model_can_be_loaded_and_unloaded_by_hand(house: Any, daemon: Any) -> 
     asyncio.run(scene())
 
 
-def test_the_status_tells_what_each_model_is_and_does(house: Any, daemon: Any) -> None:
+def test_the_status_tells_what_each_model_is_and_does(harness: Any, daemon: Any) -> None:
     """The daemon, devices, exactness, drafters, routing, speed, cost by rows."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             (before,) = (await it.get("/v1/status"))["models"]
             assert (before["state"], before["default"]) == ("unloaded", True)
             await it.ask("say hello")
             report = await it.get("/v1/status")
-            assert report["socket"] == str(house.socket)
+            assert report["socket"] == str(harness.socket)
             assert report["uptime_seconds"] >= 0
             assert (report["config_error"], report["loading"]) == (None, None)
             (model,) = report["models"]
@@ -154,24 +154,24 @@ def test_the_status_tells_what_each_model_is_and_does(house: Any, daemon: Any) -
     asyncio.run(scene())
 
 
-def test_the_status_answers_when_the_models_directory_is_broken(house: Any, daemon: Any) -> None:
+def test_the_status_answers_when_the_models_directory_is_broken(harness: Any, daemon: Any) -> None:
     """Whoever wants to know what is wrong is told, not refused."""
-    (house.models / "drafts.json").write_text("{")
+    (harness.models / "drafts.json").write_text("{")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             report = await it.get("/v1/status")
             assert "drafts.json cannot be read" in report["config_error"]
             assert report["models"] == []
             assert (await it.ask("say hi"))[0] == 400
-            (house.models / "drafts.json").unlink()
+            (harness.models / "drafts.json").unlink()
             assert (await it.ask("say hi"))[0] == 200
             assert (await it.get("/v1/status"))["config_error"] is None
 
     asyncio.run(scene())
 
 
-def test_metrics_use_the_names_that_dashboards_know(house: Any, daemon: Any) -> None:
+def test_metrics_use_the_names_that_dashboards_know(harness: Any, daemon: Any) -> None:
     """llama-server's counters, sums over all finished requests, that survive the worker."""
 
     async def metrics(it: Any) -> dict[tuple[str, ...], float]:
@@ -185,7 +185,7 @@ def test_metrics_use_the_names_that_dashboards_know(house: Any, daemon: Any) -> 
         }
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             empty = await metrics(it)
             assert empty["llamacpp:spec_decode_num_draft_tokens_total",] == 0
             for _ in range(2):
@@ -206,11 +206,11 @@ def test_metrics_use_the_names_that_dashboards_know(house: Any, daemon: Any) -> 
     asyncio.run(scene())
 
 
-def test_wrong_paths_and_methods_are_errors_of_the_api(house: Any, daemon: Any) -> None:
+def test_wrong_paths_and_methods_are_errors_of_the_api(harness: Any, daemon: Any) -> None:
     """404 and 405 in the same shape as every other error."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for method, path, status in (
                 ("GET", "/nowhere", 404),
                 ("GET", "/v1/chat/completions", 405),
@@ -224,13 +224,13 @@ def test_wrong_paths_and_methods_are_errors_of_the_api(house: Any, daemon: Any) 
 
 
 def test_each_request_is_one_log_line_without_a_word_of_the_prompt(
-    house: Any, daemon: Any, caplog: pytest.LogCaptureFixture
+    harness: Any, daemon: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Finished, failed, cancelled and crashed ones: key=value, never text."""
     caplog.set_level(logging.DEBUG)
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say CANARY CANARY")
             await it.ask("fail CANARY")
             async with it.streaming("wait CANARY") as stream:
@@ -247,14 +247,14 @@ def test_each_request_is_one_log_line_without_a_word_of_the_prompt(
     assert "CANARY" not in caplog.text
 
 
-def test_many_clients_at_once_are_all_answered_or_told_to_wait(house: Any, daemon: Any) -> None:
+def test_many_clients_at_once_are_all_answered_or_told_to_wait(harness: Any, daemon: Any) -> None:
     """A burst over every limit: each gets an answer or a 429, none silence."""
-    house.configure(server={"max_queue": 40}, engine={"slots": 4})
+    harness.configure(server={"max_queue": 40}, engine={"slots": 4})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hello")
-            connector = aiohttp.UnixConnector(path=str(house.socket), limit=0)
+            connector = aiohttp.UnixConnector(path=str(harness.socket), limit=0)
             async with aiohttp.ClientSession("http://x", connector=connector) as http:
 
                 async def one() -> int:
@@ -271,11 +271,11 @@ def test_many_clients_at_once_are_all_answered_or_told_to_wait(house: Any, daemo
     asyncio.run(scene())
 
 
-def test_a_replay_is_answered_whole(house: Any, daemon: Any) -> None:
+def test_a_replay_is_answered_whole(harness: Any, daemon: Any) -> None:
     """Of a chat or of a completion; under the caller's own name, and counted as what it is."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             chat = {"messages": [{"role": "user", "content": "Why?"}], "text": "Because I say so"}
             status, told = await it.post("/v1/replay", chat)
             assert status == 200
@@ -300,12 +300,12 @@ def test_a_replay_is_answered_whole(house: Any, daemon: Any) -> None:
     ],
 )
 def test_a_wrong_replay_is_refused_before_a_worker_sees_it(
-    house: Any, daemon: Any, body: Any, param: str | None
+    harness: Any, daemon: Any, body: Any, param: str | None
 ) -> None:
     """With the field at fault; no model is loaded for it."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, told = await it.post("/v1/replay", body)
             assert (status, told["error"]["param"]) == (400, param)
             assert (await it.get("/v1/status"))["models"][0]["state"] == "unloaded"
@@ -323,12 +323,12 @@ def test_a_wrong_replay_is_refused_before_a_worker_sees_it(
     ],
 )
 def test_json_without_end_is_the_clients_error(
-    house: Any, daemon: Any, field: str, loose: str
+    harness: Any, daemon: Any, field: str, loose: str
 ) -> None:
     """Nested hundreds deep or beyond 64 bits, wherever any JSON may be: 400, and others go on."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             body = '{"messages": [{"role": "user", "content": "a"}], ' + field + "}"
             async with it.http.post(
                 "/v1/chat/completions",

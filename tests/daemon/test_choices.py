@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 
-def test_each_prompt_and_each_choice_is_answered_in_its_place(house: Any, daemon: Any) -> None:
+def test_each_prompt_and_each_choice_is_answered_in_its_place(harness: Any, daemon: Any) -> None:
     """Whole and as a stream; more of them than there are slots, and counted together."""
-    house.configure(engine={"slots": 2})
+    harness.configure(engine={"slots": 2})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             body = {"prompt": ["say a b", "say c", "say d e f"], "n": 2}
             status, answer = await it.post("/v1/completions", body)
             texts = [(choice["index"], choice["text"]) for choice in answer["choices"]]
@@ -35,11 +35,11 @@ def test_each_prompt_and_each_choice_is_answered_in_its_place(house: Any, daemon
     asyncio.run(scene())
 
 
-def test_one_choice_that_fails_ends_the_others(house: Any, daemon: Any) -> None:
+def test_one_choice_that_fails_ends_the_others(harness: Any, daemon: Any) -> None:
     """The error is the answer, and nobody goes on working for it."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             body = {"prompt": ["wait", "fail"]}
             assert (await it.post("/v1/completions", body))[0] == 400
             await it.until(lambda: it.model().requests == 0)
@@ -66,14 +66,14 @@ def test_one_choice_that_fails_ends_the_others(house: Any, daemon: Any) -> None:
     ],
 )
 def test_a_name_that_nobody_has_means_what_the_table_says(
-    house: Any, daemon: Any, aliases: dict[str, str], name: str, answers: str | None
+    harness: Any, daemon: Any, aliases: dict[str, str], name: str, answers: str | None
 ) -> None:
     """Models that are here mean themselves; without a line for it a name is unknown."""
-    house.add("beta")
-    house.configure(models={"aliases": aliases})
+    harness.add("beta")
+    harness.configure(models={"aliases": aliases})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hi", model=name)
             assert (status, answer.get("model")) == ((200, answers) if answers else (404, None))
             assert (await it.ask("say hi", model="gpt-4o", aliases=False))[0] == 404
@@ -81,12 +81,12 @@ def test_a_name_that_nobody_has_means_what_the_table_says(
     asyncio.run(scene())
 
 
-def test_a_model_in_the_catalog_is_not_somebody_elses_name(house: Any, daemon: Any) -> None:
+def test_a_model_in_the_catalog_is_not_somebody_elses_name(harness: Any, daemon: Any) -> None:
     """It can be pulled, and the error says how."""
-    house.configure(models={"aliases": {"*": ""}})
+    harness.configure(models={"aliases": {"*": ""}})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hi", model="qwen2.5-coder-1.5b-instruct")
             assert status == 404
             assert "localspec models pull" in answer["error"]["fix"]
@@ -95,21 +95,21 @@ def test_a_model_in_the_catalog_is_not_somebody_elses_name(house: Any, daemon: A
 
 
 def test_loading_is_told_to_those_who_ask_and_its_failure_has_a_status(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """Most clients hear nothing for ten seconds; then an error has a status of its own."""
-    house.add("gated", "refused")
-    os.mkfifo(house.models / "gated.gguf.fifo")
+    harness.add("gated", "refused")
+    os.mkfifo(harness.models / "gated.gguf.fifo")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hi", model="refused", stream=True)
             assert (status, answer["error"]["code"]) == (422, "bad_gguf")
             async with it.streaming("say hi", model="gated", return_progress=True) as asking:
                 await asking.next(": loading target 42%")
                 quiet = asyncio.create_task(it.ask("say hi", model="gated"))
                 await it.until(lambda: it.model("gated").requests == 2)
-                os.close(os.open(house.models / "gated.gguf.fifo", os.O_WRONLY))
+                os.close(os.open(harness.models / "gated.gguf.fifo", os.O_WRONLY))
                 assert (await quiet)[0] == 200
             async with it.streaming("say hi") as asking:
                 assert not any(line.startswith(":") for line in await asking.rest())

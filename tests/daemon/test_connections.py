@@ -22,7 +22,7 @@ from serving import tcp_client
 
 from localspec import paths
 from localspec.errors import Busy
-from localspec_daemon.connections import (
+from localspec_daemon.http.connections import (
     MOST_ON_SOCKET,
     RESERVED_DESCRIPTORS,
     Connections,
@@ -84,15 +84,15 @@ def test_nobody_takes_room_from_those_above(sizes: tuple[int, int, int], events:
 
 
 def test_hundreds_of_idle_strangers_keep_out_neither_the_owner_nor_the_token(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """Silent ones, half a head, half a body without the token: both doors answer, at once."""
-    house.configure(server={"tcp": "127.0.0.1:0"})
+    harness.configure(server={"tcp": "127.0.0.1:0"})
     half = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{"
     beginnings = (b"", b"GET /v1/mod", b"GET /health HTTP/1.1\r\nX: ", half)
 
     async def scene() -> None:
-        async with daemon(house) as it, contextlib.AsyncExitStack() as stack:
+        async with daemon(harness) as it, contextlib.AsyncExitStack() as stack:
             host, _, port = (await it.get("/v1/status"))["tcp"].rpartition(":")
             for number in range(520):
                 _, writer = await asyncio.open_connection(host, int(port))
@@ -106,14 +106,14 @@ def test_hundreds_of_idle_strangers_keep_out_neither_the_owner_nor_the_token(
 
 
 def test_a_stranger_has_seconds_and_who_showed_the_token_keeps_the_line(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """Also one who asks for what everybody may see. The door of the page is no way around it."""
-    house.configure(server={"tcp": "127.0.0.1:0"})
+    harness.configure(server={"tcp": "127.0.0.1:0"})
     health = b"GET /health HTTP/1.1\r\nHost: %b\r\n%b\r\n"
 
     async def scene() -> None:
-        async with daemon(house, unknown_seconds=0.2) as it:
+        async with daemon(harness, unknown_seconds=0.2) as it:
             address = (await it.get("/v1/status"))["tcp"].encode()
             host, _, port = address.decode().rpartition(":")
             token = (paths.state_dir() / "token").read_text().strip()
@@ -137,16 +137,16 @@ def test_a_stranger_has_seconds_and_who_showed_the_token_keeps_the_line(
 
 
 @contextlib.contextmanager
-def served(house: Any, files: int) -> Iterator[subprocess.Popen[bytes]]:
+def served(harness: Any, files: int) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process that answers and may open so many files and no more."""
     command = [sys.executable, "-c", LIMITED, str(files)]
     with contextlib.ExitStack() as stack:
         manager = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        manager.bind(str(house.root / "manager"))
-        log = stack.enter_context((house.root / "log").open("wb"))
+        manager.bind(str(harness.root / "manager"))
+        log = stack.enter_context((harness.root / "log").open("wb"))
         process = stack.enter_context(
             subprocess.Popen(
-                [*command, str(house.config_path), str(house.socket)],
+                [*command, str(harness.config_path), str(harness.socket)],
                 env=os.environ | {"NOTIFY_SOCKET": manager.getsockname()},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -172,13 +172,13 @@ asyncio.run(serve.main())
 
 @pytest.mark.parametrize("files", [64, 128, 256])
 def test_at_any_limit_of_open_files_it_answers_logs_little_and_stops(
-    house: Any, files: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: Any, files: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Three hundred callers at both doors do not use them up, and SIGTERM is obeyed among them."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    house.configure(server={"tcp": "127.0.0.1:0", "drain_seconds": 1})
-    with served(house, files) as process, contextlib.ExitStack() as stack:
-        transport = httpx2.HTTPTransport(uds=str(house.socket))
+    harness.configure(server={"tcp": "127.0.0.1:0", "drain_seconds": 1})
+    with served(harness, files) as process, contextlib.ExitStack() as stack:
+        transport = httpx2.HTTPTransport(uds=str(harness.socket))
         http = stack.enter_context(httpx2.Client(transport=transport, base_url="http://x"))
         tcp = http.get("/v1/status").json()["tcp"]
         host, _, port = tcp.rpartition(":")
@@ -187,19 +187,19 @@ def test_at_any_limit_of_open_files_it_answers_logs_little_and_stops(
             one = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             one.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                one.connect(str(house.socket) if number % 2 else (host, int(port)))
+                one.connect(str(harness.socket) if number % 2 else (host, int(port)))
         body = {"messages": [{"role": "user", "content": "say hello"}]}
         assert http.post("/v1/chat/completions", json=body).status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    assert (house.root / "log").stat().st_size < 50_000
+    assert (harness.root / "log").stat().st_size < 50_000
 
 
 def test_the_soft_limit_is_raised_at_start() -> None:
     """To as many as it wants, or to the hard one; macOS gives 256."""
     code = (
         "import resource\n"
-        "from localspec_daemon.connections import descriptors\n"
+        "from localspec_daemon.http.connections import descriptors\n"
         "for wanted, hard in ((4096, 5000), (300, 300)):\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))\n"
         "    assert descriptors() == wanted\n"
@@ -262,18 +262,18 @@ def _as_nobody(path: Path) -> str:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_another_user_of_the_machine_gets_nothing(
-    house: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    harness: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Not through the socket as it is, and not where somebody has opened its modes."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with served(house, 256):
-        assert _as_nobody(house.socket) == "PermissionError"
-        modes = {place: place.stat().st_mode for place in (house.socket, *house.socket.parents)}
+    with served(harness, 256):
+        assert _as_nobody(harness.socket) == "PermissionError"
+        modes = {place: place.stat().st_mode for place in (harness.socket, *harness.socket.parents)}
         modes = {place: mode for place, mode in modes.items() if not mode & 0o001}
         try:
             for place, mode in modes.items():
                 place.chmod(mode | 0o011 if place.is_dir() else 0o666)
-            assert _as_nobody(house.socket) in {
+            assert _as_nobody(harness.socket) in {
                 "nothing",
                 "BrokenPipeError",
                 "ConnectionResetError",

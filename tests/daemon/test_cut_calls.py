@@ -9,10 +9,10 @@ import pytest
 from daemon.test_dialects import FINISHED, MESSAGE, RESPONSE
 
 from localspec.config import Config
-from localspec.protocol import Delta, Started
-from localspec.types import CallDelta
-from localspec_daemon.dialects import anthropic, ollama, responses
-from localspec_daemon.dialects.dialect import Answer, Caller, Dialect
+from localspec.wire.messages import Delta, Started
+from localspec.wire.values import CallDelta
+from localspec_daemon.api import anthropic, ollama, responses
+from localspec_daemon.api.dialect import Answer, Caller, Dialect
 
 OLLAMA: Any = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 WHOLE = [CallDelta(0, "c1", "now"), CallDelta(0, arguments="{}")]

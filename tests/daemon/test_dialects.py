@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from localspec.config import Config
-from localspec.protocol import Delta, Finished, SpeculationReport, Started
-from localspec.types import CallDelta, Timings, Usage
-from localspec_daemon.dialects import anthropic, ollama, responses
-from localspec_daemon.dialects.dialect import Answer, Caller, Dialect
-from localspec_daemon.worker import COMMAND
+from localspec.wire.messages import Delta, Finished, SpeculationReport, Started
+from localspec.wire.values import CallDelta, Timings, Usage
+from localspec_daemon.api import anthropic, ollama, responses
+from localspec_daemon.api.dialect import Answer, Caller, Dialect
+from localspec_daemon.supervisor.worker import COMMAND
 
 FINISHED = Finished(
     "x", "stop", Usage(10, 5, 4), Timings(4, 6, 60.0, 10.0, 100.0, 5, 50.0, 10.0, 100.0),
@@ -47,12 +47,12 @@ async def streamed(it: Any, path: str, body: Any) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_every_frame_is_one_line_of_compact_json(house: Any, daemon: Any, name: str) -> None:
+def test_every_frame_is_one_line_of_compact_json(harness: Any, daemon: Any, name: str) -> None:
     """Whatever the dialect: nothing is compressed, no character cut, no blank after a colon."""
     path, body = STREAMS[name]
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             response, text = await streamed(it, path, body)
             assert response.status == 200, text
             assert "Content-Encoding" not in response.headers
@@ -72,7 +72,7 @@ def test_every_frame_is_one_line_of_compact_json(house: Any, daemon: Any, name: 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_errors_have_the_shape_of_the_dialect_that_asked(
-    house: Any, daemon: Any, name: str
+    harness: Any, daemon: Any, name: str
 ) -> None:
     """Before the first byte with their status, for streams too; afterwards as a frame."""
     path, body = STREAMS[name]
@@ -80,7 +80,7 @@ def test_errors_have_the_shape_of_the_dialect_that_asked(
     crashing = json.loads(json.dumps(body).replace("say ", "crash "))
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hello")
             response, text = await streamed(it, path, failing)
             assert response.status == 400
@@ -111,11 +111,11 @@ def shape(path: str, value: Any) -> str:
     return str(value["error"]["message"])
 
 
-def test_wrong_paths_and_methods_name_what_is_right(house: Any, daemon: Any) -> None:
+def test_wrong_paths_and_methods_name_what_is_right(harness: Any, daemon: Any) -> None:
     """404 and 405 in the dialect's shape, with `Allow`; a HEAD is a GET without its body."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for method, path, status, allow in (
                 ("GET", "/v1/messages", 405, "POST"),
                 ("PUT", "/api/tags", 405, "GET, HEAD"),
@@ -138,12 +138,12 @@ def test_wrong_paths_and_methods_name_what_is_right(house: Any, daemon: Any) -> 
 
 
 def test_the_fields_that_a_caller_chooses_come_out_of_their_objects(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """`response_fields` as editors use them; the colon has no blank behind it."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             fields = ["content", "timings/prompt_n", "nowhere/at/all"]
             body = {"prompt": ["say a b"], "response_fields": fields}
             async with it.http.post("/completion", json=body) as response:
@@ -157,11 +157,11 @@ def test_the_fields_that_a_caller_chooses_come_out_of_their_objects(
     asyncio.run(scene())
 
 
-def test_a_model_is_loaded_and_let_go_by_bodies_without_text(house: Any, daemon: Any) -> None:
+def test_a_model_is_loaded_and_let_go_by_bodies_without_text(harness: Any, daemon: Any) -> None:
     """As Ollama's clients do it; `keep_alive` 0 is the end."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.post("/api/generate", {"model": "alpha"})
             assert (status, answer["done_reason"]) == (200, "load")
             assert it.model().state == "ready"
@@ -178,12 +178,12 @@ def test_a_model_is_loaded_and_let_go_by_bodies_without_text(house: Any, daemon:
     asyncio.run(scene())
 
 
-def test_a_model_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> None:
+def test_a_model_stays_as_long_as_was_last_said(harness: Any, daemon: Any) -> None:
     """Spans, seconds, for ever; a request without a word of it changes nothing, nonsense is 400."""
-    house.configure(server={"keep_alive": "10m"})
+    harness.configure(server={"keep_alive": "10m"})
 
     async def scene() -> None:
-        async with daemon(house, tick_seconds=3600) as it:
+        async with daemon(harness, tick_seconds=3600) as it:
             pool = it.server.supervisor.pool
 
             async def stays(keep_alive: object) -> float:
@@ -210,13 +210,13 @@ def test_a_model_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> None
     asyncio.run(scene())
 
 
-def test_an_encoder_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> None:
+def test_an_encoder_stays_as_long_as_was_last_said(harness: Any, daemon: Any) -> None:
     """Both ways of asking for vectors say it; 0 is the end, nonsense is 400."""
-    encoders.bert(house.models / "encoder.gguf")
-    house.configure(server={"keep_alive": "10m"})
+    encoders.bert(harness.models / "encoder.gguf")
+    harness.configure(server={"keep_alive": "10m"})
 
     async def scene() -> None:
-        async with daemon(house, COMMAND, tick_seconds=3600) as it:
+        async with daemon(harness, COMMAND, tick_seconds=3600) as it:
             for path, field in (("/api/embed", "input"), ("/api/embeddings", "prompt")):
                 asked = {"model": "encoder:latest", field: "abc"}
                 for said, seconds in (({}, 600), ({"keep_alive": "1h"}, 3600), ({}, 3600)):
@@ -232,12 +232,12 @@ def test_an_encoder_stays_as_long_as_was_last_said(house: Any, daemon: Any) -> N
     asyncio.run(scene())
 
 
-def test_ollamas_lists_tell_what_a_name_tells(house: Any, daemon: Any) -> None:
+def test_ollamas_lists_tell_what_a_name_tells(harness: Any, daemon: Any) -> None:
     """Size and quantization, which pickers show; nothing where the name has neither."""
-    house.add("some-1.5b-instruct-q4_k_m")
+    harness.add("some-1.5b-instruct-q4_k_m")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             told = {each["name"]: each["details"] for each in (await it.get("/api/tags"))["models"]}
             fields = ("parameter_size", "quantization_level")
             assert [told["some-1.5b-instruct-q4_k_m"][field] for field in fields] == [
@@ -248,13 +248,13 @@ def test_ollamas_lists_tell_what_a_name_tells(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_changes_of_models_are_told_as_they_happen(house: Any, daemon: Any) -> None:
+def test_changes_of_models_are_told_as_they_happen(harness: Any, daemon: Any) -> None:
     """First how they are, then each change, with the draft as a stage of its own."""
-    house.add("little")
-    (house.models / "drafts.json").write_text('{"alpha":"little"}')
+    harness.add("little")
+    (harness.models / "drafts.json").write_text('{"alpha":"little"}')
 
     async def scene() -> None:
-        async with daemon(house) as it, it.http.get("/models/sse") as response:
+        async with daemon(harness) as it, it.http.get("/models/sse") as response:
             told: list[Any] = []
             greeted = asyncio.Event()
 

@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from scarcity import full_disk
+from full_disk import full_disk
 
 from localspec.errors import AlreadyRunning, ConfigError, DiskFull, Forbidden, LocalSpecError
-from localspec_daemon import listen
+from localspec_daemon.http import listen
 from localspec_daemon.log import OneLineFormatter
 
 

@@ -18,20 +18,20 @@ import pytest
 import tiny
 
 from localspec.catalog.plan import PROCESS_BYTES
-from localspec_daemon.worker import COMMAND
+from localspec_daemon.supervisor.worker import COMMAND
 
 TEXT = "def add(a, b):\n    return a + b\n" * 4
 
 
 @pytest.fixture
-def real(house: Any, daemon: Any) -> Any:
+def real(harness: Any, daemon: Any) -> Any:
     """A house with a small real pair; enter `daemon(house)` to serve it with the real worker."""
-    (house.models / "alpha.gguf").unlink()
-    tiny.build(house.models / "alpha.gguf")
-    tiny.build(house.models / "little.gguf", like=0, noise=0.02)
-    (house.models / "drafts.json").write_text('{"alpha":"little"}')
-    house.configure(engine={"context": 512, "slots": 2, "exactness": "strict"})
-    return lambda: daemon(house, COMMAND)
+    (harness.models / "alpha.gguf").unlink()
+    tiny.build(harness.models / "alpha.gguf")
+    tiny.build(harness.models / "little.gguf", like=0, noise=0.02)
+    (harness.models / "drafts.json").write_text('{"alpha":"little"}')
+    harness.configure(engine={"context": 512, "slots": 2, "exactness": "strict"})
+    return lambda: daemon(harness, COMMAND)
 
 
 async def in_thread(function: Any, *arguments: Any) -> Any:
@@ -39,9 +39,9 @@ async def in_thread(function: Any, *arguments: Any) -> Any:
     return await asyncio.to_thread(function, *arguments)
 
 
-def openai_client(house: Any) -> openai.OpenAI:
+def openai_client(harness: Any) -> openai.OpenAI:
     """OpenAI's own client on the Unix socket."""
-    transport = httpx2.HTTPTransport(uds=str(house.socket))
+    transport = httpx2.HTTPTransport(uds=str(harness.socket))
     return openai.OpenAI(
         base_url="http://localspec/v1",
         api_key="none",
@@ -50,11 +50,11 @@ def openai_client(house: Any) -> openai.OpenAI:
     )
 
 
-def test_the_openai_client_streams_and_asks_from_the_socket(house: Any, real: Any) -> None:
+def test_the_openai_client_streams_and_asks_from_the_socket(harness: Any, real: Any) -> None:
     """Stream and whole answer are the same text for the same seed; models are listed."""
 
     def scene() -> None:
-        with openai_client(house) as client:
+        with openai_client(harness) as client:
             common: Any = {
                 "model": "alpha",
                 "messages": [{"role": "user", "content": TEXT}],
@@ -92,11 +92,11 @@ def test_the_openai_client_streams_and_asks_from_the_socket(house: Any, real: An
     asyncio.run(served())
 
 
-def test_the_openai_client_predicts_an_answer(house: Any, real: Any) -> None:
+def test_the_openai_client_predicts_an_answer(harness: Any, real: Any) -> None:
     """The same text, predicted tokens counted where OpenAI counts them; parts are the same text."""
 
     def scene() -> None:
-        with openai_client(house) as client:
+        with openai_client(harness) as client:
             common: Any = {
                 "model": "alpha",
                 "messages": [{"role": "user", "content": TEXT}],
@@ -278,9 +278,9 @@ def test_bad_bodies_are_refused_by_the_worker_that_stays(real: Any) -> None:
     asyncio.run(scene())
 
 
-def broken_models(house: Any) -> Iterator[str]:
+def broken_models(harness: Any) -> Iterator[str]:
     """Names of models whose files are no models, each broken in another way."""
-    whole = (house.models / "alpha.gguf").read_bytes()
+    whole = (harness.models / "alpha.gguf").read_bytes()
     for name, data in {
         "empty": b"",
         "magic": b"FUGG" + whole[4:],
@@ -289,9 +289,9 @@ def broken_models(house: Any) -> Iterator[str]:
         "counts": whole[:8] + b"\xff" * 16 + whole[24:],
         "noise": np.random.default_rng(0).bytes(4096),
     }.items():
-        (house.models / f"{name}.gguf").write_bytes(data)
+        (harness.models / f"{name}.gguf").write_bytes(data)
         yield name
-    writer = gguf.GGUFWriter(house.models / "strange.gguf", "no-such-architecture")
+    writer = gguf.GGUFWriter(harness.models / "strange.gguf", "no-such-architecture")
     writer.add_block_count(1)
     writer.add_tensor("a", np.zeros(32, dtype=np.float32))
     writer.write_header_to_file()
@@ -302,7 +302,7 @@ def broken_models(house: Any) -> Iterator[str]:
 
 
 def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
-    house: Any, real: Any
+    harness: Any, real: Any
 ) -> None:
     """422 with a sentence, and the model that was there answers as before."""
 
@@ -310,7 +310,7 @@ def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
         async with real() as it:
             await it.ask("hello", max_tokens=1)
             pid = it.model().worker.pid
-            for name in broken_models(house):
+            for name in broken_models(harness):
                 status, answer = await it.ask("hello", model=name)
                 assert (status, answer["error"]["code"]) == (422, "bad_gguf"), (name, answer)
             assert (await it.ask("hello", max_tokens=1))[0] == 200
@@ -319,9 +319,9 @@ def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
     asyncio.run(scene())
 
 
-def test_a_draft_that_cannot_be_used_costs_its_target_nothing(house: Any, real: Any) -> None:
+def test_a_draft_that_cannot_be_used_costs_its_target_nothing(harness: Any, real: Any) -> None:
     """The model answers, drafted by the other sources, and the status says why without it."""
-    draft = house.models / "little.gguf"
+    draft = harness.models / "little.gguf"
     draft.write_bytes(draft.read_bytes()[:-4096])
 
     async def scene() -> None:
@@ -334,10 +334,10 @@ def test_a_draft_that_cannot_be_used_costs_its_target_nothing(house: Any, real: 
     asyncio.run(scene())
 
 
-def test_models_stay_while_there_is_memory_and_the_oldest_leaves(house: Any, real: Any) -> None:
+def test_models_stay_while_there_is_memory_and_the_oldest_leaves(harness: Any, real: Any) -> None:
     """Two of three by the bound; who takes turns stays, and status tells memory and last use."""
     for seed, name in enumerate(("beta", "gamma"), 1):
-        tiny.build(house.models / f"{name}.gguf", seed=seed)
+        tiny.build(harness.models / f"{name}.gguf", seed=seed)
 
     async def scene() -> None:
         async with real() as it:
@@ -353,7 +353,7 @@ def test_models_stay_while_there_is_memory_and_the_oldest_leaves(house: Any, rea
             host = status["devices"][0]
             assert (host["name"], host["held_bytes"]) == ("CPU", pytest.approx(held, rel=0.1))
             assert 0 < host["free_bytes"] < host["total_bytes"]
-            house.configure(server={"memory_bytes": 5 * held // 2})
+            harness.configure(server={"memory_bytes": 5 * held // 2})
             await it.until(lambda: it.server.supervisor.config.server.memory_bytes > 0)
             beta = await pid("beta")
             assert [await pid("alpha"), await pid("beta"), await pid("alpha")] == [
@@ -373,9 +373,9 @@ def test_models_stay_while_there_is_memory_and_the_oldest_leaves(house: Any, rea
     asyncio.run(scene())
 
 
-def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(house: Any, real: Any) -> None:
+def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(harness: Any, real: Any) -> None:
     """At once, and before a worker is started."""
-    house.configure(server={"memory_bytes": PROCESS_BYTES})
+    harness.configure(server={"memory_bytes": PROCESS_BYTES})
 
     async def scene() -> None:
         async with real() as it:
@@ -387,10 +387,10 @@ def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(house: Any, r
 
 
 def test_what_is_found_in_pauses_is_in_the_status_and_a_strict_request_waits_for_it(
-    house: Any, real: Any
+    harness: Any, real: Any
 ) -> None:
     """The first answer claims nothing; then the same worker says what is in force, and why."""
-    house.configure(engine={"context": 512, "slots": 2, "exactness": "auto"})
+    harness.configure(engine={"context": 512, "slots": 2, "exactness": "auto"})
 
     async def scene() -> None:
         async with real() as it:

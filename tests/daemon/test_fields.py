@@ -11,10 +11,10 @@ from daemon.test_dialects import FINISHED
 from localspec.chain import SamplingParams
 from localspec.config import Config, Server
 from localspec.errors import RequestError
-from localspec.protocol import Delta
-from localspec.types import Alternative, TokenLogprob
-from localspec_daemon.dialects import anthropic, infill, llama_server, ollama, openai, responses
-from localspec_daemon.dialects.dialect import Answer, Asked, Caller, Dialect
+from localspec.wire.messages import Delta
+from localspec.wire.values import Alternative, TokenLogprob
+from localspec_daemon.api import anthropic, infill, llama_server, ollama, openai, responses
+from localspec_daemon.api.dialect import Answer, Asked, Caller, Dialect
 
 SAID = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

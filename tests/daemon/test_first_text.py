@@ -26,11 +26,11 @@ PROMPT, STAMP = ">>>", r"\d{9,}"
 KEYS = "".join(map(chr, range(0x100, 0x17F)))
 
 
-def test_how_soon_a_chat_is_open(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_how_soon_a_chat_is_open(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """From its program's start to its first prompt, and to a key that was typed at once."""
 
     async def scene() -> list[tuple[float, float]]:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             return [await asyncio.to_thread(opening, it, tmp_path) for _ in range(CHATS)]
 
     prompts, keys = zip(*asyncio.run(scene()), strict=True)
@@ -50,7 +50,7 @@ def opening(it: Any, home: Path) -> tuple[float, float]:
 
 
 def test_when_the_first_text_stands_in_the_terminal(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """Of warm answers, and of the first one, for which the terminal first loads what draws it."""
 
@@ -58,12 +58,12 @@ def test_when_the_first_text_stands_in_the_terminal(
         terminal.until(PROMPT)
         return [behind(terminal) for _ in range(QUESTIONS)]
 
-    first, *warm = asyncio.run(in_a_chat(house, daemon, tmp_path, converse))
+    first, *warm = asyncio.run(in_a_chat(harness, daemon, tmp_path, converse))
     assert len(warm) == QUESTIONS - 1
     sys.stdout.write(f"\nfirst text: {figures(warm)}; of the first answer {1e3 * first:.1f} ms\n")
 
 
-def test_when_a_key_stands_in_the_terminal(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_when_a_key_stands_in_the_terminal(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """The first of them while the chat loads the model and what draws answers."""
 
     def converse(terminal: Terminal) -> list[float]:
@@ -75,7 +75,7 @@ def test_when_a_key_stands_in_the_terminal(house: Any, daemon: Any, tmp_path: Pa
         terminal.type("\x15")
         return took
 
-    took = asyncio.run(in_a_chat(house, daemon, tmp_path, converse))
+    took = asyncio.run(in_a_chat(harness, daemon, tmp_path, converse))
     sys.stdout.write(f"\na key: {figures(took)}\n")
 
 
@@ -96,7 +96,7 @@ def figures(seconds: Sequence[float]) -> str:
 def environment(it: Any, home: Path) -> dict[str, str]:
     """Of somebody with an empty home who talks to that daemon."""
     own = {
-        "LOCALSPEC_HOST": f"unix://{it.house.socket}",
+        "LOCALSPEC_HOST": f"unix://{it.harness.socket}",
         "TERM": "xterm",
         "PROMPT_TOOLKIT_NO_CPR": "1",
         "HOME": str(home),
@@ -106,10 +106,10 @@ def environment(it: Any, home: Path) -> dict[str, str]:
 
 
 async def in_a_chat(
-    house: Any, daemon: Any, home: Path, talk: Callable[[Terminal], list[float]]
+    harness: Any, daemon: Any, home: Path, talk: Callable[[Terminal], list[float]]
 ) -> list[float]:
     """What is measured in a chat with a daemon."""
-    async with daemon(house) as it:
+    async with daemon(harness) as it:
         terminal = Terminal(environment(it, home))
         try:
             return await asyncio.to_thread(talk, terminal)

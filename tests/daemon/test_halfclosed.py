@@ -16,10 +16,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere both 
 DOORS = ["socket", "tcp"]
 
 
-async def opened(it: Any, house: Any, door: str) -> tuple[Any, Any, str]:
+async def opened(it: Any, harness: Any, door: str) -> tuple[Any, Any, str]:
     """A connection, and the head that every request on it needs."""
     if door == "socket":
-        return *await asyncio.open_unix_connection(house.socket), "Host: x\r\n"
+        return *await asyncio.open_unix_connection(harness.socket), "Host: x\r\n"
     address = (await it.get("/v1/status"))["tcp"]
     host, _, port = address.rpartition(":")
     token = (paths.state_dir() / "token").read_text().strip()
@@ -39,15 +39,15 @@ def asking(head: str, prompt: str, **fields: Any) -> bytes:
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_writes_no_more_gets_the_answer(
-    house: Any, daemon: Any, door: str, address: str, *, stream: bool
+    harness: Any, daemon: Any, door: str, address: str, *, stream: bool
 ) -> None:
     """Whole or as a stream, also to several requests, and then the connection is closed."""
-    house.configure(server={"tcp": f"{address}:0"})
+    harness.configure(server={"tcp": f"{address}:0"})
 
     async def scene() -> None:
-        async with daemon(house, idle_seconds=2) as it:
+        async with daemon(harness, idle_seconds=2) as it:
             for count in (1, 2):
-                reader, writer, head = await opened(it, house, door)
+                reader, writer, head = await opened(it, harness, door)
                 writer.write(asking(head, "say well done", stream=stream) * count)
                 writer.write_eof()
                 answer = (await reader.read()).decode()
@@ -63,15 +63,15 @@ def test_who_writes_no_more_gets_the_answer(
 @pytest.mark.parametrize("how", ["close", "half, then close", "reset"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_has_left_is_not_answered(
-    house: Any, daemon: Any, door: str, how: str, *, stream: bool
+    harness: Any, daemon: Any, door: str, how: str, *, stream: bool
 ) -> None:
     """Its request is cancelled, whichever way it went."""
-    house.configure(server={"tcp": "127.0.0.1:0"})
+    harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.ask("say hello"))[0] == 200
-            _, writer, head = await opened(it, house, door)
+            _, writer, head = await opened(it, harness, door)
             writer.write(asking(head, "wait", stream=stream))
             await it.until(lambda: it.model().requests == 1)
             if how == "half, then close":
@@ -87,14 +87,14 @@ def test_who_has_left_is_not_answered(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_half_a_request_is_not_waited_for(house: Any, daemon: Any, door: str) -> None:
+def test_half_a_request_is_not_waited_for(harness: Any, daemon: Any, door: str) -> None:
     """Its end will not come."""
-    house.configure(server={"tcp": "127.0.0.1:0"})
+    harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for cut in (5, -3):
-                reader, writer, head = await opened(it, house, door)
+                reader, writer, head = await opened(it, harness, door)
                 writer.write(asking(head, "say hello")[:cut])
                 writer.write_eof()
                 assert await reader.read() == b""

@@ -12,10 +12,10 @@ import pytest
 import tiny
 
 from localspec.config import Config
-from localspec.protocol import Generate
-from localspec_daemon.dialects.dialect import Caller
-from localspec_daemon.dialects.infill import INFILL
-from localspec_daemon.worker import COMMAND
+from localspec.wire.messages import Generate
+from localspec_daemon.api.dialect import Caller
+from localspec_daemon.api.infill import INFILL
+from localspec_daemon.supervisor.worker import COMMAND
 
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
 VIM: Any = {
@@ -69,11 +69,11 @@ def test_what_an_editor_sends_is_what_the_worker_is_asked() -> None:
 
 
 @pytest.fixture
-def real(house: Any, daemon: Any) -> Any:
+def real(harness: Any, daemon: Any) -> Any:
     """A daemon whose model fills in."""
-    tiny.build(house.models / "alpha.gguf", specials=MARKS)
-    house.configure(engine={"context": 512, "slots": 2})
-    return lambda: daemon(house, COMMAND)
+    tiny.build(harness.models / "alpha.gguf", specials=MARKS)
+    harness.configure(engine={"context": 512, "slots": 2})
+    return lambda: daemon(harness, COMMAND)
 
 
 def test_an_editor_is_answered(real: Any) -> None:
@@ -149,12 +149,12 @@ def test_a_word_half_typed_is_not_read_by_any_door(real: Any) -> None:
     asyncio.run(scene())
 
 
-def test_a_warm_up_takes_nobodys_turn(house: Any, daemon: Any) -> None:
+def test_a_warm_up_takes_nobodys_turn(harness: Any, daemon: Any) -> None:
     """The only slot is taken; the worker hears of a warm-up at once, and puts it where it likes."""
-    house.configure(engine={"slots": 1})
+    harness.configure(engine={"slots": 1})
 
     async def scene() -> None:
-        async with daemon(house) as it, it.streaming("wait") as stream:
+        async with daemon(harness) as it, it.streaming("wait") as stream:
             await stream.next("data: ")
             status, _ = await it.post("/v1/completions", {"prompt": "say x", "max_tokens": 0})
             assert status == 200

@@ -27,12 +27,12 @@ WAIT = [{"role": "user", "content": "wait"}]
 class Process:
     """A daemon process that has told the service manager that it is ready."""
 
-    def __init__(self, house: Any, manager: socket.socket, **environment: str) -> None:
-        self.house = house
+    def __init__(self, harness: Any, manager: socket.socket, **environment: str) -> None:
+        self.harness = harness
         self.manager = manager
-        self.client = Client(house.socket)
+        self.client = Client(harness.socket)
         self.popen = subprocess.Popen(
-            [sys.executable, SERVE, house.config_path, house.socket],
+            [sys.executable, SERVE, harness.config_path, harness.socket],
             env=os.environ | {"NOTIFY_SOCKET": manager.getsockname()} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -62,7 +62,7 @@ class Process:
 
 
 @pytest.fixture
-def start(house: Any, tmp_path: Path) -> Iterator[Callable[..., Process]]:
+def start(harness: Any, tmp_path: Path) -> Iterator[Callable[..., Process]]:
     """Starts daemons in the house; whatever still runs at the end is killed."""
     started: list[Process] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -70,7 +70,7 @@ def start(house: Any, tmp_path: Path) -> Iterator[Callable[..., Process]]:
         manager.settimeout(30)
 
         def run(**environment: str) -> Process:
-            started.append(Process(house, manager, **environment))
+            started.append(Process(harness, manager, **environment))
             return started[-1]
 
         yield run
@@ -84,11 +84,13 @@ def first_piece(events: Iterator[Event]) -> str:
     return next(event.text for event in events if isinstance(event, Piece))
 
 
-def at_the_gate(house: Any, start: Callable[[], Process]) -> tuple[Process, Iterator[Event], Path]:
+def at_the_gate(
+    harness: Any, start: Callable[[], Process]
+) -> tuple[Process, Iterator[Event], Path]:
     """A daemon that drains for long, an answer that waits for a load, and what lets it go on."""
-    house.add("gated")
-    house.configure(models={"default": "gated"}, server={"drain_seconds": 60})
-    gate: Path = house.models / "gated.gguf.fifo"
+    harness.add("gated")
+    harness.configure(models={"default": "gated"}, server={"drain_seconds": 60})
+    gate: Path = harness.models / "gated.gguf.fifo"
     os.mkfifo(gate)
     daemon = start()
     events = daemon.client.chat(HELLO)
@@ -96,7 +98,7 @@ def at_the_gate(house: Any, start: Callable[[], Process]) -> tuple[Process, Iter
     return daemon, events, gate
 
 
-def test_sigterm_ends_an_idle_daemon_with_nothing_left(house: Any, start: Any) -> None:
+def test_sigterm_ends_an_idle_daemon_with_nothing_left(harness: Any, start: Any) -> None:
     """Exit code 0, no socket, no worker; native code was never in this process."""
     daemon = start()
     assert isinstance(list(daemon.client.chat(HELLO))[-1], End)
@@ -106,12 +108,12 @@ def test_sigterm_ends_an_idle_daemon_with_nothing_left(house: Any, start: Any) -
         daemon.hear("STOPPING=1")
         assert daemon.end() == "native modules: []\n"
         assert watch.wait(10)
-    assert not house.socket.exists()
+    assert not harness.socket.exists()
 
 
-def test_a_drain_that_is_over_ends_streams_with_a_last_event(house: Any, start: Any) -> None:
+def test_a_drain_that_is_over_ends_streams_with_a_last_event(harness: Any, start: Any) -> None:
     """`server_shutdown`, not silence, for a stream that would not end by itself."""
-    house.configure(server={"drain_seconds": 0.1})
+    harness.configure(server={"drain_seconds": 0.1})
     daemon = start()
     events = daemon.client.chat(WAIT)
     assert first_piece(events) == "waiting"
@@ -121,15 +123,15 @@ def test_a_drain_that_is_over_ends_streams_with_a_last_event(house: Any, start: 
     daemon.end()
 
 
-def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: Any) -> None:
+def test_a_drain_lets_answers_finish_and_takes_nothing_new(harness: Any, start: Any) -> None:
     """The answer that was being waited for comes whole; nobody else gets in meanwhile."""
-    daemon, events, gate = at_the_gate(house, start)
+    daemon, events, gate = at_the_gate(harness, start)
     daemon.signal(signal.SIGTERM)
     daemon.hear("STOPPING=1")
     with pytest.raises(NotRunning):
-        Client(house.socket).status()
+        Client(harness.socket).status()
     second = subprocess.run(
-        [sys.executable, "-P", "-m", "localspec_daemon", "--socket", house.socket],
+        [sys.executable, "-P", "-m", "localspec_daemon", "--socket", harness.socket],
         capture_output=True,
         check=False,
     )
@@ -140,9 +142,9 @@ def test_a_drain_lets_answers_finish_and_takes_nothing_new(house: Any, start: An
     daemon.end()
 
 
-def test_a_second_sigterm_is_obeyed_at_once(house: Any, start: Any) -> None:
+def test_a_second_sigterm_is_obeyed_at_once(harness: Any, start: Any) -> None:
     """Whoever asks twice does not wait for the drain."""
-    house.configure(server={"drain_seconds": 3600})
+    harness.configure(server={"drain_seconds": 3600})
     daemon = start()
     events = daemon.client.chat(WAIT)
     assert first_piece(events) == "waiting"
@@ -152,17 +154,17 @@ def test_a_second_sigterm_is_obeyed_at_once(house: Any, start: Any) -> None:
     with pytest.raises(ShuttingDown):
         list(events)
     daemon.end()
-    assert not house.socket.exists()
+    assert not harness.socket.exists()
 
 
-def test_a_killed_daemon_leaves_no_worker_and_the_next_one_starts(house: Any, start: Any) -> None:
+def test_a_killed_daemon_leaves_no_worker_and_the_next_one_starts(harness: Any, start: Any) -> None:
     """Workers read the end of their channel; the stale socket is replaced."""
     daemon = start()
     list(daemon.client.chat(HELLO))
     with Watch(daemon.worker()) as watch:
         daemon.signal(signal.SIGKILL)
         assert watch.wait(10)
-    assert house.socket.exists()
+    assert harness.socket.exists()
     assert isinstance(list(start().client.chat(HELLO))[-1], End)
 
 
@@ -181,12 +183,12 @@ def test_a_killed_worker_ends_neither_its_stream_nor_the_daemon(start: Any) -> N
     assert after["models"][0]["last_crash"] == "SIGKILL"
 
 
-def test_of_two_daemons_that_start_at_once_one_serves(house: Any, start: Any) -> None:
+def test_of_two_daemons_that_start_at_once_one_serves(harness: Any, start: Any) -> None:
     """The other ends with exit code 1 and says who owns the socket."""
     daemon = start()
     racers = [
         subprocess.Popen(
-            [sys.executable, "-P", "-m", "localspec_daemon", "--socket", house.socket],
+            [sys.executable, "-P", "-m", "localspec_daemon", "--socket", harness.socket],
             stderr=subprocess.PIPE,
         )
         for _ in range(2)
@@ -197,22 +199,22 @@ def test_of_two_daemons_that_start_at_once_one_serves(house: Any, start: Any) ->
     assert daemon.client.status()["pid"] == daemon.popen.pid
 
 
-def test_a_bad_configuration_keeps_a_daemon_from_starting(house: Any) -> None:
+def test_a_bad_configuration_keeps_a_daemon_from_starting(harness: Any) -> None:
     """Exit code 78, which the service manager does not restart, and the nearest right key."""
-    house.config_path.write_text("[server]\nkeep_alife = '1m'\n")
+    harness.config_path.write_text("[server]\nkeep_alife = '1m'\n")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "localspec_daemon",
-         "--config", house.config_path, "--socket", house.socket],
+         "--config", harness.config_path, "--socket", harness.socket],
         capture_output=True, check=False, text=True,
     )  # fmt: skip
     assert done.returncode == 78
     assert "Did you mean server.keep_alive?" in done.stderr
-    assert not house.socket.exists()
+    assert not harness.socket.exists()
 
 
-def test_signals_at_any_moment_end_the_daemon_in_order(house: Any, start: Any) -> None:
+def test_signals_at_any_moment_end_the_daemon_in_order(harness: Any, start: Any) -> None:
     """SIGTERM while clients come and go: exit code 0 each time, every client hears an end."""
-    house.configure(server={"drain_seconds": 0.05})
+    harness.configure(server={"drain_seconds": 0.05})
     for moment in range(8):
         daemon = start()
         ends: list[object] = []
@@ -261,12 +263,12 @@ def test_a_watchdog_of_another_process_is_not_fed(start: Any) -> None:
         assert "WATCHDOG" not in said
 
 
-def test_a_reload_is_told_from_its_beginning_to_its_end(house: Any, start: Any) -> None:
+def test_a_reload_is_told_from_its_beginning_to_its_end(harness: Any, start: Any) -> None:
     """With the time of its beginning, as notify-reload wants it, also when the file is bad."""
     daemon = start()
     before = time.monotonic_ns() // 1000
     for text, says in (("[modles]", "has a mistake"), ("", "no model is loaded")):
-        house.config_path.write_text(text)
+        harness.config_path.write_text(text)
         daemon.signal(signal.SIGHUP)
         state, began = daemon.hear("RELOADING=1").split("\n")
         assert state == "RELOADING=1"
@@ -274,14 +276,14 @@ def test_a_reload_is_told_from_its_beginning_to_its_end(house: Any, start: Any) 
         assert says in daemon.hear("READY=1")
 
 
-def test_the_status_line_says_what_is_loaded_and_how_far(house: Any, start: Any) -> None:
+def test_the_status_line_says_what_is_loaded_and_how_far(harness: Any, start: Any) -> None:
     """`systemctl status` shows it; the time for a drain is asked for when it begins."""
-    daemon, events, gate = at_the_gate(house, start)
-    daemon.hear(f"STATUS=Listening on {house.socket}; loading gated (42%)")
+    daemon, events, gate = at_the_gate(harness, start)
+    daemon.hear(f"STATUS=Listening on {harness.socket}; loading gated (42%)")
     gate.write_bytes(b"")
-    daemon.hear(f"STATUS=Listening on {house.socket}; gated is ready, 1 open")
+    daemon.hear(f"STATUS=Listening on {harness.socket}; gated is ready, 1 open")
     list(events)
-    daemon.hear(f"STATUS=Listening on {house.socket}; gated is ready")
+    daemon.hear(f"STATUS=Listening on {harness.socket}; gated is ready")
     daemon.signal(signal.SIGTERM)
     asked = daemon.hear("STOPPING=1").rpartition("EXTEND_TIMEOUT_USEC=")[2]
     assert int(asked) > 60e6

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 import tiny
-from lending import free_address
+from worker_hosts import free_address
 
 LLAMA_SERVER = Path(sys.executable).with_name("llama-server")
 ASKED: dict[str, Any] = {
@@ -71,18 +71,18 @@ def _moment(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_real_upstream_answers_as_if_it_had_been_asked_itself(
-    house: Any, daemon: Any, llama: Any
+    harness: Any, daemon: Any, llama: Any
 ) -> None:
     """Chats and completions, whole and streamed; what it refuses is refused here."""
     address, process = llama
-    house.configure(**{"upstream.desk": {"url": f"{address}/v1", "models": ["far"]}})
+    harness.configure(**{"upstream.desk": {"url": f"{address}/v1", "models": ["far"]}})
 
     async def direct(path: str, body: Any) -> Any:
         async with aiohttp.ClientSession() as http, http.post(address + path, json=body) as got:
             return await got.json()
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await loaded(address, process)
             chat = ASKED | {"messages": [{"role": "user", "content": "def add(a, b):"}]}
             plain = ASKED | {"prompt": "def add(a, b):"}
@@ -108,14 +108,14 @@ def test_a_real_upstream_answers_as_if_it_had_been_asked_itself(
 
 
 def test_an_upstream_that_is_killed_in_mid_stream_ends_it_and_is_named_afterwards(
-    house: Any, daemon: Any, llama: Any
+    harness: Any, daemon: Any, llama: Any
 ) -> None:
     """An error event; then 503 with the address; models that are here never notice."""
     address, process = llama
-    house.configure(**{"upstream.desk": {"url": f"{address}/v1", "models": ["far"]}})
+    harness.configure(**{"upstream.desk": {"url": f"{address}/v1", "models": ["far"]}})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await loaded(address, process)
             fields = ASKED | {"max_tokens": 3000, "ignore_eos": True}
             async with it.streaming("tell me", **fields) as stream:

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from localspec.config import Config, Speculation
 from localspec.errors import ContextOverflow, RequestError
-from localspec.protocol import Delta, Finished, Message, SpeculationReport, Started
-from localspec.types import SamplingParams, SourceCount, Timings, Usage
-from localspec_daemon.dialects import openai
-from localspec_daemon.dialects.dialect import Answer, Asked, Caller
-from localspec_daemon.dialects.openai_errors import errors
-from localspec_daemon.dialects.openai_replies import ChatReply, CompletionReply
-from localspec_daemon.dialects.openai_types import ChatRequest, CompletionRequest
+from localspec.types import SamplingParams, SourceCount
+from localspec.wire.messages import Delta, Finished, Message, SpeculationReport, Started
+from localspec.wire.values import Timings, Usage
+from localspec_daemon.api import openai
+from localspec_daemon.api.dialect import Answer, Asked, Caller
+from localspec_daemon.api.openai_errors import errors
+from localspec_daemon.api.openai_replies import ChatReply, CompletionReply
+from localspec_daemon.api.openai_types import ChatRequest, CompletionRequest
 
 CALLER = Caller("uid:1")
 HELLO = [{"role": "user", "content": "hello"}]

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from localspec_daemon import openapi
-from localspec_daemon.app import create_app
-from localspec_daemon.routes import TABLE
-from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.http import openapi
+from localspec_daemon.http.app import create_app
+from localspec_daemon.http.routes import TABLE
+from localspec_daemon.supervisor.supervisor import Supervisor
 
 DOCUMENT = json.loads(json.dumps(openapi.document(TABLE)))
 OPERATIONS = [

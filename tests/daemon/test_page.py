@@ -112,12 +112,12 @@ async def the_key(http: aiohttp.ClientSession, root: str, code: str) -> dict[str
         return {KEY_HEADER: (await asked.json())["key"]}
 
 
-def test_the_page_has_a_door_of_its_own_and_a_way_in(house: Any, daemon: Any) -> None:
+def test_the_page_has_a_door_of_its_own_and_a_way_in(harness: Any, daemon: Any) -> None:
     """Without server.tcp; the code becomes a cookie, and whoever has neither sees nothing."""
 
     async def scene() -> None:
         jar = aiohttp.CookieJar(unsafe=True)  # the cookie of an address without a name
-        async with daemon(house) as it, aiohttp.ClientSession(cookie_jar=jar) as http:
+        async with daemon(harness) as it, aiohttp.ClientSession(cookie_jar=jar) as http:
             _, told = await it.post("/v1/web", {})
             root = told["url"].partition("/web/")[0]
             for path in ("/web/", "/web/page.js", "/v1/status"):
@@ -162,11 +162,11 @@ def test_the_page_has_a_door_of_its_own_and_a_way_in(house: Any, daemon: Any) ->
     asyncio.run(scene())
 
 
-def test_a_browser_that_was_not_let_in_is_told_how(house: Any, daemon: Any) -> None:
+def test_a_browser_that_was_not_let_in_is_told_how(harness: Any, daemon: Any) -> None:
     """A sentence in HTML for whoever reads HTML, without a word of the request; JSON for others."""
 
     async def scene() -> None:
-        async with daemon(house) as it, aiohttp.ClientSession() as http:
+        async with daemon(harness) as it, aiohttp.ClientSession() as http:
             _, told = await it.post("/v1/web", {})
             root, spent = told["url"].partition("/web/")[0], "/web/enter/used"
             seen = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "X-Api-Key": "<b>"}
@@ -188,12 +188,12 @@ WIDE = "| Feature | Supported |\n|---|---|\n| tables | " + "many words " * 20 + 
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_what_is_in_lists_tables_and_charts_is_shown_as_it_is(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """Code in an item runs when it is copied; on a phone words and labels are whole."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": True}
             await page.tell("Emulation.setDeviceMetricsOverride", **phone)
             turn = "{ role: 'assistant', content: %s }"
@@ -223,12 +223,12 @@ def test_what_is_in_lists_tables_and_charts_is_shown_as_it_is(
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_a_question_without_an_answer_goes_back_into_the_line(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """Where what is asked next takes its place: two questions in a row break many templates."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.type("fail")
             await page.until("document.querySelector('.turn .error') !== null")
@@ -244,12 +244,12 @@ def test_a_question_without_an_answer_goes_back_into_the_line(
 
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
-def test_a_browser_asks_reads_and_watches(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_a_browser_asks_reads_and_watches(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """Text stays text, also where it looks like markup; the dashboard knows the model."""
     hostile = "say vector<int> <img/src=x/onerror=alert(1)> **bold** `code` </script>"
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.type(hostile)
             await page.until("document.querySelector('.turn.assistant .figures') !== null")
@@ -280,7 +280,7 @@ HOSTILE = [
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_any_text_is_drawn_in_time_that_its_length_takes_and_in_bounded_depth(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """Sixty thousand characters of what repeats: a search from each would take hours.
 
@@ -296,7 +296,7 @@ def test_any_text_is_drawn_in_time_that_its_length_takes_and_in_bounded_depth(
     )
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             async with asyncio.timeout(300):
                 for piece in HOSTILE:
                     text = f"({json.dumps(piece)}).repeat({60_000 // len(piece)}) + 'z'"
@@ -330,12 +330,12 @@ def test_any_text_is_drawn_in_time_that_its_length_takes_and_in_bounded_depth(
     ],
 )  # fmt: skip
 def test_what_markdown_means_is_drawn(
-    house: Any, daemon: Any, tmp_path: Path, text: str, drawn: str
+    harness: Any, daemon: Any, tmp_path: Path, text: str, drawn: str
 ) -> None:
     """Marks that pair; what pairs with nothing is shown."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             shown = await page.value(f"make('div', {{}}, markdown({json.dumps(text)})).innerHTML")
             plain = ' target="_blank" rel="noopener noreferrer"'
             assert shown.replace(plain, "") == drawn

@@ -31,12 +31,12 @@ def of_the_terminal(name: str, *turns: str) -> Conversation:
     return conversation
 
 
-def test_what_one_keeps_the_other_finds(house: Any, daemon: Any) -> None:
+def test_what_one_keeps_the_other_finds(harness: Any, daemon: Any) -> None:
     """Whole, with system prompt and settings; private; gone for both when one removes it."""
     of_the_terminal("plans", "one", "A")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             listed = await it.get("/web/chats")
             assert listed["keep"] is True
             assert [(one["name"], one["title"]) for one in listed["chats"]] == [("plans", "one")]
@@ -55,12 +55,12 @@ def test_what_one_keeps_the_other_finds(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_the_page_replaces_nothing_that_it_has_not_seen(house: Any, daemon: Any) -> None:
+def test_the_page_replaces_nothing_that_it_has_not_seen(harness: Any, daemon: Any) -> None:
     """A conversation that went on in a terminal is kept there, and the page's beside it."""
     there = of_the_terminal("plans", "one", "A")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             seen = await it.get("/web/chats/plans")
             there.say("user", "meanwhile")
             archive.keep(there)
@@ -75,13 +75,13 @@ def test_the_page_replaces_nothing_that_it_has_not_seen(house: Any, daemon: Any)
     asyncio.run(scene())
 
 
-def test_nothing_is_kept_where_the_configuration_says_so(house: Any, daemon: Any) -> None:
+def test_nothing_is_kept_where_the_configuration_says_so(harness: Any, daemon: Any) -> None:
     """What is there already can still be read, as `localspec chats` can."""
     of_the_terminal("plans", "one", "A")
-    house.configure(chat={"keep": False})
+    harness.configure(chat={"keep": False})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             kept = await it.post("/web/chats", {"turns": [TURN]})
             assert kept == (200, {"name": "", "stamp": ""})
             assert (await it.get("/web/chats"))["keep"] is False
@@ -102,26 +102,26 @@ def test_nothing_is_kept_where_the_configuration_says_so(house: Any, daemon: Any
     ],
 )
 def test_a_body_that_is_no_conversation_is_refused(
-    house: Any, daemon: Any, body: dict[str, Any], status: int
+    harness: Any, daemon: Any, body: dict[str, Any], status: int
 ) -> None:
     """Before anything is written."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.post("/web/chats", body))[0] == status
         assert archive.names() == []
 
     asyncio.run(scene())
 
 
-def test_the_token_of_tcp_opens_no_conversation(house: Any, daemon: Any) -> None:
+def test_the_token_of_tcp_opens_no_conversation(harness: Any, daemon: Any) -> None:
     """Programs that are given it may ask the model; what somebody else asked is not theirs."""
     of_the_terminal("plans", "one", "A")
-    house.configure(server={"tcp": "127.0.0.1:0"})
+    harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
         jar = aiohttp.CookieJar(unsafe=True)  # the cookie of an address without a name
-        async with daemon(house) as it, aiohttp.ClientSession(cookie_jar=jar) as http:
+        async with daemon(harness) as it, aiohttp.ClientSession(cookie_jar=jar) as http:
             _, told = await it.post("/v1/web", {})
             root = told["url"].partition("/web/")[0]
             token = (paths.state_dir() / "token").read_text().strip()
@@ -154,13 +154,13 @@ def test_the_token_of_tcp_opens_no_conversation(house: Any, daemon: Any) -> None
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_a_conversation_begun_in_the_terminal_goes_on_in_a_browser(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """And back: the page sends what the terminal said, and the archive has what the page said."""
     of_the_terminal("plans", "say one", "- A\n- B\n\n1. C")
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.until("document.querySelector('#chats .title') !== null")
             await page.value("document.querySelector('#chats .title').click()")

@@ -56,12 +56,12 @@ def test_words_of_a_language_get_colours() -> None:
     ],
 )
 def test_code_is_coloured_within_bounds(
-    house: Any, daemon: Any, blocks: list[Any], status: int
+    harness: Any, daemon: Any, blocks: list[Any], status: int
 ) -> None:
     """One list of pieces for each block."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             got, found = await it.post("/web/highlight", {"blocks": blocks})
             assert got == status
             if status == 200:
@@ -107,12 +107,12 @@ def test_a_damaged_memory_lets_nobody_in(tmp_path: Path, text: str) -> None:
     assert memory.load(file) == Kept()
 
 
-def test_after_a_restart_the_page_is_open_again(house: Any, daemon: Any) -> None:
+def test_after_a_restart_the_page_is_open_again(harness: Any, daemon: Any) -> None:
     """Without `localspec web`: with the cookie and the key of before, and with both only."""
 
     async def scene() -> None:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
-            async with daemon(house) as it:
+            async with daemon(harness) as it:
                 _, told = await it.post("/v1/web", {})
                 root = told["url"].partition("/web/")[0]
                 async with http.get(told["url"]) as entered:
@@ -120,7 +120,7 @@ def test_after_a_restart_the_page_is_open_again(house: Any, daemon: Any) -> None
                 async with http.post(f"{root}/web/key", json=code, headers={"Origin": root}) as got:
                     key = {KEY_HEADER: (await got.json())["key"]}
             before = {one.key: one.value for one in http.cookie_jar}
-            async with daemon(house) as it:
+            async with daemon(harness) as it:
                 root = f"http://{(await it.get('/v1/status'))['tcp']}"
                 port = root.rpartition(":")[2]  # another one where somebody took it meanwhile
                 cookies = {f"localspec-{port}": next(iter(before.values()))}
@@ -133,13 +133,13 @@ def test_after_a_restart_the_page_is_open_again(house: Any, daemon: Any) -> None
     asyncio.run(scene())
 
 
-def test_search_finds_conversations_by_their_words(house: Any, daemon: Any) -> None:
+def test_search_finds_conversations_by_their_words(harness: Any, daemon: Any) -> None:
     """In whatever turn; all words."""
     for name, text in (("one", "What is a monad?"), ("two", "A recipe for soup")):
         archive.keep(Conversation(name=name, turns=[{"role": "user", "content": text}]))
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for words, names in (("MONAD", ["one"]), ("soup recipe", ["two"]), ("zzz", [])):
                 found = await it.get(f"/web/chats?words={words.replace(' ', '+')}")
                 assert [one["name"] for one in found["chats"]] == names
@@ -150,12 +150,12 @@ def test_search_finds_conversations_by_their_words(house: Any, daemon: Any) -> N
 
 @IN_A_BROWSER
 def test_a_question_can_be_changed_and_an_answer_written_anew(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """With settings, files and colours, in one conversation."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.value("$('system').value = 'Be brief.'")
             await page.value("$('temperature').value = '0.5'")
@@ -188,11 +188,11 @@ def test_a_question_can_be_changed_and_an_answer_written_anew(
 
 
 @IN_A_BROWSER
-def test_a_file_that_no_question_can_take_leaves(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_a_file_that_no_question_can_take_leaves(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """And is named; the next question goes without it."""
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelector('#model option')?.value === 'alpha'")
             await page.value("attach([new File([new Uint8Array([255, 254])], 'b.bin')])")
             await page.until("$('notice').textContent.includes('b.bin is not UTF-8 text')")
@@ -206,14 +206,14 @@ def test_a_file_that_no_question_can_take_leaves(house: Any, daemon: Any, tmp_pa
 
 
 @IN_A_BROWSER
-def test_a_load_shows_its_stage_and_percent(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_a_load_shows_its_stage_and_percent(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """Where the answer will stand."""
-    house.add("gated")
-    gate = house.models / "gated.gguf.fifo"
+    harness.add("gated")
+    gate = harness.models / "gated.gguf.fifo"
     os.mkfifo(gate)
 
     async def scene() -> None:
-        async with daemon(house) as it, browser.opened(it, tmp_path / "profile") as page:
+        async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
             await page.until("document.querySelectorAll('#model option').length === 2")
             await page.value("$('model').value = 'gated'")
             await page.type("say hello")
@@ -229,12 +229,12 @@ def test_a_load_shows_its_stage_and_percent(house: Any, daemon: Any, tmp_path: P
 
 
 @IN_A_BROWSER
-def test_a_tab_finds_the_next_daemon(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_a_tab_finds_the_next_daemon(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """It says that there is none meanwhile; the conversation goes on where it was."""
 
     async def scene() -> None:
         async with browser.browser(tmp_path / "profile") as page:
-            async with daemon(house) as it:
+            async with daemon(harness) as it:
                 _, told = await it.post("/v1/web", {})
                 address = told["url"].partition("/web/")[0]
                 await page.open(told["url"])
@@ -243,7 +243,7 @@ def test_a_tab_finds_the_next_daemon(house: Any, daemon: Any, tmp_path: Path) ->
                 await page.until(ENDED)
             await page.value("void listChats()")
             await page.until("$('notice').textContent.includes('does not answer')")
-            async with daemon(house) as it:
+            async with daemon(harness) as it:
                 if f"http://{(await it.get('/v1/status'))['tcp']}" != address:
                     pytest.skip("another process has taken the page's port meanwhile")
                 await page.until("$('notice').textContent.includes('is back')")
@@ -255,11 +255,11 @@ def test_a_tab_finds_the_next_daemon(house: Any, daemon: Any, tmp_path: Path) ->
     asyncio.run(scene())
 
 
-def test_the_memory_is_in_the_state_directory(house: Any, daemon: Any) -> None:
+def test_the_memory_is_in_the_state_directory(harness: Any, daemon: Any) -> None:
     """With nothing in it that would open anything."""
 
     async def scene() -> None:
-        async with daemon(house) as it, aiohttp.ClientSession() as http:
+        async with daemon(harness) as it, aiohttp.ClientSession() as http:
             _, told = await it.post("/v1/web", {})
             async with http.get(told["url"]) as entered:
                 cookies = [one.value for one in entered.history[0].cookies.values()]

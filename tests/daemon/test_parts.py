@@ -9,8 +9,8 @@ import pytest
 
 from localspec.config import Config
 from localspec.errors import RequestError
-from localspec_daemon.dialects import anthropic, infill, llama_server, ollama, openai, responses
-from localspec_daemon.dialects.dialect import Caller, Dialect
+from localspec_daemon.api import anthropic, infill, llama_server, ollama, openai, responses
+from localspec_daemon.api.dialect import Caller, Dialect
 
 TEXT: Any = {"type": "text", "text": "look"}
 IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localspec_daemon.pauses import with_pauses
+from localspec_daemon.http.pauses import with_pauses
 
 SILENCE_SECONDS = 0.001
 
@@ -58,13 +58,13 @@ def test_what_ends_the_source_ends_the_iterator() -> None:
     asyncio.run(scene())
 
 
-def test_who_waits_for_a_slot_is_told_so(house: Any, daemon: Any) -> None:
+def test_who_waits_for_a_slot_is_told_so(harness: Any, daemon: Any) -> None:
     """Behind a request that never ends."""
-    house.configure(engine={"slots": 1})
+    harness.configure(engine={"slots": 1})
 
     async def scene() -> None:
         async with (
-            daemon(house, silence_seconds=SILENCE_SECONDS) as it,
+            daemon(harness, silence_seconds=SILENCE_SECONDS) as it,
             it.streaming("wait") as first,
             it.streaming("say hello") as second,
         ):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from localspec.config import Config, Upstream
 from localspec.errors import LocalSpecError, UpstreamFailed
-from localspec_daemon.dialects.relay import (
+from localspec_daemon.api.relay import (
     MAX_ANSWER_BYTES,
     MAX_LINE_BYTES,
     Chunks,

@@ -12,37 +12,37 @@ import tiny
 
 
 def test_a_changed_configuration_takes_effect_and_a_broken_one_does_not(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """The file is watched; on a mistake the last good one stays and the status says why."""
-    house.add("beta")
+    harness.add("beta")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             supervisor = it.server.supervisor
-            house.configure(models={"default": "beta"}, sampling={"temperature": 0.1})
+            harness.configure(models={"default": "beta"}, sampling={"temperature": 0.1})
             await it.until(lambda: supervisor.config.models.default == "beta")
             assert (await it.ask("say hi"))[1]["model"] == "beta"
-            house.config_path.write_text("[modles]\n")
+            harness.config_path.write_text("[modles]\n")
             await it.until(lambda: supervisor.config_error is not None)
             report = await it.get("/v1/status")
             assert "Did you mean models?" in report["config_error"]
             assert report["default_model"] == "beta"
-            house.configure(server={"tcp": "127.0.0.1:0"})
+            harness.configure(server={"tcp": "127.0.0.1:0"})
             await it.until(lambda: supervisor.config_error is None)
             assert (await it.get("/v1/status"))["restart_needed"] == ["server.tcp"]
 
     asyncio.run(scene())
 
 
-def test_a_machine_with_holes_is_told_before_anything_is_loaded(house: Any, daemon: Any) -> None:
+def test_a_machine_with_holes_is_told_before_anything_is_loaded(harness: Any, daemon: Any) -> None:
     """In the answer to the request that would have loaded; a whole table is taken."""
-    table = house.root / "table.toml"
+    table = harness.root / "table.toml"
     table.write_text('name = "n"\nsource = "s"\ntarget = { steady_ms = {} }\n')
-    house.configure(engine={"machine": str(table)})
+    harness.configure(engine={"machine": str(table)})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hi")
             assert (status, answer["error"]["code"]) == (400, "config_error")
             assert str(table) in answer["error"]["message"]
@@ -55,12 +55,12 @@ def test_a_machine_with_holes_is_told_before_anything_is_loaded(house: Any, daem
     asyncio.run(scene())
 
 
-def test_sighup_reloads_at_once(house: Any, daemon: Any) -> None:
+def test_sighup_reloads_at_once(harness: Any, daemon: Any) -> None:
     """Also when the file looks unchanged: a failed model may be tried again."""
-    house.add("doomed")
+    harness.add("doomed")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for _ in range(3):
                 await it.ask("say hi", model="doomed")
             assert it.model("doomed").state == "failed"
@@ -72,30 +72,30 @@ def test_sighup_reloads_at_once(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_a_new_model_can_be_asked_for_at_once(house: Any, daemon: Any) -> None:
+def test_a_new_model_can_be_asked_for_at_once(harness: Any, daemon: Any) -> None:
     """A file dropped into the directory is a model; a removed one is none any more."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.ask("say hi", model="late"))[0] == 404
-            house.add("late")
+            harness.add("late")
             assert (await it.ask("say hi", model="late"))[0] == 200
-            (house.models / "late.gguf").unlink()
+            (harness.models / "late.gguf").unlink()
             await it.until(lambda: "late" not in it.server.supervisor.pool.models)
             assert (await it.ask("say hi", model="late"))[0] == 404
 
     asyncio.run(scene())
 
 
-def test_new_engine_settings_wait_for_running_answers(house: Any, daemon: Any) -> None:
+def test_new_engine_settings_wait_for_running_answers(harness: Any, daemon: Any) -> None:
     """The stream keeps its worker to the end; the next request gets one with the new settings."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
                 old = it.model()
-                house.configure(engine={"slots": 2})
+                harness.configure(engine={"slots": 2})
                 await it.until(lambda: it.server.supervisor.pool.models.get("alpha") is not old)
                 assert old.worker is not None
             await it.ask("say hi")
@@ -106,14 +106,14 @@ def test_new_engine_settings_wait_for_running_answers(house: Any, daemon: Any) -
     asyncio.run(scene())
 
 
-def test_settings_of_the_supervisor_alone_restart_nothing(house: Any, daemon: Any) -> None:
+def test_settings_of_the_supervisor_alone_restart_nothing(harness: Any, daemon: Any) -> None:
     """keep_alive, queue and sampling defaults apply to the worker that is there."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hi")
             worker = it.model().worker
-            house.configure(server={"max_queue": 7}, sampling={"temperature": 0.1})
+            harness.configure(server={"max_queue": 7}, sampling={"temperature": 0.1})
             await it.until(lambda: it.server.supervisor.config.server.max_queue == 7)
             await it.ask("say hi")
             assert it.model().worker is worker
@@ -121,16 +121,16 @@ def test_settings_of_the_supervisor_alone_restart_nothing(house: Any, daemon: An
     asyncio.run(scene())
 
 
-def test_a_model_replaced_by_rename_is_swapped_after_its_answers(house: Any, daemon: Any) -> None:
+def test_a_model_replaced_by_rename_is_swapped_after_its_answers(harness: Any, daemon: Any) -> None:
     """The old file keeps serving its stream; the next request loads the new one."""
-    new = tiny.build(house.root / "new.gguf", seed=1)
+    new = tiny.build(harness.root / "new.gguf", seed=1)
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
                 old = it.model()
-                shutil.move(new, house.models / "alpha.gguf")
+                shutil.move(new, harness.models / "alpha.gguf")
                 waiting = asyncio.create_task(it.ask("say hi"))
                 await it.until(lambda: it.model() is not old)
                 assert old.worker is not None
@@ -140,38 +140,38 @@ def test_a_model_replaced_by_rename_is_swapped_after_its_answers(house: Any, dae
     asyncio.run(scene())
 
 
-def test_what_events_lost_the_rescan_finds(house: Any, daemon: Any) -> None:
+def test_what_events_lost_the_rescan_finds(harness: Any, daemon: Any) -> None:
     """A directory that was not there at the start is watched once it is."""
-    shutil.rmtree(house.models)
+    shutil.rmtree(harness.models)
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.get("/v1/models"))["data"] == []
-            house.add("alpha")
+            harness.add("alpha")
             assert (await it.ask("say hi"))[0] == 200
             os.kill(os.getpid(), signal.SIGHUP)
-            (house.models / "alpha.gguf").unlink()
+            (harness.models / "alpha.gguf").unlink()
             await it.until(lambda: not it.server.supervisor.pool.models)
 
     asyncio.run(scene())
 
 
 def test_a_models_directory_that_cannot_be_read_is_said_and_survived(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """A loop of links in its place: an error with the reason, and recovery by itself."""
-    away = house.root / "away"
+    away = harness.root / "away"
 
     async def scene() -> None:
-        async with daemon(house) as it:
-            house.models.rename(away)
-            house.models.symlink_to(house.models)
+        async with daemon(harness) as it:
+            harness.models.rename(away)
+            harness.models.symlink_to(harness.models)
             status, answer = await it.ask("say hi")
             assert (status, answer["error"]["code"]) == (400, "config_error")
-            assert str(house.models) in (await it.get("/v1/status"))["config_error"]
+            assert str(harness.models) in (await it.get("/v1/status"))["config_error"]
             os.kill(os.getpid(), signal.SIGHUP)
-            house.models.unlink()
-            away.rename(house.models)
+            harness.models.unlink()
+            away.rename(harness.models)
             assert (await it.ask("say hi"))[0] == 200
 
     asyncio.run(scene())

@@ -10,9 +10,9 @@ from typing import Any
 import gguf
 import pytest
 import tiny
-from lending import WorkerHost, built_with_rpc, free_address, needs_rpc, worker_hosts
+from worker_hosts import WorkerHost, built_with_rpc, free_address, needs_rpc, worker_hosts
 
-from localspec_daemon.worker import COMMAND
+from localspec_daemon.supervisor.worker import COMMAND
 
 TEXT = "def add(a, b):\n    return a + b\n" * 4
 LAYERS = 6
@@ -23,14 +23,16 @@ ASKED: dict[str, Any] = {
 
 
 @pytest.fixture
-def house(house: Any) -> Any:
+def harness(harness: Any) -> Any:
     """A house with a small real pair, of matrices that every device multiplies alike."""
     plain = gguf.GGMLQuantizationType.F32
-    tiny.build(house.models / "alpha.gguf", layers=LAYERS, quantization=plain)
-    tiny.build(house.models / "little.gguf", layers=LAYERS, quantization=plain, like=0, noise=0.02)
-    (house.models / "drafts.json").write_text('{"alpha":"little"}')
-    house.configure(engine={"context": 512, "slots": 2})
-    return house
+    tiny.build(harness.models / "alpha.gguf", layers=LAYERS, quantization=plain)
+    tiny.build(
+        harness.models / "little.gguf", layers=LAYERS, quantization=plain, like=0, noise=0.02
+    )
+    (harness.models / "drafts.json").write_text('{"alpha":"little"}')
+    harness.configure(engine={"context": 512, "slots": 2})
+    return harness
 
 
 @pytest.fixture
@@ -40,9 +42,9 @@ def hosts() -> Iterator[list[WorkerHost]]:
         yield hosts
 
 
-def lend(house: Any, hosts: list[WorkerHost]) -> None:
+def lend(harness: Any, hosts: list[WorkerHost]) -> None:
     """Let the house's target use these."""
-    house.configure(engine={"remote": [host.address for host in hosts]})
+    harness.configure(engine={"remote": [host.address for host in hosts]})
 
 
 def content(answer: Any) -> str:
@@ -53,16 +55,16 @@ def content(answer: Any) -> str:
 @needs_rpc
 @pytest.mark.parametrize("exactness", ["standard", "strict"])
 def test_a_split_target_says_what_a_local_one_says(
-    house: Any, daemon: Any, hosts: Any, exactness: str
+    harness: Any, daemon: Any, hosts: Any, exactness: str
 ) -> None:
     """The same tokens with drafts; the target's layers on both remotes, the draft's here."""
-    house.configure(engine={"exactness": exactness})
+    harness.configure(engine={"exactness": exactness})
 
     async def scene() -> None:
-        async with daemon(house, COMMAND) as it:
+        async with daemon(harness, COMMAND) as it:
             _, here = await it.ask(TEXT, **ASKED)
-        lend(house, hosts)
-        async with daemon(house, COMMAND) as it:
+        lend(harness, hosts)
+        async with daemon(harness, COMMAND) as it:
             _, split = await it.ask(TEXT, **ASKED)
             model = (await it.get("/v1/status"))["models"][0]
         assert content(split) == content(here)
@@ -83,13 +85,13 @@ def test_a_split_target_says_what_a_local_one_says(
 
 @needs_rpc
 def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
-    house: Any, daemon: Any, hosts: Any
+    harness: Any, daemon: Any, hosts: Any
 ) -> None:
     """An error event, then 503 with the address, no crash counted, then the answer of before."""
-    lend(house, hosts)
+    lend(harness, hosts)
 
     async def scene() -> None:
-        async with daemon(house, COMMAND) as it:
+        async with daemon(harness, COMMAND) as it:
             _, before = await it.ask(TEXT, **ASKED)
             async with it.streaming("tell me", max_tokens=400, ignore_eos=True) as stream:
                 await stream.next('data: {"id"')
@@ -112,13 +114,13 @@ def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
 
 @needs_rpc
 def test_a_remote_that_fell_while_nobody_asked_is_named_or_used_again(
-    house: Any, daemon: Any, hosts: Any
+    harness: Any, daemon: Any, hosts: Any
 ) -> None:
     """Whoever asks first hears which one is missing; one that was only restarted is not noticed."""
-    lend(house, hosts)
+    lend(harness, hosts)
 
     async def scene() -> None:
-        async with daemon(house, COMMAND) as it:
+        async with daemon(harness, COMMAND) as it:
             _, before = await it.ask(TEXT, **ASKED)
             hosts[0].kill()
             status, answer = await it.ask(TEXT, **ASKED)
@@ -137,17 +139,17 @@ def test_a_remote_that_fell_while_nobody_asked_is_named_or_used_again(
 
 @needs_rpc
 def test_a_remote_that_is_not_there_is_named_before_anything_is_loaded(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """503, also after a change of the configuration takes it away again."""
-    house.configure(engine={"remote": [free_address()]})
+    harness.configure(engine={"remote": [free_address()]})
 
     async def scene() -> None:
-        async with daemon(house, COMMAND) as it:
+        async with daemon(harness, COMMAND) as it:
             status, answer = await it.ask(TEXT, max_tokens=2)
             assert (status, answer["error"]["code"]) == (503, "remote_unavailable")
             assert it.model().progress is None
-            house.configure(engine={"remote": []})
+            harness.configure(engine={"remote": []})
             await it.server.supervisor.reload(changed=True)
             assert (await it.ask(TEXT, max_tokens=2))[0] == 200
 
@@ -155,12 +157,12 @@ def test_a_remote_that_is_not_there_is_named_before_anything_is_loaded(
 
 
 @pytest.mark.skipif(built_with_rpc(), reason="this llama.cpp has RPC")
-def test_a_build_without_rpc_refuses_remotes_in_a_sentence(house: Any, daemon: Any) -> None:
+def test_a_build_without_rpc_refuses_remotes_in_a_sentence(harness: Any, daemon: Any) -> None:
     """What is missing and how to get it; the address is not even tried."""
-    house.configure(engine={"remote": ["192.0.2.1:50052"]})
+    harness.configure(engine={"remote": ["192.0.2.1:50052"]})
 
     async def scene() -> None:
-        async with daemon(house, COMMAND) as it:
+        async with daemon(harness, COMMAND) as it:
             status, answer = await it.ask(TEXT, max_tokens=2)
             assert (status, answer["error"]["code"]) == (400, "config_error")
             assert "make REMOTE=1" in answer["error"]["fix"]

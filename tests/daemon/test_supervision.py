@@ -9,18 +9,18 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from localspec_daemon.policy import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
-from localspec_daemon.pool import MOURNING_SECONDS
+from localspec_daemon.supervisor.pool import MOURNING_SECONDS
+from localspec_daemon.supervisor.restarts import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
 
 ROOM_FOR_ONE = 100 << 20
 """Bytes: a process with a tiny model is counted as 75 MB."""
 
 
-def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
+def test_an_answer_comes_whole_or_as_a_stream(harness: Any, daemon: Any) -> None:
     """The text is the same, and the first request loads the model."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say one two three")
             assert status == 200
             assert answer["choices"][0]["message"]["content"] == "onetwothree"
@@ -35,12 +35,12 @@ def test_an_answer_comes_whole_or_as_a_stream(house: Any, daemon: Any) -> None:
 
 
 def test_a_request_that_kills_ends_with_an_error_and_the_next_one_is_answered(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """Never silence: a last error event for a stream, a status for others; then a new worker."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hello")
             old = it.model().worker.pid
             async with it.streaming("crash") as stream:
@@ -59,12 +59,12 @@ def test_a_request_that_kills_ends_with_an_error_and_the_next_one_is_answered(
 
 
 def test_a_worker_killed_from_outside_is_replaced_before_anybody_asks(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """The first crash is answered at once, by a worker that nobody had to wait for."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hello")
             old = it.model().worker
             os.kill(old.pid, signal.SIGKILL)
@@ -74,11 +74,11 @@ def test_a_worker_killed_from_outside_is_replaced_before_anybody_asks(
     asyncio.run(scene())
 
 
-def test_a_worker_that_sends_rubbish_is_killed(house: Any, daemon: Any) -> None:
+def test_a_worker_that_sends_rubbish_is_killed(harness: Any, daemon: Any) -> None:
     """A frame that does not fit the schema ends the worker, not the daemon."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("rubbish")
             assert status == 422
             assert "killed after A frame does not fit the protocol" in answer["error"]["message"]
@@ -87,12 +87,12 @@ def test_a_worker_that_sends_rubbish_is_killed(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_crashing_kernels_are_avoided_from_the_second_try_on(house: Any, daemon: Any) -> None:
+def test_crashing_kernels_are_avoided_from_the_second_try_on(harness: Any, daemon: Any) -> None:
     """A signal during loading is answered by one try with safe kernels, which is remembered."""
-    house.add("mortal")
+    harness.add("mortal")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.ask("say hello", model="mortal"))[0] == 200
             assert it.model("mortal").worker.ready.safe_kernels
             os.kill(it.model("mortal").worker.pid, signal.SIGKILL)
@@ -103,12 +103,12 @@ def test_crashing_kernels_are_avoided_from_the_second_try_on(house: Any, daemon:
     asyncio.run(scene())
 
 
-def test_a_load_without_memory_is_followed_by_smaller_plans(house: Any, daemon: Any) -> None:
+def test_a_load_without_memory_is_followed_by_smaller_plans(harness: Any, daemon: Any) -> None:
     """llama.cpp says so before it aborts; its CPU kernels are not blamed for that."""
-    house.add("hungry")
+    harness.add("hungry")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             assert (await it.ask("say hello", model="hungry"))[0] == 200
             assert it.model("hungry").smaller == 2
             assert not it.model("hungry").safe_kernels
@@ -117,13 +117,13 @@ def test_a_load_without_memory_is_followed_by_smaller_plans(house: Any, daemon: 
 
 
 def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """After more than three crashes within a minute the model fails at once, with the reason."""
-    house.add("doomed")
+    harness.add("doomed")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for _ in range(3):
                 status, answer = await it.ask("say hello", model="doomed")
                 assert (status, answer["error"]["code"]) == (502, "worker_crashed")
@@ -136,16 +136,16 @@ def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
     asyncio.run(scene())
 
 
-def test_a_refused_model_says_why(house: Any, daemon: Any) -> None:
+def test_a_refused_model_says_why(harness: Any, daemon: Any) -> None:
     """What the worker refused is the client's error, and a later request may try again."""
-    house.add("refused")
+    harness.add("refused")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hello", model="refused")
             assert (status, answer["error"]["code"]) == (422, "bad_gguf")
             assert answer["error"]["fix"] == "Laugh."
-            (house.models / "broken.gguf").write_bytes(b"GGUF, or so it says")
+            (harness.models / "broken.gguf").write_bytes(b"GGUF, or so it says")
             status, answer = await it.ask("say hello", model="broken")
             assert (status, answer["error"]["code"]) == (422, "bad_gguf")
             assert not it.model("broken").resident
@@ -153,12 +153,12 @@ def test_a_refused_model_says_why(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_a_signal_that_is_no_fault_blames_no_kernels(house: Any, daemon: Any) -> None:
+def test_a_signal_that_is_no_fault_blames_no_kernels(harness: Any, daemon: Any) -> None:
     """Somebody sent it: the load fails, and the next one is as fast as the first."""
-    house.add("stopped")
+    harness.add("stopped")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hello", model="stopped")
             assert (status, answer["error"]["code"]) == (502, "worker_crashed")
             assert "SIGUSR1" in answer["error"]["message"]
@@ -167,12 +167,12 @@ def test_a_signal_that_is_no_fault_blames_no_kernels(house: Any, daemon: Any) ->
     asyncio.run(scene())
 
 
-def test_safe_kernels_are_forgotten_with_the_worker(house: Any, daemon: Any) -> None:
+def test_safe_kernels_are_forgotten_with_the_worker(harness: Any, daemon: Any) -> None:
     """Unloaded because it was idle: the fast ones get another try."""
-    house.add("mortal")
+    harness.add("mortal")
 
     async def scene() -> None:
-        async with daemon(house, tick_seconds=3600) as it:
+        async with daemon(harness, tick_seconds=3600) as it:
             await it.ask("say hello", model="mortal")
             model = it.model("mortal")
             assert model.safe_kernels
@@ -183,23 +183,23 @@ def test_safe_kernels_are_forgotten_with_the_worker(house: Any, daemon: Any) -> 
     asyncio.run(scene())
 
 
-def _gated(house: Any) -> Path:
+def _gated(harness: Any) -> Path:
     """The default model waits while it loads, until this FIFO is opened."""
-    house.add("gated")
-    house.configure(models={"default": "gated"}, engine={"slots": 1})
-    fifo = Path(house.models / "gated.gguf.fifo")
+    harness.add("gated")
+    harness.configure(models={"default": "gated"}, engine={"slots": 1})
+    fifo = Path(harness.models / "gated.gguf.fifo")
     os.mkfifo(fifo)
     return fifo
 
 
-def test_a_stopped_load_is_noticed(house: Any, daemon: Any) -> None:
+def test_a_stopped_load_is_noticed(harness: Any, daemon: Any) -> None:
     """SIGSTOP while it loads: killed when nothing has moved for a minute, and who waits is told."""
-    _gated(house)
+    _gated(harness)
     others = _children()
 
     async def scene() -> None:
         async with (
-            daemon(house, tick_seconds=3600) as it,
+            daemon(harness, tick_seconds=3600) as it,
             it.streaming("say hello", return_progress=True) as stream,
         ):
             await stream.next(": loading target 42%")
@@ -219,13 +219,13 @@ def _children() -> set[int]:
     return {int(pid) for pid in Path("/proc/thread-self/children").read_text().split()}
 
 
-def test_unloading_ends_a_load(house: Any, daemon: Any) -> None:
+def test_unloading_ends_a_load(harness: Any, daemon: Any) -> None:
     """Also a stopped one: who waits for it, or for a turn, is told, and the process is gone."""
-    fifo = _gated(house)
+    fifo = _gated(harness)
     others = _children()
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("say hello", return_progress=True) as stream:
                 await stream.next(": loading target 42%")
                 model = it.model("gated")
@@ -245,12 +245,12 @@ def test_unloading_ends_a_load(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_loading_is_visible_to_who_waits_and_to_who_asks(house: Any, daemon: Any) -> None:
+def test_loading_is_visible_to_who_waits_and_to_who_asks(harness: Any, daemon: Any) -> None:
     """Comments in the stream, a stage in the status, 503 from health; then the answer."""
-    fifo = _gated(house)
+    fifo = _gated(harness)
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("say hello", return_progress=True) as stream:
                 await stream.next(": loading target 42%")
                 stage = (await it.get("/v1/status"))["loading"]
@@ -267,12 +267,12 @@ def test_loading_is_visible_to_who_waits_and_to_who_asks(house: Any, daemon: Any
     asyncio.run(scene())
 
 
-def test_a_client_that_leaves_is_cancelled_in_every_phase(house: Any, daemon: Any) -> None:
+def test_a_client_that_leaves_is_cancelled_in_every_phase(harness: Any, daemon: Any) -> None:
     """Streaming, not streaming, waiting in the queue, waiting for the model: nothing is left."""
-    house.configure(engine={"slots": 2})
+    harness.configure(engine={"slots": 2})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
                 whole = asyncio.create_task(it.ask("wait"))
@@ -291,12 +291,12 @@ def test_a_client_that_leaves_is_cancelled_in_every_phase(house: Any, daemon: An
     asyncio.run(scene())
 
 
-def test_a_full_queue_says_so_and_the_next_turn_comes(house: Any, daemon: Any) -> None:
+def test_a_full_queue_says_so_and_the_next_turn_comes(harness: Any, daemon: Any) -> None:
     """Over slots and queue: 429 with Retry-After. Who waited is served when a slot is free."""
-    house.configure(engine={"slots": 1}, server={"max_queue": 1})
+    harness.configure(engine={"slots": 1}, server={"max_queue": 1})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
                 waiting = asyncio.create_task(it.ask("say patience"))
@@ -312,12 +312,12 @@ def test_a_full_queue_says_so_and_the_next_turn_comes(house: Any, daemon: Any) -
     asyncio.run(scene())
 
 
-def test_who_waits_in_the_queue_survives_a_crash(house: Any, daemon: Any) -> None:
+def test_who_waits_in_the_queue_survives_a_crash(harness: Any, daemon: Any) -> None:
     """It gets the next worker, when its turn comes."""
-    house.configure(engine={"slots": 1})
+    harness.configure(engine={"slots": 1})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
                 waiting = asyncio.create_task(it.ask("say alive"))
@@ -330,14 +330,14 @@ def test_who_waits_in_the_queue_survives_a_crash(house: Any, daemon: Any) -> Non
     asyncio.run(scene())
 
 
-def test_a_hung_worker_is_killed_and_replaced(house: Any, daemon: Any) -> None:
+def test_a_hung_worker_is_killed_and_replaced(harness: Any, daemon: Any) -> None:
     """Health doubts it first; then its stream goes on with a new worker.
 
     One that outlived even that would be a reason to start the daemon anew.
     """
 
     async def scene() -> None:
-        async with daemon(house, tick_seconds=3600) as it:
+        async with daemon(harness, tick_seconds=3600) as it:
             pool, clock = it.server.supervisor.pool, asyncio.get_running_loop().time
             async with it.streaming("wait") as stream:
                 await stream.next("data: ")
@@ -361,12 +361,12 @@ def test_a_hung_worker_is_killed_and_replaced(house: Any, daemon: Any) -> None:
 
 
 def test_a_worker_that_cannot_be_started_is_an_error_of_the_request(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """Not even a process: 500 with the reason, and the daemon goes on."""
 
     async def scene() -> None:
-        async with daemon(house, ["/nowhere/python"]) as it:
+        async with daemon(harness, ["/nowhere/python"]) as it:
             status, answer = await it.ask("say hello")
             assert (status, answer["error"]["code"]) == (500, "engine_error")
             assert "/nowhere/python" in answer["error"]["message"]
@@ -376,11 +376,11 @@ def test_a_worker_that_cannot_be_started_is_an_error_of_the_request(
     asyncio.run(scene())
 
 
-def test_a_daemon_may_end_at_any_moment_of_a_load(house: Any, daemon: Any) -> None:
+def test_a_daemon_may_end_at_any_moment_of_a_load(harness: Any, daemon: Any) -> None:
     """However far the loading has come, its process and its sockets are gone afterwards."""
 
     async def scene(turns: int) -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.post("/v1/models/load", {})
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -389,13 +389,13 @@ def test_a_daemon_may_end_at_any_moment_of_a_load(house: Any, daemon: Any) -> No
         asyncio.run(scene(turns))
 
 
-def test_the_least_recently_used_model_makes_room(house: Any, daemon: Any) -> None:
+def test_the_least_recently_used_model_makes_room(harness: Any, daemon: Any) -> None:
     """Memory for one: an idle model leaves at once and a busy one after its last request."""
-    house.add("beta")
-    house.configure(server={"memory_bytes": ROOM_FOR_ONE})
+    harness.add("beta")
+    harness.configure(server={"memory_bytes": ROOM_FOR_ONE})
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             await it.ask("say hello")
             async with it.streaming("say hello", model="beta", return_progress=True) as stream:
                 told = await stream.next(": beta loaded in")
@@ -412,12 +412,12 @@ def test_the_least_recently_used_model_makes_room(house: Any, daemon: Any) -> No
     asyncio.run(scene())
 
 
-def test_an_idle_model_is_unloaded_after_keep_alive(house: Any, daemon: Any) -> None:
+def test_an_idle_model_is_unloaded_after_keep_alive(harness: Any, daemon: Any) -> None:
     """Its process is gone, a busy one stays, and the next request loads it again."""
-    house.configure(server={"keep_alive": "10m"})
+    harness.configure(server={"keep_alive": "10m"})
 
     async def scene() -> None:
-        async with daemon(house, tick_seconds=3600) as it:
+        async with daemon(harness, tick_seconds=3600) as it:
             pool = it.server.supervisor.pool
             await it.ask("say hello")
             worker = it.model().worker

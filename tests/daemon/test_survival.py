@@ -19,13 +19,13 @@ def texts(lines: list[str]) -> str:
 
 
 def test_an_answer_goes_on_over_three_workers(
-    house: Any, daemon: Any, caplog: pytest.LogCaptureFixture
+    harness: Any, daemon: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each word comes once, whole or as a stream, which says by comments what the pauses were."""
     caplog.set_level("INFO")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("die one two three") as stream:
                 lines = await stream.rest()
             assert texts(lines) == "onetwothree"
@@ -43,11 +43,11 @@ def test_an_answer_goes_on_over_three_workers(
     assert "resumes=2" in caplog.text
 
 
-def test_a_third_death_is_the_end_of_an_answer(house: Any, daemon: Any) -> None:
+def test_a_third_death_is_the_end_of_an_answer(harness: Any, daemon: Any) -> None:
     """Two resumes are the most, and who was only killed from outside is not refused later."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("die one two three four") as stream:
                 lines = await stream.rest()
             assert json.loads(lines[-1][6:])["error"]["code"] == "worker_crashed"
@@ -57,12 +57,12 @@ def test_a_third_death_is_the_end_of_an_answer(house: Any, daemon: Any) -> None:
     asyncio.run(scene())
 
 
-def test_a_broken_file_spoils_no_request_for_others(house: Any, daemon: Any) -> None:
+def test_a_broken_file_spoils_no_request_for_others(harness: Any, daemon: Any) -> None:
     """Its words are refused there and answered elsewhere, and by the file that replaces it."""
-    house.add("brittle")
+    harness.add("brittle")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             status, answer = await it.ask("say hello", model="brittle")
             assert (status, answer["error"]["code"]) == (422, "poisonous")
             assert (await it.ask("say hello", model="brittle"))[0] == 422
@@ -70,7 +70,7 @@ def test_a_broken_file_spoils_no_request_for_others(house: Any, daemon: Any) -> 
             assert (await it.ask("say hello"))[0] == 200
             poisons = it.server.supervisor.pool.poisons
             assert len(poisons) == 1
-            os.utime(house.models / "brittle.gguf", ns=(1, 1))
+            os.utime(harness.models / "brittle.gguf", ns=(1, 1))
             await it.server.supervisor.reload(changed=False)
             await it.ask("say hello", model="brittle")
             assert len(poisons) == 2
@@ -78,12 +78,14 @@ def test_a_broken_file_spoils_no_request_for_others(house: Any, daemon: Any) -> 
     asyncio.run(scene())
 
 
-def test_a_poisonous_request_is_found_refused_and_punishes_nobody(house: Any, daemon: Any) -> None:
+def test_a_poisonous_request_is_found_refused_and_punishes_nobody(
+    harness: Any, daemon: Any
+) -> None:
     """Of three streams one kills: it alone ends, the same request is refused, others go on."""
-    house.configure(engine={"slots": 4})
+    harness.configure(engine={"slots": 4})
 
     async def scene() -> None:
-        async with daemon(house) as it, contextlib.AsyncExitStack() as stack:
+        async with daemon(harness) as it, contextlib.AsyncExitStack() as stack:
             others = [await stack.enter_async_context(it.streaming("wait")) for _ in range(2)]
             for other in others:
                 await other.next("data: ")
@@ -104,14 +106,14 @@ def test_a_poisonous_request_is_found_refused_and_punishes_nobody(house: Any, da
     asyncio.run(scene())
 
 
-def test_an_answer_outlives_a_load_that_is_killed(house: Any, daemon: Any) -> None:
+def test_an_answer_outlives_a_load_that_is_killed(harness: Any, daemon: Any) -> None:
     """As often as a model may crash; without other kernels or a smaller plan afterwards."""
-    house.add("hunted")
-    shots = house.models / "hunted.gguf.shots"
+    harness.add("hunted")
+    shots = harness.models / "hunted.gguf.shots"
     shots.write_bytes(b"")
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             async with it.streaming("wait", model="hunted") as stream:
                 await stream.next("data: ")
                 shots.write_bytes(b"..")
@@ -126,11 +128,11 @@ def test_an_answer_outlives_a_load_that_is_killed(house: Any, daemon: Any) -> No
     asyncio.run(scene())
 
 
-def test_a_replay_is_asked_again_and_may_be_poison(house: Any, daemon: Any) -> None:
+def test_a_replay_is_asked_again_and_may_be_poison(harness: Any, daemon: Any) -> None:
     """As a request."""
 
     async def scene() -> None:
-        async with daemon(house) as it:
+        async with daemon(harness) as it:
             for _ in range(2):
                 status, told = await it.post("/v1/replay", {"prompt": "crash", "text": "a"})
                 assert (status, told["error"]["code"]) == (422, "poisonous")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from localspec.catalog import templates
 from localspec.cli.main import cli
 from localspec.errors import ConfigError
-from localspec_daemon.worker import COMMAND
+from localspec_daemon.supervisor.worker import COMMAND
 
 MESSAGES = [
     {"role": "system", "content": "Once upon"},
@@ -30,19 +30,19 @@ async def prompt(running: Any, model: str) -> str:
 
 
 def test_a_base_model_goes_on_with_what_was_said_and_a_template_can_be_given(
-    house: Any, daemon: Callable[..., Any]
+    harness: Any, daemon: Callable[..., Any]
 ) -> None:
     """Without a template messages are text, which status says; a file, or a word, gives it one."""
-    base = tiny.build(house.models / "base.gguf", template="")
+    base = tiny.build(harness.models / "base.gguf", template="")
     for name in ("other-base", "word", "gone"):
-        (house.models / f"{name}.gguf").write_bytes(base.read_bytes())
+        (harness.models / f"{name}.gguf").write_bytes(base.read_bytes())
     table = {"other*": "mine.jinja", "word": "chatml", "gone": "nowhere.jinja"}
-    house.configure(models={"templates": table}, engine={"context": 512})
-    mine = house.config_path.parent / "mine.jinja"
+    harness.configure(models={"templates": table}, engine={"context": 512})
+    mine = harness.config_path.parent / "mine.jinja"
     mine.write_text("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}")
 
     async def scenario() -> None:
-        async with daemon(house, COMMAND) as running:
+        async with daemon(harness, COMMAND) as running:
             assert await prompt(running, "base") == "Once upon\n\na time there was"
             assert await prompt(running, "other-base") == "[system]Once upon[user]a time there was"
             assert (await prompt(running, "word")).startswith(

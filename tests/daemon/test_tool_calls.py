@@ -13,11 +13,11 @@ import tiny
 from daemon.test_end_to_end import openai_client
 
 from localspec.config import Config
-from localspec.protocol import Delta
-from localspec.types import CallDelta
-from localspec_daemon.dialects.dialect import Answer, Caller
-from localspec_daemon.dialects.openai import CHAT
-from localspec_daemon.worker import COMMAND
+from localspec.wire.messages import Delta
+from localspec.wire.values import CallDelta
+from localspec_daemon.api.dialect import Answer, Caller
+from localspec_daemon.api.openai import CHAT
+from localspec_daemon.supervisor.worker import COMMAND
 
 TOOL = {
     "type": "function",
@@ -82,13 +82,15 @@ def test_an_answer_in_one_piece_has_all_of_each_call() -> None:
     ]  # fmt: skip
 
 
-def test_the_openai_client_is_given_calls_and_sends_their_results(house: Any, daemon: Any) -> None:
+def test_the_openai_client_is_given_calls_and_sends_their_results(
+    harness: Any, daemon: Any
+) -> None:
     """Streamed and whole, forced by name and by "required"; the history with a result is read."""
-    tiny.build(house.models / "alpha.gguf", template=TEMPLATE)
-    house.configure(engine={"context": 512, "slots": 2})
+    tiny.build(harness.models / "alpha.gguf", template=TEMPLATE)
+    harness.configure(engine={"context": 512, "slots": 2})
 
     def scene() -> None:
-        with openai_client(house) as client:
+        with openai_client(harness) as client:
             create: Any = client.chat.completions.create
             asked = {**ASKED, "model": "alpha", "parallel_tool_calls": False}
             whole = create(**asked, tool_choice="required").choices[0]
@@ -112,7 +114,7 @@ def test_the_openai_client_is_given_calls_and_sends_their_results(house: Any, da
             assert refused.value.param == "tool_choice"
 
     async def served() -> None:
-        async with daemon(house, COMMAND):
+        async with daemon(harness, COMMAND):
             await asyncio.to_thread(scene)
 
     asyncio.run(served())

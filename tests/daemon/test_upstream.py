@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from aiohttp import web
-from lending import free_address
+from worker_hosts import free_address
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,18 +37,18 @@ async def server(handler: Handler, context: ssl.SSLContext | None = None) -> Asy
         await runner.cleanup()
 
 
-def upstream(house: Any, url: str, **fields: Any) -> None:
+def upstream(harness: Any, url: str, **fields: Any) -> None:
     """Name a server that has the model `far`."""
-    house.configure(**{"upstream.rack": {"url": f"{url}/v1", "models": ["far"], **fields}})
+    harness.configure(**{"upstream.rack": {"url": f"{url}/v1", "models": ["far"], **fields}})
 
 
-def run(daemon: Any, house: Any, handler: Handler, scene: Any, **fields: Any) -> None:
+def run(daemon: Any, harness: Any, handler: Handler, scene: Any, **fields: Any) -> None:
     """Play a scene with a daemon whose upstream is `handler`."""
 
     async def play() -> None:
         async with server(handler) as url:
-            upstream(house, url, **fields)
-            async with daemon(house) as it:
+            upstream(harness, url, **fields)
+            async with daemon(harness) as it:
                 await scene(it)
 
     asyncio.run(play())
@@ -64,7 +64,7 @@ async def sse(request: web.Request, *lines: bytes) -> web.StreamResponse:
 
 
 def test_what_is_forwarded_is_the_body_and_nothing_of_the_client(
-    house: Any, daemon: Any, tmp_path: Path
+    harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
     """Unknown fields stay, ours go; no header passes, no cookie comes back; the token is there."""
     seen: list[tuple[str, str, dict[str, str], Any]] = []
@@ -90,7 +90,7 @@ def test_what_is_forwarded_is_the_body_and_nothing_of_the_client(
                 assert await got.read() == json.dumps(CHAT, separators=(",", ":")).encode()
         assert (await it.post("/v1/completions", {"model": "far", "prompt": "x"}))[0] == 200
 
-    run(daemon, house, handler, scene, token_file=str(token))
+    run(daemon, harness, handler, scene, token_file=str(token))
     assert [path for _, path, _, _ in seen] == ["/v1/chat/completions"] * 2 + ["/v1/completions"]
     for method, _, headers, body in seen:
         assert method == "POST"
@@ -104,7 +104,7 @@ def test_what_is_forwarded_is_the_body_and_nothing_of_the_client(
     assert seen[0][3]["tools"] == [{"type": "function"}]
 
 
-def test_nothing_that_is_not_named_is_ever_forwarded(house: Any, daemon: Any) -> None:
+def test_nothing_that_is_not_named_is_ever_forwarded(harness: Any, daemon: Any) -> None:
     """Models that are here, unknown ones, other endpoints: the upstream hears of none of them."""
     heard: list[str] = []
 
@@ -126,12 +126,12 @@ def test_nothing_that_is_not_named_is_ever_forwarded(house: Any, daemon: Any) ->
         assert heard == []
         assert (await it.ask("hello", model="far"))[0] == 200
 
-    run(daemon, house, handler, scene)
+    run(daemon, harness, handler, scene)
     assert heard == ["/v1/chat/completions"]
 
 
 def test_a_model_that_is_here_answers_itself_also_where_an_upstream_names_it(
-    house: Any, daemon: Any
+    harness: Any, daemon: Any
 ) -> None:
     """What is on this machine stays on it; a default that is elsewhere is asked there."""
 
@@ -150,11 +150,11 @@ def test_a_model_that_is_here_answers_itself_also_where_an_upstream_names_it(
         status = await it.get("/v1/status")
         assert status["upstreams"][0]["models"] == ["far", "alpha"]
 
-    house.configure(models={"default": "far"})
-    run(daemon, house, handler, scene, models=["far", "alpha"])
+    harness.configure(models={"default": "far"})
+    run(daemon, harness, handler, scene, models=["far", "alpha"])
 
 
-def test_a_stream_passes_through_chunk_by_chunk(house: Any, daemon: Any) -> None:
+def test_a_stream_passes_through_chunk_by_chunk(harness: Any, daemon: Any) -> None:
     """A chunk is there before the next one is sent; the count and the log know of it."""
     go_on = asyncio.Event()
 
@@ -171,10 +171,10 @@ def test_a_stream_passes_through_chunk_by_chunk(house: Any, daemon: Any) -> None
             assert await stream.rest() == ['data: {"n":2}', "data: [DONE]"]
         assert it.server.supervisor.tallies["far"].requests["forwarded"] == 1
 
-    run(daemon, house, handler, scene)
+    run(daemon, harness, handler, scene)
 
 
-def test_a_client_that_leaves_is_gone_upstream_too(house: Any, daemon: Any) -> None:
+def test_a_client_that_leaves_is_gone_upstream_too(harness: Any, daemon: Any) -> None:
     """While it waits for the first word, and in the middle of a stream."""
     cancelled: asyncio.Queue[str] = asyncio.Queue()
     reached: asyncio.Queue[str] = asyncio.Queue()
@@ -200,7 +200,7 @@ def test_a_client_that_leaves_is_gone_upstream_too(house: Any, daemon: Any) -> N
             await stream.next("data:")
         assert await cancelled.get() == "stream"
 
-    run(daemon, house, handler, scene)
+    run(daemon, harness, handler, scene)
 
 
 async def redirecting(request: web.Request) -> web.StreamResponse:
@@ -245,7 +245,7 @@ async def silent(_request: web.Request) -> web.StreamResponse:
     ],
 )
 def test_an_upstream_that_misbehaves_is_an_error_with_its_name(
-    house: Any, daemon: Any, handler: Handler, status: int, words: str
+    harness: Any, daemon: Any, handler: Handler, status: int, words: str
 ) -> None:
     """Whole or streamed, the client hears a sentence in bounded time."""
 
@@ -257,10 +257,10 @@ def test_an_upstream_that_misbehaves_is_an_error_with_its_name(
         got, answer = await it.ask("hello", model="far", stream=True)
         assert got == status
 
-    run(daemon, house, handler, scene, idle_seconds=0.2)
+    run(daemon, harness, handler, scene, idle_seconds=0.2)
 
 
-def test_a_stream_that_breaks_ends_with_an_error_event(house: Any, daemon: Any) -> None:
+def test_a_stream_that_breaks_ends_with_an_error_event(harness: Any, daemon: Any) -> None:
     """Cut off, silent, in error, endless: the last event says so."""
     ends: dict[str, tuple[str, str]] = {
         "cut": ("upstream_failed", "broke off"),
@@ -294,10 +294,12 @@ def test_a_stream_that_breaks_ends_with_an_error_event(house: Any, daemon: Any) 
             assert it.server.supervisor.tallies["far"].requests[code]
         assert it.server.supervisor.upstreams.open == 0
 
-    run(daemon, house, handler, scene, idle_seconds=0.3)
+    run(daemon, harness, handler, scene, idle_seconds=0.3)
 
 
-def test_a_token_file_that_is_no_secret_is_refused(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_a_token_file_that_is_no_secret_is_refused(
+    harness: Any, daemon: Any, tmp_path: Path
+) -> None:
     """Missing, readable by others, empty, of two lines: a sentence, and nothing is sent."""
     token = tmp_path / "token"
 
@@ -317,10 +319,10 @@ def test_a_token_file_that_is_no_secret_is_refused(house: Any, daemon: Any, tmp_
             assert (status, answer["error"]["code"]) == (400, "config_error")
             assert words in answer["error"]["message"]
 
-    run(daemon, house, handler, scene, token_file=str(token))
+    run(daemon, harness, handler, scene, token_file=str(token))
 
 
-def test_as_many_are_forwarded_at_once_as_may_wait_here(house: Any, daemon: Any) -> None:
+def test_as_many_are_forwarded_at_once_as_may_wait_here(harness: Any, daemon: Any) -> None:
     """The next one is told to come back."""
     reached, go_on = asyncio.Event(), asyncio.Event()
 
@@ -336,11 +338,11 @@ def test_as_many_are_forwarded_at_once_as_may_wait_here(house: Any, daemon: Any)
         go_on.set()
         assert (await first)[0] == 200
 
-    house.configure(server={"max_queue": 1})
-    run(daemon, house, handler, scene)
+    harness.configure(server={"max_queue": 1})
+    run(daemon, harness, handler, scene)
 
 
-def test_a_drain_that_is_over_ends_what_is_forwarded(house: Any, daemon: Any) -> None:
+def test_a_drain_that_is_over_ends_what_is_forwarded(harness: Any, daemon: Any) -> None:
     """As it ends every other stream: with an event that says why."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -355,12 +357,12 @@ def test_a_drain_that_is_over_ends_what_is_forwarded(house: Any, daemon: Any) ->
             lines = await stream.rest()
         assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "server_shutdown"
 
-    house.configure(server={"drain_seconds": 0.1})
-    run(daemon, house, handler, scene)
+    harness.configure(server={"drain_seconds": 0.1})
+    run(daemon, harness, handler, scene)
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes the certificate")
-def test_a_certificate_is_verified(house: Any, daemon: Any, tmp_path: Path) -> None:
+def test_a_certificate_is_verified(harness: Any, daemon: Any, tmp_path: Path) -> None:
     """One that nobody vouches for is refused before anything is sent."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -375,8 +377,8 @@ def test_a_certificate_is_verified(house: Any, daemon: Any, tmp_path: Path) -> N
 
     async def play() -> None:
         async with server(handler, context) as url:
-            upstream(house, url)
-            async with daemon(house) as it:
+            upstream(harness, url)
+            async with daemon(harness) as it:
                 status, answer = await it.ask("hello", model="far")
                 assert (status, answer["error"]["code"]) == (502, "upstream_failed")
                 assert "cannot be trusted" in answer["error"]["message"]
@@ -385,13 +387,13 @@ def test_a_certificate_is_verified(house: Any, daemon: Any, tmp_path: Path) -> N
     asyncio.run(play())
 
 
-def test_an_upstream_that_is_not_there_is_named_with_what_to_do(house: Any, daemon: Any) -> None:
+def test_an_upstream_that_is_not_there_is_named_with_what_to_do(harness: Any, daemon: Any) -> None:
     """503; and a configuration without it makes the model unknown."""
     address = free_address()
 
     async def play() -> None:
-        upstream(house, f"http://{address}")
-        async with daemon(house) as it:
+        upstream(harness, f"http://{address}")
+        async with daemon(harness) as it:
             for stream in (False, True):
                 status, answer = await it.ask("hello", model="far", stream=stream)
                 assert (status, answer["error"]["code"]) == (503, "upstream_unavailable")
@@ -399,8 +401,8 @@ def test_an_upstream_that_is_not_there_is_named_with_what_to_do(house: Any, daem
                     f"The upstream rack (http://{address}/v1) does not answer: Connection refused."
                 )
                 assert answer["error"]["fix"] == "Start it, or correct upstream.rack.url."
-            del house.settings["upstream.rack"]
-            house.configure()
+            del harness.settings["upstream.rack"]
+            harness.configure()
             await it.server.supervisor.reload(changed=True)
             assert (await it.ask("hello", model="far"))[0] == 404
 

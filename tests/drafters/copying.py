@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from localspec import drafters
 from localspec.drafters.lookup import LookupSession
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, SamplingParams, Signal
+from localspec.types import Draft, DraftRequest, SamplingParams, Signal
 
 DRAFTER = drafters.load("lookup", piece=lambda _: b" word")
 """To it every token is a word of its own."""
@@ -36,7 +36,7 @@ def ask(
         return worth is None or len(signals) < worth
 
     before = Draft.chain(prefix, [Signal("test", 0, 0.5)] * len(prefix))
-    (draft,) = DRAFTER.propose([Ask(session, before, budget, wanted)])
+    (draft,) = DRAFTER.propose([DraftRequest(session, before, budget, wanted)])
     return draft
 
 

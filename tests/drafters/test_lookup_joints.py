@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from localspec import drafters
 from localspec.drafters._joints import NO_TOKEN, Joint, Joints
-from localspec.engine.drafting import indexed
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, SamplingParams
+from localspec.engine.speculation.drafting import indexed
+from localspec.types import Draft, DraftRequest, SamplingParams
 
 
 def drafted(pieces: list[str], end: int) -> Draft:
@@ -20,7 +20,7 @@ def drafted(pieces: list[str], end: int) -> Draft:
     tokens = [vocabulary.index(piece) for piece in pieces]
     session = drafter.open(0, tokens + tokens[:end], Sampler(SamplingParams(temperature=0)))
     list(indexed(drafter, session))
-    (draft,) = drafter.propose([Ask(session, Draft(), len(pieces) - end, lambda _: True)])
+    (draft,) = drafter.propose([DraftRequest(session, Draft(), len(pieces) - end, lambda _: True)])
     assert list(draft.tokens) == tokens[end : end + len(draft)]
     return draft
 

@@ -101,17 +101,21 @@ def test_a_twin_goes_on_in_the_same_way_and_of_several_the_likest_is_taken(
         if position + TWIN_TOKENS <= len(text)
         and text[start : start + TWIN_TOKENS] == text[position : position + TWIN_TOKENS]
     ]
-    twins = [start for start in equal if start < stop]
+    prefix_sharing = [start for start in equal if start < stop]
     found = Occurrences(text).twin(position, stop)
-    assert found in twins if found is not None else not twins or len(equal) > MAX_CANDIDATES
+    assert (
+        found in prefix_sharing
+        if found is not None
+        else not prefix_sharing or len(equal) > MAX_CANDIDATES
+    )
 
     def common(at: int) -> int:
         pairs = zip(reversed(text[:at]), reversed(text[:position]), strict=False)
         return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-    if twins and len(equal) <= MAX_CANDIDATES:
+    if prefix_sharing and len(equal) <= MAX_CANDIDATES:
         assert found is not None
-        assert common(found) == max(map(common, twins))
+        assert common(found) == max(map(common, prefix_sharing))
 
 
 def calls(work: Callable[[], object]) -> int:

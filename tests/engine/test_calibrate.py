@@ -16,9 +16,9 @@ from localspec.control.controller import Controller
 from localspec.control.costs import STEADY, Costs
 from localspec.engine import calibrate
 from localspec.engine.calibrate import Behind, Timed
-from localspec.engine.context import Context
-from localspec.engine.exactness import Shape
-from localspec.engine.model import Model
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
 from localspec.types import Floats, Row, SamplingParams, SpeculationParams

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.engine.cores import counts, performance_cores, quota
+from localspec.engine.llama.cores import counts, performance_cores, quota
 
 
 def described(root: Path, **files: str) -> Path:

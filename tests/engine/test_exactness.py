@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from laws.policies import FixedDepth
 
 from localspec import drafters
-from localspec.engine import exactness
-from localspec.engine.exactness import EVERYWHERE, Shape, next_line
+from localspec.engine.exactness import classes
+from localspec.engine.exactness.classes import EVERYWHERE, Shape, next_line
 from localspec.engine.replay import Script, replay
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Engine, Limits
@@ -27,7 +27,7 @@ def probed(quirk: Quirk, *, context: int = CONTEXT, lines: int = 9999) -> Shape:
     """The class found on such a device, with patience for so many far lines."""
     patience = itertools.chain([True] * lines, itertools.repeat(False))
     target = Lawful(quirk, context=context)
-    shape = exactness.strict(target, patience=lambda: next(patience))
+    shape = classes.strict(target, patience=lambda: next(patience))
     for slot in range(target.n_slots):
         target.truncate(slot, 0)
     return shape
@@ -126,7 +126,7 @@ def test_far_lines_wait_until_there_is_time_and_then_limit_what_is_claimed() -> 
     target = Lawful(quirk, context=CONTEXT)
     reached = [shape.cells]
     while (line := next_line(shape, CONTEXT)) is not None:
-        *steps, found = exactness.farther(target, shape, line, [3, 0, 1, 2])
+        *steps, found = classes.farther(target, shape, line, [3, 0, 1, 2])
         assert steps == [None] * len(steps)
         assert found is not None
         if found.cells == shape.cells:
@@ -170,7 +170,7 @@ def test_a_memory_that_cannot_forget_is_not_probed() -> None:
     """The reason is said, and nothing was decoded."""
     target = Lawful(lambda _: 0)
 
-    shape = exactness.strict(target, rollback="none")
+    shape = classes.strict(target, rollback="none")
 
     assert not shape.bitwise
     assert shape.rollback == "none"
@@ -181,7 +181,7 @@ def test_the_probe_at_load_is_as_cheap_as_it_can_be() -> None:
     """Near lines in four slots: forwards and rows, for a class that is found at once."""
     target = Lawful(lambda seen: seen.total == 1, context=8192)
 
-    exactness.strict(target, patience=lambda: False)
+    classes.strict(target, patience=lambda: False)
 
     assert target.forwards <= 110
     assert target.decoded <= 2300

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from laws.policies import FixedDepth
 
 from localspec.control.forwards import Layout, forwards
-from localspec.engine.cells import Cells
-from localspec.engine.context import Context
-from localspec.engine.exactness import Shape
-from localspec.engine.llama import native
-from localspec.engine.model import Model
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.kv.cells import Cells
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import native
+from localspec.engine.llama.model import Model
 from localspec.engine.session import Request, Session
 from localspec.engine.step import Engine, Limits
 from localspec.types import Row, SamplingParams, SpeculationParams

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import tiny
 
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.types import Row
 
 SMAPS = Path("/proc/self/smaps")

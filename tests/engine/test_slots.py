@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.engine.slots import Slot, choose, common_prefix
+from localspec.engine.kv.slots import Slot, choose, common_prefix
 
 TOKENS = st.lists(st.integers(0, 2), max_size=12)
 

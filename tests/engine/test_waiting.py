@@ -10,7 +10,7 @@ import pytest
 
 ASK = """
 import os
-import localspec.engine.llama
+import localspec.engine.llama.library
 print(os.environ["GOMP_SPINCOUNT"])
 """
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from localspec.engine.ours import Ours
-from localspec.engine.products import installed
+from localspec.engine.llama.kernels import KernelInfo
+from localspec.engine.llama.products import installed
 
 TESTS = Path(__file__).resolve().parent.parent
 REPOSITORY = TESTS.parent
@@ -74,7 +74,7 @@ def flags() -> set[str]:
 def chosen() -> str:
     """The instruction set of our kernels that all tests use: this machine's, or LOCALSPEC_ISA's."""
     library = installed() / f"libggml-cpu.{'dylib' if sys.platform == 'darwin' else 'so'}"
-    return Ours(ctypes.CDLL(str(library))).kernels or "none of ours"
+    return KernelInfo(ctypes.CDLL(str(library))).kernels or "none of ours"
 
 
 def lower(isa: str, place: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import tiny
 from laws.builds import libraries_of
-from laws.house import CONTEXT, SLOTS, House, opened
+from laws.engine_harness import CONTEXT, SLOTS, Harness, opened
 
 from localspec.config import Placement
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     """One house for all laws: loading is the slow part."""
     folder = tmp_path_factory.mktemp("models")
     target = tiny.build(folder / "target.gguf", seed=0)

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from laws.house import House
+from laws.engine_harness import Harness
 from numpy.typing import NDArray
 
 from localspec.engine.session import Session
-from localspec.types import Backend, Floats, Law, Row, Token
+from localspec.types import Backend, Floats, Probs, Row, Token
 
 BINS = 8
 MATCH = 8
@@ -32,22 +32,22 @@ ONCE_IN_A_MILLION = 40.52
 FIRST_ONCE_IN_A_MILLION = 23.93
 """With one."""
 
-Order = Callable[[Sequence[Token], Law, Law], NDArray[np.intp]]
+Order = Callable[[Sequence[Token], Probs, Probs], NDArray[np.intp]]
 """An order of the target law's support, by the tokens before, that law and the draft model's."""
 
 
-def likeliest(_past: Sequence[Token], law: Law, _draft: Law) -> NDArray[np.intp]:
+def likeliest(_past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]:
     """What the target would rather say comes first."""
     return np.argsort(-law.logp, kind="stable")
 
 
-def drafted(_past: Sequence[Token], law: Law, draft: Law) -> NDArray[np.intp]:
+def drafted(_past: Sequence[Token], law: Probs, draft: Probs) -> NDArray[np.intp]:
     """What the draft model would rather say comes first: that is what its mistakes favour."""
     told = dict(zip(draft.tokens.tolist(), draft.logp.tolist(), strict=True))
     return np.argsort([-told.get(token, -np.inf) for token in law.tokens.tolist()], kind="stable")
 
 
-def copied(past: Sequence[Token], law: Law, _draft: Law) -> NDArray[np.intp]:
+def copied(past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]:
     """What followed the longest match with the end of the text comes first, as lookup has it."""
     best: dict[Token, tuple[int, int]] = {}
     for at in range(len(past) - 2, -1, -1):
@@ -59,7 +59,7 @@ def copied(past: Sequence[Token], law: Law, _draft: Law) -> NDArray[np.intp]:
     return np.array(sorted(range(len(ranks)), key=lambda place: ranks[place], reverse=True))
 
 
-def latest(past: Sequence[Token], law: Law, _draft: Law) -> NDArray[np.intp]:
+def latest(past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]:
     """What was said last comes first: penalties are against it."""
     said = {token: at for at, token in enumerate(past)}  # of several times the last
     return np.argsort([-said.get(token, -1) for token in law.tokens.tolist()], kind="stable")
@@ -95,13 +95,15 @@ class Tally:
         return max(spread / ONCE_IN_A_MILLION, first / FIRST_ONCE_IN_A_MILLION)
 
 
-def surprises(house: House, sessions: Sequence[Session]) -> dict[str, float]:
+def surprises(harness: Harness, sessions: Sequence[Session]) -> dict[str, float]:
     """By order, how surprising the output of finished sessions is; from 1 on it is no chance."""
     random = np.random.default_rng(11)
     tallies = {name: Tally() for name in ORDERS}
     for session in sessions:
-        rows = house.shape.max_rows
-        texts = [_logits(memory, rows, session) for memory in (house.memory, house.draft_memory)]
+        rows = harness.shape.max_rows
+        texts = [
+            _logits(memory, rows, session) for memory in (harness.memory, harness.draft_memory)
+        ]
         for index, token in enumerate(session.tokens[session.n_prompt :]):
             past = session.tokens[: session.n_prompt + index]
             law, draft = (session.sampler.law(text[index], past, [], len(past)) for text in texts)

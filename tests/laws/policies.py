@@ -9,7 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from localspec.control.round import Memory, Plan, Round, View
-from localspec.types import READ_ROWS, Ask, Draft, DraftSession, Proposing, Signal, Token
+from localspec.types import READ_ROWS, Draft, DraftRequest, DraftSession, Proposing, Signal, Token
 
 
 def _always(_signals: Sequence[Signal]) -> bool:
@@ -184,7 +184,7 @@ class Rubbish:
         del slot, sampler, prediction
         return _Silent(list(prompt))
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """As many random tokens as the budget allows."""
         drafts = []
         for ask in asks:
@@ -216,7 +216,7 @@ class Raising(Rubbish):
 
     name = "raising"
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Never answers."""
         raise RuntimeError(f"no draft for {len(asks)} sessions")
 
@@ -226,7 +226,7 @@ class Lying(Rubbish):
 
     name = "lying"
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """Ids beyond the vocabulary."""
         tokens = [-1, 1 << 31, self._n_vocab] * 40
         return [Draft.chain(tokens, [Signal(self.name, 0, 1.0)] * len(tokens)) for _ in asks]

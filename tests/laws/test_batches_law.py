@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from laws.builds import BUILDS, found_by, named
 
-from localspec.engine.products import installed
+from localspec.engine.llama.products import installed
 
 PACKED = {"CPU_REPACK": "q4_0", "AMX": "q4_0"}
 """What at least each layout of llama.cpp's is for."""

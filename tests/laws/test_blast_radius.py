@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth, Rubbish
 from numpy.typing import NDArray
 
-from localspec.engine.judging import Advance
 from localspec.engine.session import Request
+from localspec.engine.speculation.verification import StepOutput
 from localspec.engine.step import Engine
 from localspec.types import (
-    Ask,
     Draft,
+    DraftRequest,
     DraftSession,
     Proposing,
     SamplingParams,
@@ -64,7 +64,7 @@ class Broken(Rubbish):
         self.breaks("open")
         return _Session(self, super().open(slot, prompt, sampler, prediction))
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """What rubbish proposes."""
         self.breaks("propose")
         inner = [ask.session.inner for ask in asks if isinstance(ask.session, _Session)]
@@ -121,48 +121,48 @@ class Torn:
 
 
 @pytest.fixture(scope="module")
-def texts(house: House) -> list[list[Token]]:
+def texts(harness: Harness) -> list[list[Token]]:
     """What each prompt is answered with by itself."""
-    engine = house.engine({}, FixedDepth(0))
-    requests = [house.request(prompt, SEEDED) for prompt in PROMPTS]
+    engine = harness.engine({}, FixedDepth(0))
+    requests = [harness.request(prompt, SEEDED) for prompt in PROMPTS]
     return [output(finish(engine, [request])[0]) for request in requests]
 
 
-def bystanders(house: House) -> list[Request]:
+def bystanders(harness: Harness) -> list[Request]:
     """All prompts but the first, drafted for by both sources."""
-    return [house.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS[1:]]
+    return [harness.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS[1:]]
 
 
 def assert_untouched(
-    house: House, texts: list[list[Token]], engine: Engine, first: Request
-) -> list[Advance]:
+    harness: Harness, texts: list[list[Token]], engine: Engine, first: Request
+) -> list[StepOutput]:
     """The others' tokens and drafts are what they always are, and so is whoever comes next.
 
     What the engine had to say of the first request.
     """
-    told: list[Advance] = []
-    mine, *others = finish(engine, [first, *bystanders(house)], told.append)
+    told: list[StepOutput] = []
+    mine, *others = finish(engine, [first, *bystanders(harness)], told.append)
     assert [output(session) for session in others] == texts[1:]
     for session in others:
         assert set(session.drafters) == {"lookup", "model"}
         assert session.meter.sources["model"].accepted > 0
     assert engine.free_slots == SLOTS
-    again = [house.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS]
+    again = [harness.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS]
     assert [output(session) for session in finish(engine, again)] == texts
     return [advance for advance in told if advance.session is mine]
 
 
 @pytest.mark.parametrize("phase", ["open", "pending", "propose", "commit", "close"])
 def test_a_drafter_that_fails_is_left_out_wherever_it_fails(
-    house: House, texts: list[list[Token]], phase: str
+    harness: Harness, texts: list[list[Token]], phase: str
 ) -> None:
     """Its own session goes on without it, to the same tokens."""
-    broken = Broken(house.target.n_vocab, phase)
-    drafters = house.drafters("lookup", "model") | {"broken": broken}
-    engine = house.engine(drafters, FixedDepth(4, "model"))
-    first = house.request(PROMPTS[0], SEEDED, speculation=SpeculationParams(mode="always"))
+    broken = Broken(harness.target.n_vocab, phase)
+    drafters = harness.drafters("lookup", "model") | {"broken": broken}
+    engine = harness.engine(drafters, FixedDepth(4, "model"))
+    first = harness.request(PROMPTS[0], SEEDED, speculation=SpeculationParams(mode="always"))
 
-    advances = assert_untouched(house, texts, engine, first)
+    advances = assert_untouched(harness, texts, engine, first)
 
     assert broken.raised == 1
     assert [token for advance in advances for token in advance.tokens] == texts[0]
@@ -175,14 +175,14 @@ def test_a_drafter_that_fails_is_left_out_wherever_it_fails(
 @pytest.mark.parametrize("tokens", [0, 1, 7])
 @pytest.mark.parametrize("phase", ["mask", "commit"])
 def test_a_grammar_that_fails_ends_its_own_request(
-    house: House, texts: list[list[Token]], phase: str, tokens: int
+    harness: Harness, texts: list[list[Token]], phase: str, tokens: int
 ) -> None:
     """At the first token, at the next, and inside a draft that both sources wrote with others."""
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(4, "model"))
-    torn = Torn(house.target.n_vocab, phase, tokens)
-    first = replace(house.request(PROMPTS[0], SEEDED, speculation=OTHERS), constraint=torn)
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(4, "model"))
+    torn = Torn(harness.target.n_vocab, phase, tokens)
+    first = replace(harness.request(PROMPTS[0], SEEDED, speculation=OTHERS), constraint=torn)
 
-    *said, last = assert_untouched(house, texts, engine, first)
+    *said, last = assert_untouched(harness, texts, engine, first)
 
     assert last.failure is not None
     assert "_Breaks" in last.failure.message
@@ -193,28 +193,30 @@ def test_a_grammar_that_fails_ends_its_own_request(
     assert len(kept) <= tokens
 
 
-def test_a_sampler_that_fails_ends_its_own_request(house: House, texts: list[list[Token]]) -> None:
+def test_a_sampler_that_fails_ends_its_own_request(
+    harness: Harness, texts: list[list[Token]]
+) -> None:
     """A bias of a token that does not exist passes no door; if it did, nobody else would know."""
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(4, "model"))
-    impossible = SamplingParams(temperature=0.8, logit_bias={house.target.n_vocab: 1.0})
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(4, "model"))
+    impossible = SamplingParams(temperature=0.8, logit_bias={harness.target.n_vocab: 1.0})
 
-    (last,) = assert_untouched(house, texts, engine, house.request(PROMPTS[0], impossible))
+    (last,) = assert_untouched(harness, texts, engine, harness.request(PROMPTS[0], impossible))
 
     assert last.failure is not None
     assert "IndexError" in last.failure.message
 
 
-def test_what_fails_teaches_nothing(house: House) -> None:
+def test_what_fails_teaches_nothing(harness: Harness) -> None:
     """A round in which a session ended with an error is no observation: its tokens are missing."""
     policy = FixedDepth(4, "model")
-    engine = house.engine(house.drafters("lookup", "model"), policy)
-    torn = Torn(house.target.n_vocab, "commit", 7)
+    engine = harness.engine(harness.drafters("lookup", "model"), policy)
+    torn = Torn(harness.target.n_vocab, "commit", 7)
     first, *others = [  # so short that all are read in one forward, before anybody fails
-        house.request(prompt[:5], SEEDED, speculation=OTHERS) for prompt in PROMPTS
+        harness.request(prompt[:5], SEEDED, speculation=OTHERS) for prompt in PROMPTS
     ]
     rounds: list[int] = []
 
-    def told(advance: Advance) -> None:
+    def told(advance: StepOutput) -> None:
         if advance.failure is not None:
             rounds.append(len(policy.rounds))
 
@@ -227,13 +229,13 @@ def test_what_fails_teaches_nothing(house: House) -> None:
 
 
 def test_a_request_that_cannot_begin_gives_its_slot_back(
-    house: House, texts: list[list[Token]]
+    harness: Harness, texts: list[list[Token]]
 ) -> None:
     """Whatever is wrong with it: the next ones have all slots."""
-    engine = house.engine({}, FixedDepth(0))
-    hollow = replace(house.request(PROMPTS[0], SEEDED), sampling=None)  # type: ignore[arg-type]
+    engine = harness.engine({}, FixedDepth(0))
+    hollow = replace(harness.request(PROMPTS[0], SEEDED), sampling=None)  # type: ignore[arg-type]
     for _ in range(SLOTS + 1):
         with pytest.raises(AttributeError):
             engine.admit(hollow)
     assert engine.free_slots == SLOTS
-    assert [output(one) for one in finish(engine, bystanders(house))] == texts[1:]
+    assert [output(one) for one in finish(engine, bystanders(harness))] == texts[1:]

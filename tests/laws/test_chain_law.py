@@ -17,7 +17,7 @@ from localspec.engine import chain
 from localspec.engine.chain import Candidates, Moment
 from localspec.engine.sampling import Purpose, Sampler
 from localspec.engine.verify import Frontier, coupled
-from localspec.types import Draft, Floats, Law, Signal
+from localspec.types import Draft, Floats, Probs, Signal
 
 VOCABULARY = 64
 Native = Callable[[], Any]
@@ -53,13 +53,13 @@ def native(
     return {token: one / whole for token, one in mass.items() if one > 0}, chosen
 
 
-def ours(params: SamplingParams, logits: Floats, history: Sequence[int] = (), **more: Any) -> Law:
+def ours(params: SamplingParams, logits: Floats, history: Sequence[int] = (), **more: Any) -> Probs:
     """What our chain leaves of it."""
     moment = Moment(history, 0.5, more.pop("aim", 10.0), logits.size, more.pop("breakers", {}))
     return chain.law(params, Candidates.of(logits), moment)
 
 
-def same(law: Law, expected: dict[int, float]) -> None:
+def same(law: Probs, expected: dict[int, float]) -> None:
     """The same tokens, as likely."""
     got = dict(zip(law.tokens.tolist(), np.exp(law.logp).tolist(), strict=True))
     got = {token: mass for token, mass in got.items() if mass > 1e-7}
@@ -254,4 +254,4 @@ def test_tokens_do_not_depend_on_drafts(
         verdict = coupled(draft, rows, Frontier(drafted, recent, len(other), ()))
         other += [*(draft.tokens[node] for node in verdict.accepted), verdict.token]
     assert other[:12] == text[:12]
-    assert drafted.draw(Law(np.arange(4, dtype=np.int32), np.zeros(4)), 3, Purpose.TOKEN) < 4
+    assert drafted.draw(Probs(np.arange(4, dtype=np.int32), np.zeros(4)), 3, Purpose.TOKEN) < 4

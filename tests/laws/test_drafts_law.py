@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from laws.house import CONTEXT, PROMPTS, ROWS, SLOTS, House, finish, output
+from laws.engine_harness import CONTEXT, PROMPTS, ROWS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth
 
 from localspec.config import Placement
 from localspec.drafters.model import ModelDrafter
-from localspec.engine.context import Context
-from localspec.engine.paper import Clock, Priced
+from localspec.engine.llama.context import Context
 from localspec.engine.sampling import Sampler
+from localspec.engine.simulation import SimulatedBackend, SimulatedClock
 from localspec.errors import EngineError
 from localspec.machine import Forwards, History
-from localspec.types import Ask, Backend, Draft, Floats, Row, SamplingParams, Signal, Token
+from localspec.types import Backend, Draft, DraftRequest, Floats, Row, SamplingParams, Signal, Token
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -43,9 +43,9 @@ def _always(_signals: Sequence[Signal]) -> bool:
     return True
 
 
-def _drafter(house: House, context: Backend | None = None) -> ModelDrafter:
+def _drafter(harness: Harness, context: Backend | None = None) -> ModelDrafter:
     return ModelDrafter(
-        context or house.draft_memory, house.target.n_vocab, frozenset(house.target.eog)
+        context or harness.draft_memory, harness.target.n_vocab, frozenset(harness.target.eog)
     )
 
 
@@ -66,7 +66,7 @@ def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Sa
     for turn in range(14):
         other = [int(token) for token in dice.integers(65, 91, size=2)]
         prefix = _prefix([*left[: turn % 3], *(other if turn % 4 == 0 else [])])
-        (draft,) = drafter.propose([Ask(session, prefix, DEPTH, _always, stride=STRIDE)])
+        (draft,) = drafter.propose([DraftRequest(session, prefix, DEPTH, _always, stride=STRIDE)])
         yield Said(list(text), prefix, draft)
         nodes = [*prefix.tokens, *draft.tokens]
         kept = int(dice.integers(len(nodes) + 1))
@@ -76,31 +76,31 @@ def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Sa
         text += told
 
 
-def _anew(house: House, said: Said, chain: str) -> Draft:
+def _anew(harness: Harness, said: Said, chain: str) -> Draft:
     """The draft of a drafter that has just read the text, and the other source's nodes as text."""
-    drafter = _drafter(house)
+    drafter = _drafter(harness)
     session = drafter.open(0, [*said.text, *said.prefix.tokens], Sampler(CHAINS[chain]))
-    (draft,) = drafter.propose([Ask(session, Draft(), DEPTH, _always, stride=STRIDE)])
+    (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, stride=STRIDE)])
     return draft
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text(
-    house: House, chain: str, prompt: str
+    harness: Harness, chain: str, prompt: str
 ) -> None:
     """After rejections of every length, full acceptances, and nodes of another source."""
-    text = house.request(prompt, CHAINS[chain]).prompt
-    for said in list(_rounds(_drafter(house), text, chain)):
+    text = harness.request(prompt, CHAINS[chain]).prompt
+    for said in list(_rounds(_drafter(harness), text, chain)):
         assert said.draft.tokens
-        assert said.draft.tokens == _anew(house, said, chain).tokens
+        assert said.draft.tokens == _anew(harness, said, chain).tokens
 
 
 @pytest.fixture(scope="module")
-def twin(house: House) -> Iterator[Context]:
+def twin(harness: Harness) -> Iterator[Context]:
     """Another memory of the target, to draft with."""
     context = Context.open(
-        house.target, Placement(threads=1), slots=SLOTS, context=CONTEXT, rows=ROWS, streams=True
+        harness.target, Placement(threads=1), slots=SLOTS, context=CONTEXT, rows=ROWS, streams=True
     )
     yield context
     context.close()
@@ -108,14 +108,14 @@ def twin(house: House) -> Iterator[Context]:
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_draft_model_that_is_the_target_is_always_right(
-    house: House, twin: Context, chain: str
+    harness: Harness, twin: Context, chain: str
 ) -> None:
     """It knows all that was said, here or where the answer began: a row that is no text is rare.
 
     Not impossible: forwards of another size may have other bits.
     """
-    engine = house.engine({"model": _drafter(house, twin)}, FixedDepth(4, "model"))
-    requests = [house.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
+    engine = harness.engine({"model": _drafter(harness, twin)}, FixedDepth(4, "model"))
+    requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     whole = finish(engine, requests)
     begun = [
         replace(session.request, so_far=output(session)[:count])
@@ -127,11 +127,11 @@ def test_a_draft_model_that_is_the_target_is_always_right(
         assert session.meter.accepted > 0.9 * session.meter.drafted > 0
 
 
-class _Failing(Priced):
+class _Failing(SimulatedBackend):
     """The draft's context, whose n-th forward fails."""
 
     def __init__(self, backend: Backend, forward: int) -> None:
-        super().__init__(backend, History(Forwards({1: 1.0})), Clock())
+        super().__init__(backend, History(Forwards({1: 1.0})), SimulatedClock())
         self._left = forward
 
     def decode(self, rows: Sequence[Row]) -> Floats:
@@ -143,12 +143,12 @@ class _Failing(Priced):
 
 
 @pytest.mark.parametrize("forward", [1, 2, 4, 7])
-def test_after_a_failed_forward_the_next_draft_is_read_anew(house: House, forward: int) -> None:
+def test_after_a_failed_forward_the_next_draft_is_read_anew(harness: Harness, forward: int) -> None:
     """Whatever the slot holds then, nothing is believed to have been read."""
-    drafter = _drafter(house, _Failing(house.draft_memory, forward))
-    text = house.request(PROMPTS[0], CHAINS["greedy"]).prompt
+    drafter = _drafter(harness, _Failing(harness.draft_memory, forward))
+    text = harness.request(PROMPTS[0], CHAINS["greedy"]).prompt
     session = drafter.open(0, text, Sampler(CHAINS["greedy"]))
-    ask = Ask(session, Draft(), DEPTH, _always, stride=STRIDE)
+    ask = DraftRequest(session, Draft(), DEPTH, _always, stride=STRIDE)
     failed = 0
     for _ in range(3):
         try:
@@ -159,4 +159,4 @@ def test_after_a_failed_forward_the_next_draft_is_read_anew(house: House, forwar
         session.commit([72])
     (draft,) = drafter.propose([ask])
     assert failed == 1
-    assert draft.tokens == _anew(house, Said(session.tokens, Draft(), draft), "greedy").tokens
+    assert draft.tokens == _anew(harness, Said(session.tokens, Draft(), draft), "greedy").tokens

@@ -8,13 +8,13 @@ import gguf
 import mixture
 import numpy as np
 import pytest
-from lending import needs_rpc, worker_hosts
+from worker_hosts import needs_rpc, worker_hosts
 
 from localspec.config import Placement
-from localspec.engine import rpc
-from localspec.engine.context import Context
-from localspec.engine.llama import Buffer
-from localspec.engine.model import Model
+from localspec.engine.llama import rpc
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import Buffer
+from localspec.engine.llama.model import Model
 from localspec.types import Floats, Row
 
 TOKENS = [7, 99, 3, 150, 42, 8, 61, 12]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import pytest
-from laws.house import CONTEXT, PROMPTS, SLOTS, House, finish, output
+from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth, Padding
 
 from localspec.drafters.model import ModelDrafter
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, SamplingParams, Signal, SpeculationParams, Token
+from localspec.types import Draft, DraftRequest, SamplingParams, Signal, SpeculationParams, Token
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -24,24 +24,24 @@ def _always(_signals: Sequence[Signal]) -> bool:
     return True
 
 
-def _drafter(house: House) -> ModelDrafter:
-    drafter = house.drafters("model")["model"]
+def _drafter(harness: Harness) -> ModelDrafter:
+    drafter = harness.drafters("model")["model"]
     assert isinstance(drafter, ModelDrafter)
     return drafter
 
 
 def _rounds(
-    house: House, text: list[Token], chain: str, read: int, stride: int
+    harness: Harness, text: list[Token], chain: str, read: int, stride: int
 ) -> Iterator[tuple[Draft, int, list[int]]]:
     """Each draft, what is pending after it, and the forwards' rows, until one is complete."""
-    drafter = _drafter(house)
+    drafter = _drafter(harness)
     session = drafter.open(0, text, Sampler(CHAINS[chain]))
     pending = session.pending + 1
     while session.pending < pending:
         pending = session.pending
         before = drafter.forwards.count
         (draft,) = drafter.propose(
-            [Ask(session, Draft(), DEPTH, _always, read=read, stride=stride)]
+            [DraftRequest(session, Draft(), DEPTH, _always, read=read, stride=stride)]
         )
         yield draft, session.pending, [drafter.forwards.count - before, drafter.forwards.rows]
         if draft:
@@ -52,15 +52,15 @@ def _rounds(
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_text_read_one_by_one_is_continued_as_one_read_at_once(
-    house: House, chain: str, prompt: str
+    harness: Harness, chain: str, prompt: str
 ) -> None:
     """The same draft by more forwards, all of them of one row; and by strides in between."""
-    text = house.request(prompt, CHAINS[chain]).prompt
-    ((at_once, pending, _),) = _rounds(house, text, chain, 256, 256)
+    text = harness.request(prompt, CHAINS[chain]).prompt
+    ((at_once, pending, _),) = _rounds(harness, text, chain, 256, 256)
     assert at_once
     assert pending == 0
     for stride in (1, 2, 7):
-        ((draft, pending, (forwards, rows)),) = _rounds(house, text, chain, 256, stride)
+        ((draft, pending, (forwards, rows)),) = _rounds(harness, text, chain, 256, stride)
         assert draft.tokens == at_once.tokens
         assert pending == 0
         assert rows == 1
@@ -70,12 +70,12 @@ def test_a_text_read_one_by_one_is_continued_as_one_read_at_once(
 @pytest.mark.parametrize("read", [1, 5, 16])
 @pytest.mark.parametrize("stride", [1, 256])
 def test_no_more_is_read_in_a_round_than_the_plan_says(
-    house: House, read: int, stride: int
+    harness: Harness, read: int, stride: int
 ) -> None:
     """Nothing is drafted before all of it is read, and then what would have been at once."""
-    text = house.request(PROMPTS[3], CHAINS["greedy"]).prompt
-    ((at_once, _, _),) = _rounds(house, text, "greedy", 256, 256)
-    rounds = list(_rounds(house, text, "greedy", read, stride))
+    text = harness.request(PROMPTS[3], CHAINS["greedy"]).prompt
+    ((at_once, _, _),) = _rounds(harness, text, "greedy", 256, 256)
+    rounds = list(_rounds(harness, text, "greedy", read, stride))
     assert len(rounds) == -(-len(text) // read)
     left = len(text)
     for draft, pending, _ in rounds[:-1]:
@@ -88,14 +88,14 @@ def test_no_more_is_read_in_a_round_than_the_plan_says(
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize(("read", "stride"), [(256, 1), (3, 256), (1, 1), (20, 7)])
 def test_however_the_draft_reads_the_answer_is_plains(
-    house: House, chain: str, read: int, stride: int
+    harness: Harness, chain: str, read: int, stride: int
 ) -> None:
     """One session and several, whose strides are taken together."""
-    requests = [house.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
-    plain = [output(session) for session in finish(house.engine({}, FixedDepth(0)), requests)]
+    requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
+    plain = [output(session) for session in finish(harness.engine({}, FixedDepth(0)), requests)]
     for count in (1, SLOTS):
         policy = FixedDepth(DEPTH, "model", read=read, stride=stride)
-        sessions = finish(house.engine(house.drafters("model"), policy), requests[:count])
+        sessions = finish(harness.engine(harness.drafters("model"), policy), requests[:count])
         assert [output(session) for session in sessions] == plain[:count]
         assert read == 1 or sum(session.meter.accepted for session in sessions) > 0
         for round_ in policy.rounds:
@@ -109,23 +109,23 @@ VERIFY: tuple[Literal["coupled", "rejection"], ...] = ("coupled", "rejection")
 @pytest.mark.parametrize("verify", VERIFY)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_rows_that_only_fill_a_forward_change_no_token(
-    house: House, chain: str, verify: Literal["coupled", "rejection"]
+    harness: Harness, chain: str, verify: Literal["coupled", "rejection"]
 ) -> None:
     """As many as chance has it, for one session and several; what they wrote is forgotten."""
     wish = SpeculationParams(mode="always", verify=verify)
-    step = house.shape.multiple  # rows of another class could have other bits
-    requests = [house.request(prompt, CHAINS[chain], speculation=wish) for prompt in PROMPTS]
+    step = harness.shape.multiple  # rows of another class could have other bits
+    requests = [harness.request(prompt, CHAINS[chain], speculation=wish) for prompt in PROMPTS]
     for count in (1, SLOTS):
         for depth in (0, 5):
             told = []
             padding = Padding(depth, "model", step=step)
             for policy in (FixedDepth(depth, "model"), padding):
-                drafters = house.drafters("lookup", "model") if depth else {}
-                engine = house.engine(drafters, policy)
+                drafters = harness.drafters("lookup", "model") if depth else {}
+                engine = harness.engine(drafters, policy)
                 sessions = finish(engine, requests[:count])
                 told.append([(output(session), session.meter.drafted) for session in sessions])
                 for slot, tokens in engine.held():
-                    assert house.memory.length(slot) == len(tokens)
+                    assert harness.memory.length(slot) == len(tokens)
             assert told[0] == told[1]
             assert padding.added > 0
             assert any(round_.rows > count * (1 + depth) for round_ in padding.rounds)
@@ -133,26 +133,26 @@ def test_rows_that_only_fill_a_forward_change_no_token(
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context(
-    house: House, chain: str
+    harness: Harness, chain: str
 ) -> None:
     """To the last place, with as many tokens as without them, whoever is the last in the batch.
 
     Nobody's text is forgotten for them.
     """
-    room = house.engine({}, FixedDepth(0)).context
-    prompt = (house.request(PROMPTS[0], CHAINS[chain]).prompt * 100)[: room - 30]
+    room = harness.engine({}, FixedDepth(0)).context
+    prompt = (harness.request(PROMPTS[0], CHAINS[chain]).prompt * 100)[: room - 30]
     requests = [
-        house.request(prompt, CHAINS[chain], tokens=100),
-        house.request(PROMPTS[1], CHAINS[chain], tokens=100),
+        harness.request(prompt, CHAINS[chain], tokens=100),
+        harness.request(PROMPTS[1], CHAINS[chain], tokens=100),
     ]
     for asked in (requests[:1], requests, requests[::-1]):
-        plain = finish(house.engine({}, FixedDepth(0)), asked)
-        policy = Padding(4, "model", step=house.shape.multiple, most=2 * CONTEXT)
-        engine = house.engine(house.drafters("lookup", "model"), policy)
-        (earlier,) = finish(engine, [house.request(PROMPTS[2], CHAINS[chain], client="other")])
+        plain = finish(harness.engine({}, FixedDepth(0)), asked)
+        policy = Padding(4, "model", step=harness.shape.multiple, most=2 * CONTEXT)
+        engine = harness.engine(harness.drafters("lookup", "model"), policy)
+        (earlier,) = finish(engine, [harness.request(PROMPTS[2], CHAINS[chain], client="other")])
         padded = finish(engine, asked)
         assert [output(session) for session in padded] == [output(session) for session in plain]
         assert "length" in {session.finish for session in padded}
         assert max(len(session.tokens) for session in padded) == room
-        assert all(round_.rows <= house.memory.max_rows for round_ in policy.rounds)
+        assert all(round_.rows <= harness.memory.max_rows for round_ in policy.rounds)
         assert earlier.tokens[: earlier.cached] in [tokens for _, tokens in engine.held()]

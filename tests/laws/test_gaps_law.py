@@ -8,14 +8,14 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth, Gappy
 from laws.test_lossless import CHAINS
 
 from localspec.drafters.model import SINKS, ModelDrafter, ModelSession
-from localspec.engine.peaks import Logits
+from localspec.engine.block_max import Logits
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, Law, SamplingParams, Signal, Skipping, Token
+from localspec.types import Draft, DraftRequest, Probs, SamplingParams, Signal, Skipping, Token
 
 GREEDY = SamplingParams(temperature=0.0)
 DEPTH = 4
@@ -25,25 +25,29 @@ def _always(_signals: Sequence[Signal]) -> bool:
     return True
 
 
-def _opened(house: House, text: Sequence[Token]) -> tuple[ModelDrafter, ModelSession]:
+def _opened(harness: Harness, text: Sequence[Token]) -> tuple[ModelDrafter, ModelSession]:
     """A drafter that remembers nothing, and its session of a text."""
-    drafter = ModelDrafter(house.draft_memory, house.target.n_vocab, frozenset(house.target.eog))
+    drafter = ModelDrafter(
+        harness.draft_memory, harness.target.n_vocab, frozenset(harness.target.eog)
+    )
     return drafter, drafter.open(0, text, Sampler(GREEDY))
 
 
 def _draft(drafter: ModelDrafter, session: ModelSession, skip: int = 0) -> tuple[Token, ...]:
-    (draft,) = drafter.propose([Ask(session, Draft(), DEPTH, _always, skip=skip)])
+    (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, skip=skip)])
     return draft.tokens
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_gaps_change_no_token(house: House, chain: str) -> None:
+def test_gaps_change_no_token(harness: Harness, chain: str) -> None:
     """For 1 to 4 sessions that skip as chance has it: the tokens of plain decoding."""
-    requests = [house.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
-    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+    requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
+    plain = [
+        output(finish(harness.engine({}, FixedDepth(0)), [request])[0]) for request in requests
+    ]
     for count in range(1, SLOTS + 1):
         policy = Gappy(DEPTH, "model")
-        engine = house.engine(house.drafters("lookup", "model"), policy)
+        engine = harness.engine(harness.drafters("lookup", "model"), policy)
 
         sessions = finish(engine, requests[:count])
 
@@ -53,11 +57,11 @@ def test_gaps_change_no_token(house: House, chain: str) -> None:
         assert any(session.meter.sources["model"].accepted for session in sessions)
 
 
-def test_what_is_read_is_counted_and_what_is_skipped_is_not(house: House) -> None:
+def test_what_is_read_is_counted_and_what_is_skipped_is_not(harness: Harness) -> None:
     """Costs are learned by it: the tokens that the source was behind, less those left out."""
     policy = Gappy(DEPTH, "model")
-    engine = house.engine(house.drafters("model"), policy)
-    (session,) = finish(engine, [house.request(PROMPTS[3], GREEDY)])
+    engine = harness.engine(harness.drafters("model"), policy)
+    (session,) = finish(engine, [harness.request(PROMPTS[3], GREEDY)])
     gaps = 0
     for one, two in pairwise(policy.rounds):
         before, after = (round_.views[0].neural[0] for round_ in (one, two))
@@ -69,13 +73,13 @@ def test_what_is_read_is_counted_and_what_is_skipped_is_not(house: House) -> Non
 
 
 @pytest.mark.parametrize("skip", [1, 7, 30, 10**6])
-def test_behind_a_gap_it_drafts_as_if_the_text_had_none(house: House, skip: int) -> None:
+def test_behind_a_gap_it_drafts_as_if_the_text_had_none(harness: Harness, skip: int) -> None:
     """What is left follows one another: the text's first tokens, and the latest, the last always.
 
     Later tokens, other gaps included.
     """
-    text = house.request(PROMPTS[3], GREEDY).prompt
-    drafter, session = _opened(house, text)
+    text = harness.request(PROMPTS[3], GREEDY).prompt
+    drafter, session = _opened(harness, text)
     told = _draft(drafter, session, skip)
     seen = [*text[:SINKS], *text[min(SINKS + skip, len(text) - 1) :]]
     assert session.seen == seen
@@ -86,18 +90,18 @@ def test_behind_a_gap_it_drafts_as_if_the_text_had_none(house: House, skip: int)
     session.commit([75, 76, 77, 78, 79])
     third = _draft(drafter, session, skip=3)
     for said, end in ((told, -len(told) - 3), (again, len(seen))):
-        assert said == _draft(*_opened(house, seen[:end]))
-    assert third == _draft(*_opened(house, [*seen, *[75, 76, 77, 78, 79][3:]]))
+        assert said == _draft(*_opened(harness, seen[:end]))
+    assert third == _draft(*_opened(harness, [*seen, *[75, 76, 77, 78, 79][3:]]))
 
 
-def test_the_next_request_of_the_slot_reads_what_was_skipped(house: House) -> None:
+def test_the_next_request_of_the_slot_reads_what_was_skipped(harness: Harness) -> None:
     """Only what stands before the gap is known; a forward that failed has nothing left at all."""
-    text = house.request(PROMPTS[3], GREEDY).prompt
-    drafter, session = _opened(house, text)
+    text = harness.request(PROMPTS[3], GREEDY).prompt
+    drafter, session = _opened(harness, text)
     _draft(drafter, session, skip=30)
     later = drafter.open(0, [*text[:40], 66, *text[40:]], Sampler(GREEDY))
     assert SINKS <= later.agreed < SINKS + 30
-    assert _draft(drafter, later) == _draft(*_opened(house, later.tokens))
+    assert _draft(drafter, later) == _draft(*_opened(harness, later.tokens))
     session.forget()
     assert (session.skipped, session.pending) == (0, len(text))
 
@@ -111,17 +115,17 @@ class _Told(Sampler):
 
     def propose(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
-    ) -> tuple[Token, Law | None]:
+    ) -> tuple[Token, Probs | None]:
         """As any chain."""
         self.told.append((list(recent), position - len(path)))
         return super().propose(logits, recent, path, position)
 
 
 @given(skip=st.integers(0, 50))
-def test_noise_and_penalties_are_those_of_the_whole_text(house: House, skip: int) -> None:
+def test_noise_and_penalties_are_those_of_the_whole_text(harness: Harness, skip: int) -> None:
     """A draw agrees with the target's only at the same place and behind the same tokens."""
-    text = house.request(PROMPTS[3], GREEDY).prompt
-    drafter, _ = _opened(house, text)
+    text = harness.request(PROMPTS[3], GREEDY).prompt
+    drafter, _ = _opened(harness, text)
     sampler = _Told()
     _draft(drafter, drafter.open(0, text, sampler), skip)
     assert sampler.told

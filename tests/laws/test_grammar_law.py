@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from laws.house import PROMPTS, House, finish, output
+from laws.engine_harness import PROMPTS, Harness, finish, output
 from laws.policies import FixedDepth
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from localspec.engine.masks import STEP_SECONDS
-from localspec.engine.paper import Here
 from localspec.engine.session import Request
+from localspec.engine.simulation import RealHardware
+from localspec.engine.speculation.masks import STEP_SECONDS
 from localspec.text.constraint import Vocabulary
 from localspec.types import Constraint, Drafter, SamplingParams, Token
 
@@ -28,7 +28,7 @@ SCHEMA = {
 }
 
 
-class Slow(Here):
+class Slow(RealHardware):
     """A machine on which nothing takes time but what says so."""
 
     def __init__(self) -> None:
@@ -59,16 +59,16 @@ class Dear:
 
 
 @pytest.fixture(scope="module")
-def words(house: House) -> Vocabulary:
+def words(harness: Harness) -> Vocabulary:
     """The tiny target's vocabulary."""
-    target = house.target
+    target = harness.target
     return Vocabulary(target.n_vocab, target.piece, target.eog, target.plain_tokens)
 
 
-def asked(house: House, words: Vocabulary, prompt: str, sampling: SamplingParams) -> Request:
+def asked(harness: Harness, words: Vocabulary, prompt: str, sampling: SamplingParams) -> Request:
     """A request for an answer of the schema; a constraint serves one request."""
     grammar = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA))
-    request = house.request(prompt, sampling, tokens=80, ignore_eos=False)
+    request = harness.request(prompt, sampling, tokens=80, ignore_eos=False)
     return replace(request, constraint=words.constraint(grammar))
 
 
@@ -77,19 +77,21 @@ def asked(house: House, words: Vocabulary, prompt: str, sampling: SamplingParams
 )
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
-    house: House, words: Vocabulary, names: list[str], temperature: float
+    harness: Harness, words: Vocabulary, names: list[str], temperature: float
 ) -> None:
     """At each depth the same JSON; most of the forced text was drafted and kept."""
     sampling = SamplingParams(temperature=temperature, seed=3)
     for prompt in PROMPTS[:2]:
-        (plain,) = finish(house.engine({}, FixedDepth(0)), [asked(house, words, prompt, sampling)])
-        text = b"".join(map(house.target.piece, output(plain)))
+        (plain,) = finish(
+            harness.engine({}, FixedDepth(0)), [asked(harness, words, prompt, sampling)]
+        )
+        text = b"".join(map(harness.target.piece, output(plain)))
         assert set(json.loads(text)) == {"the_answer", "certain"}
         for depth in (1, 4, 15):
-            drafters: dict[str, Drafter] = house.drafters(*names)
+            drafters: dict[str, Drafter] = harness.drafters(*names)
             policy = FixedDepth(depth, "model" if "model" in names else None)
             (session,) = finish(
-                house.engine(drafters, policy), [asked(house, words, prompt, sampling)]
+                harness.engine(drafters, policy), [asked(harness, words, prompt, sampling)]
             )
             assert output(session) == output(plain)
             assert session.meter.rounds < plain.meter.rounds
@@ -98,16 +100,16 @@ def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
 
 @pytest.mark.parametrize("seconds", [0.001, 0.012, 0.2])
 def test_a_grammar_whose_masks_take_long_is_asked_for_few_in_a_step(
-    house: House, words: Vocabulary, seconds: float
+    harness: Harness, words: Vocabulary, seconds: float
 ) -> None:
     """Of a draft, as many as others can wait for; the answer is the same."""
     greedy, machine = SamplingParams(temperature=0), Slow()
-    request = asked(house, words, PROMPTS[0], greedy)
-    (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
-    again = asked(house, words, PROMPTS[0], greedy)
+    request = asked(harness, words, PROMPTS[0], greedy)
+    (plain,) = finish(harness.engine({}, FixedDepth(0)), [request])
+    again = asked(harness, words, PROMPTS[0], greedy)
     assert again.constraint is not None
     dear = replace(again, constraint=Dear(again.constraint, machine, seconds))
-    engine = house.engine(house.drafters("grammar"), FixedDepth(15), place=machine)
+    engine = harness.engine(harness.drafters("grammar"), FixedDepth(15), place=machine)
     session, longest = engine.admit(dear), 0.0
     while session.finish is None:
         began = machine.seconds

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from localspec.bench.shapes import SHAPES, write
-from localspec.engine.llama import ours
+from localspec.engine.llama.library import ours
 
 TESTS = Path(__file__).resolve().parent.parent
 

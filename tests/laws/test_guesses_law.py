@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth, Lying, Raising, Rubbish
 
 from localspec.engine.sampling import Sampler
-from localspec.types import Ask, Draft, Drafter, SamplingParams, Signal, Token
+from localspec.types import Draft, Drafter, DraftRequest, SamplingParams, Signal, Token
 
 CHAINS = {
     "greedy": SamplingParams(temperature=0.0),
@@ -38,7 +38,7 @@ class _Told:
 def _drafted(drafter: Drafter, text: list[Token], chain: str, guess: _Told) -> Draft:
     """What is drafted after a text that is read anew."""
     session = drafter.open(0, text, Sampler(CHAINS[chain]))
-    (draft,) = drafter.propose([Ask(session, Draft(), DEPTH, _always, guess)])
+    (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, guess)])
     session.close()
     return draft
 
@@ -46,11 +46,11 @@ def _drafted(drafter: Drafter, text: list[Token], chain: str, guess: _Told) -> D
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing(
-    house: House, chain: str, prompt: str
+    harness: Harness, chain: str, prompt: str
 ) -> None:
     """Wrong from each of its tokens on, begun at each node, and longer than the draft may be."""
-    text = house.request(prompt, CHAINS[chain]).prompt
-    drafter = house.drafters("model")["model"]
+    text = harness.request(prompt, CHAINS[chain]).prompt
+    drafter = harness.drafters("model")["model"]
     alone = _drafted(drafter, text, chain, _Told(()))
     tokens = alone.tokens
     assert len(tokens) > 3
@@ -66,32 +66,32 @@ def test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing(
 
 @pytest.mark.parametrize("kept", [0, 1, 4, DEPTH])
 @pytest.mark.parametrize("right", [0, 3, DEPTH])
-def test_what_was_read_in_vain_is_not_remembered(house: House, kept: int, right: int) -> None:
+def test_what_was_read_in_vain_is_not_remembered(harness: Harness, kept: int, right: int) -> None:
     """The next draft is that of a session which has only read the text."""
-    text = house.request(PROMPTS[0], CHAINS["greedy"]).prompt
-    (drafter,) = house.drafters("model").values()
+    text = harness.request(PROMPTS[0], CHAINS["greedy"]).prompt
+    (drafter,) = harness.drafters("model").values()
     tokens = _drafted(drafter, text, "greedy", _Told(())).tokens
     guess = _Told([*tokens[:right], *[77] * (DEPTH - right)])
     session = drafter.open(0, text, Sampler(CHAINS["greedy"]))
-    drafter.propose([Ask(session, Draft(), DEPTH, _always, guess)])
+    drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, guess)])
     committed = [*tokens[:kept], 77]
     session.commit(committed)
 
-    (draft,) = drafter.propose([Ask(session, Draft(), DEPTH, _always)])
+    (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always)])
 
     session.close()
-    (fresh,) = house.drafters("model").values()
+    (fresh,) = harness.drafters("model").values()
     assert draft.tokens == _drafted(fresh, [*text, *committed], "greedy", _Told(())).tokens
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_what_a_prediction_told_counts_whoever_drafts_it(house: House, chain: str) -> None:
+def test_what_a_prediction_told_counts_whoever_drafts_it(harness: Harness, chain: str) -> None:
     """Copied from it, drafted by the model, or by nobody; of one with five wrong tokens, the rest.
 
     But for a few: the first and the last token, and where the way back has to be found.
     """
     sampling = CHAINS[chain]
-    (plain,) = finish(house.engine({}, FixedDepth(0)), [house.request(PROMPTS[1], sampling)])
+    (plain,) = finish(harness.engine({}, FixedDepth(0)), [harness.request(PROMPTS[1], sampling)])
     answer = output(plain)
     for prediction, told in ((answer, len(answer)), ([*answer[:20], *[7] * 5, *answer[25:]], 35)):
         for policy in (
@@ -99,35 +99,35 @@ def test_what_a_prediction_told_counts_whoever_drafts_it(house: House, chain: st
             FixedDepth(4, "model", joins=False),
             FixedDepth(0),
         ):
-            engine = house.engine(house.drafters("lookup", "model"), policy)
-            request = house.request(PROMPTS[1], sampling, prediction=prediction)
+            engine = harness.engine(harness.drafters("lookup", "model"), policy)
+            request = harness.request(PROMPTS[1], sampling, prediction=prediction)
             (session,) = finish(engine, [request])
             assert output(session) == answer
             assert told - 6 <= session.meter.predicted <= told
-    (without,) = finish(engine, [house.request(PROMPTS[1], sampling)])
+    (without,) = finish(engine, [harness.request(PROMPTS[1], sampling)])
     assert without.meter.predicted == 0
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("guesser", ["lookup", "rubbish", "lying", "raising"])
 def test_whoever_guesses_the_drafts_and_the_tokens_are_the_same(
-    house: House, chain: str, guesser: str
+    harness: Harness, chain: str, guesser: str
 ) -> None:
     """One session and several, at each depth, as without anybody to guess; no more forwards."""
     liars = {"rubbish": Rubbish, "lying": Lying, "raising": Raising}
-    requests = [house.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
+    requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     saved = 0
     for count in (1, SLOTS):
         for depth in (1, 2, 5, 15):
             told = []
             for name in (None, guesser):
-                drafters = house.drafters("model")
+                drafters = harness.drafters("model")
                 if name in liars:
-                    drafters[name] = liars[name](house.target.n_vocab)
+                    drafters[name] = liars[name](harness.target.n_vocab)
                 elif name is not None:
-                    drafters |= house.drafters(name)
+                    drafters |= harness.drafters(name)
                 policy = FixedDepth(depth, "model", joins=False)
-                sessions = finish(house.engine(drafters, policy), requests[:count])
+                sessions = finish(harness.engine(drafters, policy), requests[:count])
                 forwards = sum(one.depth for round_ in policy.rounds for one in round_.drafted)
                 drafts = [session.meter.sources["model"] for session in sessions]
                 told.append(([output(session) for session in sessions], drafts, forwards))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from laws.house import PROMPTS, House, finish, output
+from laws.engine_harness import PROMPTS, Harness, finish, output
 from laws.policies import FixedDepth
 
 from localspec.engine.session import Request
@@ -18,61 +18,61 @@ PLAIN = FixedDepth(0)
 
 
 @pytest.fixture(scope="module")
-def words(house: House) -> Words:
+def words(harness: Harness) -> Words:
     """The tiny target's vocabulary."""
-    return Words([house.target.piece(token) for token in range(house.target.n_vocab)])
+    return Words([harness.target.piece(token) for token in range(harness.target.n_vocab)])
 
 
-def asked(house: House, words: Words, prompt: str, sampling: SamplingParams) -> Request:
+def asked(harness: Harness, words: Words, prompt: str, sampling: SamplingParams) -> Request:
     """A request for an answer that begins as typed; a constraint serves one request."""
-    return replace(house.request(prompt, sampling), constraint=Held(TYPED, words))
+    return replace(harness.request(prompt, sampling), constraint=Held(TYPED, words))
 
 
 @pytest.mark.parametrize("names", [["lookup"], ["model"], ["lookup", "grammar", "hydra", "model"]])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_of_a_held_beginning_give_the_tokens_of_none(
-    house: House, words: Words, names: list[str], temperature: float
+    harness: Harness, words: Words, names: list[str], temperature: float
 ) -> None:
     """At each depth; the bytes that were typed come first."""
     sampling = SamplingParams(temperature=temperature, seed=3)
     for prompt in (PROMPTS[0], f"{PROMPTS[1]} {TYPED} {TYPED}"):
-        (plain,) = finish(house.engine({}, PLAIN), [asked(house, words, prompt, sampling)])
-        text = b"".join(map(house.target.piece, output(plain)))
+        (plain,) = finish(harness.engine({}, PLAIN), [asked(harness, words, prompt, sampling)])
+        text = b"".join(map(harness.target.piece, output(plain)))
         assert text.startswith(TYPED.encode())
         for depth in (1, 4, 15):
             policy = FixedDepth(depth, "model" if "model" in names else None)
-            engine = house.engine(house.drafters(*names), policy)
-            (session,) = finish(engine, [asked(house, words, prompt, sampling)])
+            engine = harness.engine(harness.drafters(*names), policy)
+            (session,) = finish(engine, [asked(harness, words, prompt, sampling)])
             assert output(session) == output(plain)
             assert session.meter.drafted > 0
 
 
 @pytest.mark.parametrize("verify", ["coupled", "rejection"])
 def test_a_draft_that_is_judged_may_write_nothing_else(
-    house: House, words: Words, verify: Verification
+    harness: Harness, words: Words, verify: Verification
 ) -> None:
     """By either rule, whatever the noise."""
     for seed in range(8):
         sampling = SamplingParams(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, seed=seed)
-        request = asked(house, words, PROMPTS[0], sampling)
+        request = asked(harness, words, PROMPTS[0], sampling)
         request = replace(request, speculation=SpeculationParams(mode="always", verify=verify))
-        engine = house.engine(house.drafters("lookup", "model"), FixedDepth(4, "model"))
+        engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(4, "model"))
         (session,) = finish(engine, [request])
-        text = b"".join(map(house.target.piece, output(session)))
+        text = b"".join(map(harness.target.piece, output(session)))
         assert text.startswith(TYPED.encode())
 
 
 def test_behind_what_was_typed_an_answer_is_as_if_that_had_been_read(
-    house: House, words: Words
+    harness: Harness, words: Words
 ) -> None:
     """Greedy or by noise: the same law, at the same place, of the same tokens before."""
     for temperature in (0.0, 0.8):
         sampling = SamplingParams(temperature=temperature, seed=5)
-        request = asked(house, words, PROMPTS[0], sampling)
-        (held,) = finish(house.engine({}, PLAIN), [request])
+        request = asked(harness, words, PROMPTS[0], sampling)
+        (held,) = finish(harness.engine({}, PLAIN), [request])
         said, count = output(held), 0
-        while not b"".join(map(house.target.piece, said[:count])).startswith(TYPED.encode()):
+        while not b"".join(map(harness.target.piece, said[:count])).startswith(TYPED.encode()):
             count += 1
-        read = house.request([*request.prompt, *said[:count]], sampling, tokens=40 - count)
-        (free,) = finish(house.engine({}, PLAIN), [read])
+        read = harness.request([*request.prompt, *said[:count]], sampling, tokens=40 - count)
+        (free,) = finish(harness.engine({}, PLAIN), [read])
         assert output(free) == said[count:]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from laws.policies import FixedDepth
 
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.drafting import INDEXED, indexed
-from localspec.engine.exactness import Shape
-from localspec.engine.model import Model
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.engine.session import Request, Session
+from localspec.engine.speculation.drafting import INDEXED, indexed
 from localspec.engine.step import Engine, Limits
 from localspec.types import SamplingParams, SpeculationParams
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth, Lying, Raising, Rubbish
 
 from localspec.types import Drafter, SamplingParams, SourceCount, SpeculationParams
@@ -24,13 +24,13 @@ CHAINS = {
 DEPTHS = (1, 2, 4, 7, 15)
 
 
-def _cell(house: House, name: str) -> tuple[dict[str, Drafter], str | None]:
+def _cell(harness: Harness, name: str) -> tuple[dict[str, Drafter], str | None]:
     """The drafters of a cell, and which of them is the neural one."""
     adversaries = {"rubbish": Rubbish, "lying": Lying, "raising": Raising}
     if name in adversaries:
-        return {name: adversaries[name](house.target.n_vocab)}, None
+        return {name: adversaries[name](harness.target.n_vocab)}, None
     names = name.split("+")
-    return house.drafters(*names), "model" if "model" in names else None
+    return harness.drafters(*names), "model" if "model" in names else None
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -38,18 +38,20 @@ def _cell(house: House, name: str) -> tuple[dict[str, Drafter], str | None]:
     "drafter", ["rubbish", "lookup", "hydra", "model", "lookup+grammar+hydra+model"]
 )
 def test_any_drafter_at_any_depth_gives_the_tokens_of_plain_decoding(
-    house: House, chain: str, drafter: str
+    harness: Harness, chain: str, drafter: str
 ) -> None:
     """For 1 to 4 sessions and each depth, tokens equal; drafts were accepted and rejected."""
     sampling = CHAINS[chain]
-    requests = [house.request(prompt, sampling) for prompt in PROMPTS]
-    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+    requests = [harness.request(prompt, sampling) for prompt in PROMPTS]
+    plain = [
+        output(finish(harness.engine({}, FixedDepth(0)), [request])[0]) for request in requests
+    ]
     drafted = accepted = 0
 
     for count in range(1, SLOTS + 1):
         for depth in DEPTHS:
-            drafters, neural = _cell(house, drafter)
-            engine = house.engine(drafters, FixedDepth(depth, neural))
+            drafters, neural = _cell(harness, drafter)
+            engine = harness.engine(drafters, FixedDepth(depth, neural))
             sessions = finish(engine, requests[:count])
             drafted += sum(session.meter.drafted for session in sessions)
             accepted += sum(session.meter.accepted for session in sessions)
@@ -60,11 +62,11 @@ def test_any_drafter_at_any_depth_gives_the_tokens_of_plain_decoding(
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_prediction_changes_no_token_whether_right_or_wrong(house: House, chain: str) -> None:
+def test_a_prediction_changes_no_token_whether_right_or_wrong(harness: Harness, chain: str) -> None:
     """The answer itself, the answer edited, another text, none: the same tokens, other counts."""
     sampling = CHAINS[chain]
     for prompt in PROMPTS:
-        (plain,) = finish(house.engine({}, FixedDepth(0)), [house.request(prompt, sampling)])
+        (plain,) = finish(harness.engine({}, FixedDepth(0)), [harness.request(prompt, sampling)])
         answer = output(plain)
         edited = [*answer[:9], 65, 66, *answer[12:20], *answer[25:]]
         kept = {}
@@ -72,8 +74,10 @@ def test_a_prediction_changes_no_token_whether_right_or_wrong(house: House, chai
             ("right", answer), ("edited", edited), ("wrong", [*range(200, 240)]), ("none", []),
         ):  # fmt: skip
             for depth in DEPTHS:
-                engine = house.engine(house.drafters("lookup", "model"), FixedDepth(depth, "model"))
-                request = house.request(prompt, sampling, prediction=prediction)
+                engine = harness.engine(
+                    harness.drafters("lookup", "model"), FixedDepth(depth, "model")
+                )
+                request = harness.request(prompt, sampling, prediction=prediction)
 
                 (session,) = finish(engine, [request])
 
@@ -86,27 +90,27 @@ def test_a_prediction_changes_no_token_whether_right_or_wrong(house: House, chai
 
 
 @pytest.mark.parametrize("drafter", ["raising", "lying"])
-def test_a_broken_drafter_costs_nobody_a_token(house: House, drafter: str) -> None:
+def test_a_broken_drafter_costs_nobody_a_token(harness: Harness, drafter: str) -> None:
     """A drafter that raises or proposes ids that do not exist is left out; the answer stands."""
-    requests = [house.request(prompt, CHAINS["greedy"]) for prompt in PROMPTS]
-    plain = finish(house.engine({}, FixedDepth(0)), requests)
-    drafters, _ = _cell(house, drafter)
+    requests = [harness.request(prompt, CHAINS["greedy"]) for prompt in PROMPTS]
+    plain = finish(harness.engine({}, FixedDepth(0)), requests)
+    drafters, _ = _cell(harness, drafter)
 
-    sessions = finish(house.engine(drafters, FixedDepth(4)), requests)
+    sessions = finish(harness.engine(drafters, FixedDepth(4)), requests)
 
     assert [output(session) for session in sessions] == [output(session) for session in plain]
     assert all(session.drafters == {} for session in sessions)
 
 
-def test_an_end_of_generation_inside_a_draft_ends_the_text(house: House) -> None:
+def test_an_end_of_generation_inside_a_draft_ends_the_text(harness: Harness) -> None:
     """With EOG likely, drafts run past it; the text ends there as in plain decoding."""
-    likely = dict.fromkeys(house.target.eog, 4.0)
+    likely = dict.fromkeys(harness.target.eog, 4.0)
     ended = 0
     for seed in range(12):
         sampling = SamplingParams(temperature=1.0, seed=seed, logit_bias=likely)
-        request = house.request(PROMPTS[0], sampling, ignore_eos=False)
-        (plain,) = finish(house.engine({}, FixedDepth(0)), [request])
-        engine = house.engine(house.drafters("lookup", "model"), FixedDepth(7, "model"))
+        request = harness.request(PROMPTS[0], sampling, ignore_eos=False)
+        (plain,) = finish(harness.engine({}, FixedDepth(0)), [request])
+        engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(7, "model"))
 
         (session,) = finish(engine, [request])
 
@@ -116,40 +120,42 @@ def test_an_end_of_generation_inside_a_draft_ends_the_text(house: House) -> None
 
 
 @pytest.mark.parametrize("chain", ["greedy", "seeded"])
-def test_a_reused_prefix_changes_nothing(house: House, chain: str) -> None:
+def test_a_reused_prefix_changes_nothing(harness: Harness, chain: str) -> None:
     """A follow-up turn that finds its prefix cached answers as one that reads everything anew."""
     sampling = CHAINS[chain]
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(5, "model"))
-    (first,) = finish(engine, [house.request(PROMPTS[1], sampling)])
-    longer = [*first.tokens, *house.request(PROMPTS[0], sampling).prompt]
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(5, "model"))
+    (first,) = finish(engine, [harness.request(PROMPTS[1], sampling)])
+    longer = [*first.tokens, *harness.request(PROMPTS[0], sampling).prompt]
 
-    (second,) = finish(engine, [house.request(longer, sampling)])
-    (fresh,) = finish(house.engine({}, FixedDepth(0)), [house.request(longer, sampling)])
+    (second,) = finish(engine, [harness.request(longer, sampling)])
+    (fresh,) = finish(harness.engine({}, FixedDepth(0)), [harness.request(longer, sampling)])
 
     assert second.cached_tokens >= len(first.tokens) - 1
     assert fresh.cached_tokens == 0
     assert output(second) == output(fresh)
 
 
-def test_another_client_reuses_nothing(house: House) -> None:
+def test_another_client_reuses_nothing(harness: Harness) -> None:
     """Prefixes are kept by client: the same prompt from someone else is read anew."""
-    engine = house.engine({}, FixedDepth(0))
-    finish(engine, [house.request(PROMPTS[3], CHAINS["greedy"], client="one")])
+    engine = harness.engine({}, FixedDepth(0))
+    finish(engine, [harness.request(PROMPTS[3], CHAINS["greedy"], client="one")])
 
-    (other,) = finish(engine, [house.request(PROMPTS[3], CHAINS["greedy"], client="two")])
-    (same,) = finish(engine, [house.request(PROMPTS[3], CHAINS["greedy"], client="one")])
+    (other,) = finish(engine, [harness.request(PROMPTS[3], CHAINS["greedy"], client="two")])
+    (same,) = finish(engine, [harness.request(PROMPTS[3], CHAINS["greedy"], client="one")])
 
     assert other.cached_tokens == 0
     assert same.cached_tokens > 0
 
 
-def test_sessions_that_come_and_go_do_not_disturb_each_other(house: House) -> None:
+def test_sessions_that_come_and_go_do_not_disturb_each_other(harness: Harness) -> None:
     """Admitted while others decode, retired early, chunked differently: each text is its own."""
     sampling = CHAINS["seeded"]
-    requests = [house.request(prompt, sampling, tokens=30) for prompt in PROMPTS]
-    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
-    engine = house.engine(
-        house.drafters("lookup", "model"), FixedDepth(3, "model"), prefill_rows=16
+    requests = [harness.request(prompt, sampling, tokens=30) for prompt in PROMPTS]
+    plain = [
+        output(finish(harness.engine({}, FixedDepth(0)), [request])[0]) for request in requests
+    ]
+    engine = harness.engine(
+        harness.drafters("lookup", "model"), FixedDepth(3, "model"), prefill_rows=16
     )
     sessions = []
     for request in requests:
@@ -166,36 +172,38 @@ def test_sessions_that_come_and_go_do_not_disturb_each_other(house: House) -> No
     assert [output(session) for session in sessions] == plain
 
 
-def test_prompts_that_are_read_in_one_forward_have_answers_of_their_own(house: House) -> None:
+def test_prompts_that_are_read_in_one_forward_have_answers_of_their_own(harness: Harness) -> None:
     """Each is continued from its own last row, however many rows stand before it."""
     sampling = CHAINS["seeded"]
-    requests = [house.request(prompt[:5], sampling, tokens=8) for prompt in PROMPTS]
-    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
-    together = finish(house.engine({}, FixedDepth(0), prefill_rows=64), requests)
+    requests = [harness.request(prompt[:5], sampling, tokens=8) for prompt in PROMPTS]
+    plain = [
+        output(finish(harness.engine({}, FixedDepth(0)), [request])[0]) for request in requests
+    ]
+    together = finish(harness.engine({}, FixedDepth(0), prefill_rows=64), requests)
     assert [output(session) for session in together] == plain
 
 
-def test_the_context_ends_an_answer_the_same_way(house: House) -> None:
+def test_the_context_ends_an_answer_the_same_way(harness: Harness) -> None:
     """At the edge of the context, with any depth, the answer has plain decoding's tokens."""
     sampling = CHAINS["seeded"]
-    room = house.engine({}, FixedDepth(0)).context
-    prompt = (house.request(PROMPTS[0], sampling).prompt * 100)[: room - 12]
-    (plain,) = finish(house.engine({}, FixedDepth(0)), [house.request(prompt, sampling)])
+    room = harness.engine({}, FixedDepth(0)).context
+    prompt = (harness.request(PROMPTS[0], sampling).prompt * 100)[: room - 12]
+    (plain,) = finish(harness.engine({}, FixedDepth(0)), [harness.request(prompt, sampling)])
     for depth in DEPTHS:
-        engine = house.engine(house.drafters("lookup", "model"), FixedDepth(depth, "model"))
+        engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(depth, "model"))
 
-        (session,) = finish(engine, [house.request(prompt, sampling)])
+        (session,) = finish(engine, [harness.request(prompt, sampling)])
 
         assert output(session) == output(plain)
         assert (session.finish, len(session.tokens)) == ("length", room)
 
 
-def test_a_request_may_choose_its_drafters_and_its_depth(house: House) -> None:
+def test_a_request_may_choose_its_drafters_and_its_depth(harness: Harness) -> None:
     """`drafters` and `max_draft` of a request bound what is proposed for it."""
     wish = SpeculationParams(mode="always", drafters=["model"], max_draft=2)
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(9, "model"))
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(9, "model"))
 
-    (session,) = finish(engine, [house.request(PROMPTS[2], CHAINS["greedy"], speculation=wish)])
+    (session,) = finish(engine, [harness.request(PROMPTS[2], CHAINS["greedy"], speculation=wish)])
 
     assert set(session.meter.sources) == {"model"}
     assert len(session.meter.sources["model"].drafted_by_position) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from laws.house import PROMPTS, House, finish, output
+from laws.engine_harness import PROMPTS, Harness, finish, output
 from laws.policies import FixedDepth
 
 from localspec.drafters.model import ModelSession
@@ -35,38 +35,40 @@ def pending(engine: Engine, slot: int, text: list[Token]) -> int:
     return engine.drafters["model"].open(slot, text, Sampler(CHAINS["greedy"])).pending
 
 
-def conversation(house: House, chain: str, prompt: str, rests: int) -> list[Session]:
+def conversation(harness: Harness, chain: str, prompt: str, rests: int) -> list[Session]:
     """Two turns of one client; `rests` pieces are read between them, with drafts in both turns."""
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(5, "model", joins=False))
+    engine = harness.engine(
+        harness.drafters("lookup", "model"), FixedDepth(5, "model", joins=False)
+    )
     prefill = IdlePrefill(engine)
-    (first,) = finish(engine, [house.request(prompt, CHAINS[chain])])
+    (first,) = finish(engine, [harness.request(prompt, CHAINS[chain])])
     if rests:
         rest(prefill, 1.0, rests)
-    (second,) = finish(engine, [house.request([*first.tokens, *NEXT], CHAINS[chain])])
+    (second,) = finish(engine, [harness.request([*first.tokens, *NEXT], CHAINS[chain])])
     return [first, second]
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("prompt", [*PROMPTS, LONG])
 def test_reading_ahead_changes_neither_tokens_nor_drafts(
-    house: House, chain: str, prompt: str
+    harness: Harness, chain: str, prompt: str
 ) -> None:
     """Not at all, broken off by the next turn, and to the end."""
     told = [
         [(output(session), session.meter.sources) for session in turns]
-        for turns in (conversation(house, chain, prompt, rests) for rests in (0, 1, 2, 1000))
+        for turns in (conversation(harness, chain, prompt, rests) for rests in (0, 1, 2, 1000))
     ]
     assert told[1:] == told[:1] * 3
     assert told[0][1][1]["model"].accepted > 0
 
 
 def test_a_text_is_read_once_in_pieces_and_the_next_turn_has_only_its_own_words_to_read(
-    house: House,
+    harness: Harness,
 ) -> None:
     """Plainly decoded answers, of two clients: the draft model had read nothing of them."""
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(0))
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(0))
     prefill = IdlePrefill(engine)
-    requests = [house.request(LONG, CHAINS["greedy"], client=client) for client in "ab"]
+    requests = [harness.request(LONG, CHAINS["greedy"], client=client) for client in "ab"]
     sessions = finish(engine, requests)
     texts = dict(engine.held())
     assert len(texts) == 2
@@ -82,13 +84,13 @@ def test_a_text_is_read_once_in_pieces_and_the_next_turn_has_only_its_own_words_
     assert not prefill.advance(100.0)
 
 
-def test_nothing_is_read_while_somebody_may_come_back(house: House) -> None:
+def test_nothing_is_read_while_somebody_may_come_back(harness: Harness) -> None:
     """A step begins the wait anew; before the first one there is nothing to read."""
-    engine = house.engine(house.drafters("model"), FixedDepth(0))
+    engine = harness.engine(harness.drafters("model"), FixedDepth(0))
     prefill = IdlePrefill(engine)
     assert not prefill.advance(1000.0)
     for now in (2000.0, 2000.0 + QUIET_SECONDS / 2):
-        finish(engine, [house.request(PROMPTS[0], CHAINS["greedy"])])
+        finish(engine, [harness.request(PROMPTS[0], CHAINS["greedy"])])
         assert not prefill.advance(now)
         assert not prefill.advance(now + QUIET_SECONDS * 0.9)
     assert prefill.advance(now + QUIET_SECONDS)
@@ -100,8 +102,8 @@ class _Failing:
     name = "model"
     free = False
 
-    def __init__(self, house: House) -> None:
-        self._model = house.drafters("model")["model"]
+    def __init__(self, harness: Harness) -> None:
+        self._model = harness.drafters("model")["model"]
         self.open, self.propose = self._model.open, self._model.propose
         self.close = self._model.close
         self.asked = 0
@@ -113,12 +115,14 @@ class _Failing:
         raise EngineError(f"{most} tokens are too many.")
 
 
-def test_a_drafter_that_cannot_read_ahead_is_left_alone_until_the_next_step(house: House) -> None:
+def test_a_drafter_that_cannot_read_ahead_is_left_alone_until_the_next_step(
+    harness: Harness,
+) -> None:
     """Answers go on, with its drafts."""
-    drafter = _Failing(house)
-    engine = house.engine({"model": drafter}, FixedDepth(3, "model"))
+    drafter = _Failing(harness)
+    engine = harness.engine({"model": drafter}, FixedDepth(3, "model"))
     prefill = IdlePrefill(engine)
-    request = house.request(PROMPTS[0], CHAINS["greedy"])
+    request = harness.request(PROMPTS[0], CHAINS["greedy"])
     for times in (1, 2):
         (session,) = finish(engine, [request])
         assert session.meter.sources["model"].accepted > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from laws.builds import BUILDS, found_by, named
 
-from localspec.engine.products import installed
+from localspec.engine.llama.products import installed
 
 OTHER_SUMS = {("AVX512_VNNI", "q6_K")}
 """Where one row alone is ours in another order than llama.cpp's."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from laws.house import House, finish, opened, output
+from laws.engine_harness import Harness, finish, opened, output
 from laws.policies import FixedDepth
 
 from localspec.catalog.registry import Resolved
@@ -15,9 +15,9 @@ from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Policy
-from localspec.engine.llama import ours
-from localspec.engine.ours import UNSAID
-from localspec.engine.shortlist import RUN, Shortlist
+from localspec.engine.llama.kernels import UNLISTED_LOGIT
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.shortlist import RUN, Shortlist
 from localspec.types import Floats, Row, SamplingParams, Token
 
 pytestmark = pytest.mark.real
@@ -51,7 +51,7 @@ NEAR, FAR = 320, 1024
     scope="module",
     params=[pytest.param(NEAR, id="near"), pytest.param(FAR, id="far", marks=pytest.mark.slow)],
 )
-def pair(real_pair: Resolved, request: pytest.FixtureRequest) -> Iterator[House]:
+def pair(real_pair: Resolved, request: pytest.FixtureRequest) -> Iterator[Harness]:
     """The real pair in the strict shape, two slots."""
     assert real_pair.draft_path is not None
     files = (real_pair.target_path, real_pair.draft_path)
@@ -59,12 +59,12 @@ def pair(real_pair: Resolved, request: pytest.FixtureRequest) -> Iterator[House]
         yield found
 
 
-def _prompt(pair: House, text: str) -> list[Token]:
+def _prompt(pair: Harness, text: str) -> list[Token]:
     chat = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
     return pair.target.tokenize(chat, add_special=True, parse_special=True)
 
 
-def test_a_class_of_row_counts_agrees_bit_for_bit(pair: House) -> None:
+def test_a_class_of_row_counts_agrees_bit_for_bit(pair: Harness) -> None:
     """Strict exactness can be had on this machine's kernels, and room for two sessions with it."""
     assert pair.shape.bitwise, pair.shape.detail
     assert 2 * pair.shape.multiple <= pair.shape.max_rows
@@ -73,7 +73,7 @@ def test_a_class_of_row_counts_agrees_bit_for_bit(pair: House) -> None:
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("kind", PROMPTS)
 def test_the_text_is_the_same_with_and_without_speculation(
-    pair: House, kind: str, chain: str
+    pair: Harness, kind: str, chain: str
 ) -> None:
     """Both drafters at a fixed depth, and the controller: the tokens of plain decoding."""
     tokens = 24 if pair.memory.context == NEAR else 96
@@ -92,7 +92,7 @@ def test_the_text_is_the_same_with_and_without_speculation(
         assert output(session) == output(plain)
 
 
-def test_the_draft_speaks_of_some_words_with_the_bits_of_all(pair: House) -> None:
+def test_the_draft_speaks_of_some_words_with_the_bits_of_all(pair: Harness) -> None:
     """What is listed is as it was, in forwards of any rows; of the rest nothing is said."""
     context, prompt = pair.draft_memory, _prompt(pair, EDIT)
     words = Shortlist.of(pair.draft.n_vocab, pair.draft.special_tokens())
@@ -113,12 +113,12 @@ def test_the_draft_speaks_of_some_words_with_the_bits_of_all(pair: House) -> Non
     listed = np.isin(np.arange(pair.draft.n_vocab) // RUN, words.runs)
     assert {*prompt[:20]} <= {*np.flatnonzero(listed).tolist()}
     assert (some[:, listed] == every[:, listed]).all()
-    assert (some[:, ~listed] == UNSAID).all()
+    assert (some[:, ~listed] == UNLISTED_LOGIT).all()
     assert 0.25 < listed.mean() < 0.3
     context.truncate(0, 0)
 
 
-def test_an_edit_accepts_tokens_from_both_sources(pair: House) -> None:
+def test_an_edit_accepts_tokens_from_both_sources(pair: Harness) -> None:
     """Where code is copied with changes, lookup and the draft model both have tokens accepted."""
     request = pair.request(_prompt(pair, EDIT), CHAINS["greedy"], tokens=64)
     engine = pair.engine(pair.drafters("lookup", "model"), FixedDepth(6, "model"))

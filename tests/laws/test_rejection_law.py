@@ -2,7 +2,7 @@
 
 Each text's tokens are tested against their own laws (`fairness.py`): 1000 tokens of each case find
 that a share of 0.15 of the probability moved, with probability 0.998; with `-m slow` 10,000 find
-0.047. The real llama.cpp, strict; the controller on paper, where it decides the same every time.
+0.047. The real llama.cpp, strict; the controller is simulated: it decides the same every time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 import tiny
+from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened, output
 from laws.fairness import surprises
-from laws.house import CONTEXT, PROMPTS, SLOTS, House, finish, opened, output
 from laws.policies import Choosy, FixedDepth, Gappy, likely
 
 from localspec.config import Placement
@@ -23,10 +23,10 @@ from localspec.control.controller import Controller
 from localspec.control.costs import Costs
 from localspec.control.round import Policy
 from localspec.drafters.model import ModelDrafter
-from localspec.engine.paper import OnPaper, Place
 from localspec.engine.session import Session
+from localspec.engine.simulation import Hardware, SimulatedHardware
 from localspec.machine import Forwards, Host, Machine
-from localspec.types import Ask, Draft, SamplingParams, SpeculationParams
+from localspec.types import Draft, DraftRequest, SamplingParams, SpeculationParams
 
 LENGTH = 250
 REJECTION = SpeculationParams(mode="always", verify="rejection")
@@ -72,7 +72,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def sharp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def sharp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     """A target that is sure of its tokens, and a draft near to it."""
     folder = tmp_path_factory.mktemp("sharp")
     target = tiny.build(folder / "target.gguf", seed=0, sharpness=8.0)
@@ -82,19 +82,19 @@ def sharp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def answers(
-    house: House,
+    harness: Harness,
     case: Case,
     seeds: range = range(SLOTS),
     *,
     together: int = SLOTS,
-    place: Place | None = None,
+    place: Hardware | None = None,
     **wishes: Any,
 ) -> list[Session]:
     """One answer for each seed, so many at a time, all by one engine."""
-    drafters = house.drafters(*case.drafters, place=place)
-    engine = house.engine(drafters, case.policy(), place=place)
+    drafters = harness.drafters(*case.drafters, place=place)
+    engine = harness.engine(drafters, case.policy(), place=place)
     requests = [
-        house.request(
+        harness.request(
             PROMPTS[0],
             msgspec.structs.replace(case.sampling, seed=seed),
             client=str(seed),
@@ -106,9 +106,9 @@ def answers(
     return [one for at in batches for one in finish(engine, requests[at : at + together])]
 
 
-def assert_fair(house: House, sessions: Sequence[Session]) -> None:
+def assert_fair(harness: Harness, sessions: Sequence[Session]) -> None:
     """In each order the tokens follow their laws, and drafts were accepted and rejected."""
-    found = surprises(house, sessions)
+    found = surprises(harness, sessions)
     drafted = sum(session.meter.drafted for session in sessions)
     accepted = sum(session.meter.accepted for session in sessions)
     assert max(found.values()) < 1, found
@@ -123,18 +123,18 @@ MANY = [
 
 @pytest.mark.parametrize("seeds", MANY)
 @pytest.mark.parametrize("name", CASES)
-def test_each_token_follows_the_targets_law(sharp: House, name: str, seeds: range) -> None:
+def test_each_token_follows_the_targets_law(sharp: Harness, name: str, seeds: range) -> None:
     """Whoever drafts, however deep, and whatever a policy would rather not have verified."""
     assert_fair(sharp, answers(sharp, CASES[name], seeds))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", MANY)
-def test_the_controller_verifies_what_was_drawn(sharp: House, seeds: range) -> None:
+def test_the_controller_verifies_what_was_drawn(sharp: Harness, seeds: range) -> None:
     """Where it would often rather not: dear rows, cheap drafts, and a draft surer than the law."""
     case = Case(("lookup", "model"), lambda: Controller(Costs(), Acceptance()), THREE)
     auto = SpeculationParams(verify="rejection")
-    place = OnPaper(PAPER)
+    place = SimulatedHardware(PAPER)
     sessions = answers(
         sharp, case, seeds, together=1, place=place, speculation=auto, tokens=2 * LENGTH
     )
@@ -143,7 +143,7 @@ def test_the_controller_verifies_what_was_drawn(sharp: House, seeds: range) -> N
 
 @pytest.mark.parametrize("seeds", MANY)
 def test_an_end_inside_a_draft_ends_the_text_and_comes_as_often_as_it_should(
-    sharp: House, seeds: range
+    sharp: Harness, seeds: range
 ) -> None:
     """Texts of some twenty tokens, and ends that the draft model proposed and the target kept."""
     likely_end = LETTERS | dict.fromkeys(sharp.target.eog, 22.0)
@@ -167,7 +167,7 @@ def test_an_end_inside_a_draft_ends_the_text_and_comes_as_often_as_it_should(
     assert sum(token in sharp.target.eog for token in drafted) >= len(seeds)
 
 
-def test_rejection_is_what_was_asked_for(sharp: House) -> None:
+def test_rejection_is_what_was_asked_for(sharp: Harness) -> None:
     """Another rule than the coupled one: it gives a seed other tokens than plain decoding does."""
     case = CASES["model"]
     plain = answers(sharp, Case((), lambda: FixedDepth(0), THREE), tokens=40)
@@ -180,12 +180,12 @@ def test_rejection_is_what_was_asked_for(sharp: House) -> None:
 class Shy(ModelDrafter):
     """A draft model that keeps the tokens to itself which it is not sure of."""
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """No drafter may do this: whether a token is judged depends on what it is."""
         return [draft.head(likely(draft)) for draft in super().propose(asks)]
 
 
-def test_the_test_finds_a_drafter_that_withholds_what_it_drew(sharp: House) -> None:
+def test_the_test_finds_a_drafter_that_withholds_what_it_drew(sharp: Harness) -> None:
     """The mistake that no engine can see from outside is seen in the tokens."""
     (model,) = sharp.drafters("model").values()
     assert isinstance(model, ModelDrafter)

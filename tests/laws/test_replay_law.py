@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from laws.house import PROMPTS, SLOTS, House, finish, output
+from laws.engine_harness import PROMPTS, SLOTS, Harness, finish, output
 from laws.policies import FixedDepth, Lying, Raising
 
-from localspec.engine.agreement import agreement
-from localspec.engine.drafting import indexed
 from localspec.engine.replay import Reading, Script, replay
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Session
+from localspec.engine.speculation.agreement import agreement
+from localspec.engine.speculation.drafting import indexed
 from localspec.engine.step import Engine
 from localspec.errors import Busy
-from localspec.types import Ask, Draft, Drafter, SamplingParams, Signal, Token
+from localspec.types import Draft, Drafter, DraftRequest, SamplingParams, Signal, Token
 
 GREEDY = SamplingParams(temperature=0.0)
 MAX_DRAFT = 12
@@ -47,10 +47,10 @@ def _read(engine: Engine, script: Script) -> Reading:
             return reading
 
 
-def _answered(house: House, prompt: str, tokens: int = 40) -> Session:
+def _answered(harness: Harness, prompt: str, tokens: int = 40) -> Session:
     """A greedy answer of plain decoding."""
     (session,) = finish(
-        house.engine({}, FixedDepth(0)), [house.request(prompt, GREEDY, tokens=tokens)]
+        harness.engine({}, FixedDepth(0)), [harness.request(prompt, GREEDY, tokens=tokens)]
     )
     return session
 
@@ -61,7 +61,7 @@ def _survivors(drafter: Drafter, prompt: list[Token], text: list[Token]) -> list
     for position in range(len(text)):
         opened = drafter.open(0, [*prompt, *text[:position]], Sampler(GREEDY))
         list(indexed(drafter, opened))
-        (draft,) = drafter.propose([Ask(opened, Draft(), MAX_DRAFT, _always)])
+        (draft,) = drafter.propose([DraftRequest(opened, Draft(), MAX_DRAFT, _always)])
         opened.close()
         found.append(agreement(draft, text[position:]))
     return found
@@ -69,13 +69,13 @@ def _survivors(drafter: Drafter, prompt: list[Token], text: list[Token]) -> list
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_greedy_text_has_no_gaps_and_is_continued_by_the_likeliest_token(
-    house: House, prompt: str
+    harness: Harness, prompt: str
 ) -> None:
     """At every token the target says the same again; after its end it says what came next."""
-    session = _answered(house, prompt)
+    session = _answered(harness, prompt)
     text = output(session)
     for count in (0, 1, 32, 33, len(text) - 1):
-        reading = _read(house.engine({}, FixedDepth(0)), _script(session, text[:count]))
+        reading = _read(harness.engine({}, FixedDepth(0)), _script(session, text[:count]))
         assert reading.gaps == [0.0] * count
         assert len(reading.margins) == count + 1
         assert all(margin >= 0 for margin in reading.margins)
@@ -83,30 +83,32 @@ def test_a_greedy_text_has_no_gaps_and_is_continued_by_the_likeliest_token(
         assert reading.traces == {}
 
 
-def test_a_token_that_greedy_would_not_say_has_a_gap_of_at_least_the_margin(house: House) -> None:
+def test_a_token_that_greedy_would_not_say_has_a_gap_of_at_least_the_margin(
+    harness: Harness,
+) -> None:
     """The gap is 0 at all tokens before it; there it is what it lacks to the largest logit."""
-    session = _answered(house, PROMPTS[0])
+    session = _answered(harness, PROMPTS[0])
     text = output(session)
     wrong = next(token for token in (ORDINARY, ORDINARY + 1) if token != text[5])
     changed = [*text[:5], wrong]
-    reading = _read(house.engine({}, FixedDepth(0)), _script(session, changed))
-    before = _read(house.engine({}, FixedDepth(0)), _script(session, text[:5]))
+    reading = _read(harness.engine({}, FixedDepth(0)), _script(session, changed))
+    before = _read(harness.engine({}, FixedDepth(0)), _script(session, text[:5]))
     assert reading.gaps[:5] == [0.0] * 5
     assert reading.gaps[5] >= reading.margins[5] == before.margins[5] > 0
     assert before.likeliest[0] == text[5]
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_traces_are_what_each_drafter_would_have_proposed(house: House, prompt: str) -> None:
+def test_traces_are_what_each_drafter_would_have_proposed(harness: Harness, prompt: str) -> None:
     """At every position the same as from a drafter that begins there and drafts a whole chain."""
-    session = _answered(house, prompt, tokens=48)
+    session = _answered(harness, prompt, tokens=48)
     text = output(session)
     reading = _read(
-        house.engine(house.drafters("lookup", "model"), FixedDepth(0)), _script(session, text)
+        harness.engine(harness.drafters("lookup", "model"), FixedDepth(0)), _script(session, text)
     )
     model = reading.traces["model"]
     assert not model.free
-    (drafter,) = house.drafters("model").values()
+    (drafter,) = harness.drafters("model").values()
     assert model.survives == _survivors(drafter, session.request.prompt, text)
     assert all(predicted is not None for predicted in model.predicted)
     lookup = reading.traces["lookup"]
@@ -118,13 +120,13 @@ def test_traces_are_what_each_drafter_would_have_proposed(house: House, prompt: 
             assert trace.predicted[position] is not None or survives == 0
 
 
-def test_a_copy_survives_as_long_as_it_is_one(house: House) -> None:
+def test_a_copy_survives_as_long_as_it_is_one(harness: Harness) -> None:
     """Lookup gets through a text that the prompt holds already."""
-    passage = house.target.tokenize(
+    passage = harness.target.tokenize(
         "the quick brown fox jumps over", add_special=False, parse_special=False
     )
     script = Script("someone", [*passage, ORDINARY], [], passage, ["lookup"], MAX_DRAFT)
-    reading = _read(house.engine(house.drafters("lookup", "model"), FixedDepth(0)), script)
+    reading = _read(harness.engine(harness.drafters("lookup", "model"), FixedDepth(0)), script)
     assert set(reading.traces) == {"lookup"}
     survives = reading.traces["lookup"].survives
     assert max(survives) == MAX_DRAFT
@@ -132,18 +134,20 @@ def test_a_copy_survives_as_long_as_it_is_one(house: House) -> None:
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 2, 3, 9, 50, None])
-def test_a_slot_claims_only_what_it_holds_after_a_replay(house: House, pieces: int | None) -> None:
+def test_a_slot_claims_only_what_it_holds_after_a_replay(
+    harness: Harness, pieces: int | None
+) -> None:
     """Given up after any piece of work, or ended: the next request of the same words is as ever."""
-    session = _answered(house, PROMPTS[0])
+    session = _answered(harness, PROMPTS[0])
     text = output(session)
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(6, "model"))
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(6, "model"))
     work = replay(engine, _script(session, text), _prior)
     for _ in range(pieces if pieces is not None else 1 << 30):
         if next(work, "over") == "over":
             break
     work.close()
     assert engine.free_slots == SLOTS
-    request = house.request([*session.request.prompt, *text[:20]], GREEDY, tokens=20)
+    request = harness.request([*session.request.prompt, *text[:20]], GREEDY, tokens=20)
     (again,) = finish(engine, [request])
     assert output(again) == text[20:]
     if pieces is None:
@@ -152,17 +156,19 @@ def test_a_slot_claims_only_what_it_holds_after_a_replay(house: House, pieces: i
         assert again.cached_tokens == 0
 
 
-def test_streams_go_on_beside_a_replay_and_neither_shows_in_the_other(house: House) -> None:
+def test_streams_go_on_beside_a_replay_and_neither_shows_in_the_other(harness: Harness) -> None:
     """One step of the engine after each piece of work: all tokens and figures as when alone."""
-    session = _answered(house, PROMPTS[2])
+    session = _answered(harness, PROMPTS[2])
     text = output(session)
     script = _script(session, text)
     drafters = "lookup", "model"
-    alone = _read(house.engine(house.drafters(*drafters), FixedDepth(0)), script)
-    requests = [house.request(prompt, GREEDY) for prompt in PROMPTS[: SLOTS - 1]]
-    plain = [output(finish(house.engine({}, FixedDepth(0)), [request])[0]) for request in requests]
+    alone = _read(harness.engine(harness.drafters(*drafters), FixedDepth(0)), script)
+    requests = [harness.request(prompt, GREEDY) for prompt in PROMPTS[: SLOTS - 1]]
+    plain = [
+        output(finish(harness.engine({}, FixedDepth(0)), [request])[0]) for request in requests
+    ]
 
-    engine = house.engine(house.drafters(*drafters), FixedDepth(5, "model"))
+    engine = harness.engine(harness.drafters(*drafters), FixedDepth(5, "model"))
     sessions = [engine.admit(request) for request in requests]
     work = replay(engine, script, _prior)
     reading: Reading | None = None
@@ -180,10 +186,10 @@ def test_streams_go_on_beside_a_replay_and_neither_shows_in_the_other(house: Hou
     assert (reading.gaps, reading.traces) == (alone.gaps, alone.traces)
 
 
-def test_a_replay_without_a_slot_takes_nothing(house: House) -> None:
+def test_a_replay_without_a_slot_takes_nothing(harness: Harness) -> None:
     """It is refused, and the sessions end as if it had not been."""
-    engine = house.engine({}, FixedDepth(0))
-    requests = [house.request(PROMPTS[0], GREEDY, tokens=8)] * SLOTS
+    engine = harness.engine({}, FixedDepth(0))
+    requests = [harness.request(PROMPTS[0], GREEDY, tokens=8)] * SLOTS
     sessions = [engine.admit(request) for request in requests]
     with pytest.raises(Busy):
         next(replay(engine, _script(sessions[0], []), _prior))
@@ -196,24 +202,24 @@ def test_a_replay_without_a_slot_takes_nothing(house: House) -> None:
 
 
 def test_a_drafter_that_fails_or_lies_costs_a_replay_its_trace_and_nothing_else(
-    house: House,
+    harness: Harness,
 ) -> None:
     """One that raises has no trace; tokens that do not exist never survive."""
-    session = _answered(house, PROMPTS[0])
+    session = _answered(harness, PROMPTS[0])
     text = output(session)
-    n_vocab = house.target.n_vocab
+    n_vocab = harness.target.n_vocab
     bad: dict[str, Drafter] = {"raising": Raising(n_vocab), "lying": Lying(n_vocab)}
     reading = _read(
-        house.engine({**bad, **house.drafters("lookup")}, FixedDepth(0)), _script(session, text)
+        harness.engine({**bad, **harness.drafters("lookup")}, FixedDepth(0)), _script(session, text)
     )
     assert set(reading.traces) == {"lying", "lookup"}
     assert set(reading.traces["lying"].survives) == {0}
     assert reading.gaps == [0.0] * len(text)
 
 
-def test_the_context_may_be_filled_to_its_last_token(house: House) -> None:
+def test_the_context_may_be_filled_to_its_last_token(harness: Harness) -> None:
     """Padding rows of the last forward still have their positions."""
-    engine = house.engine(house.drafters("lookup", "model"), FixedDepth(0))
+    engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(0))
     prompt = [ORDINARY] * (engine.context - 30)
     script = Script("someone", prompt, [], [ORDINARY] * 30, None, MAX_DRAFT)
     reading = _read(engine, script)

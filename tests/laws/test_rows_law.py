@@ -14,7 +14,7 @@ import pytest
 from laws.builds import FLAGS, flags
 
 from localspec.bench.shapes import SHAPES, Kind, write
-from localspec.engine.llama import ours as built
+from localspec.engine.llama.library import ours as built
 
 SIZES = [*range(1, 18), 24, 31, 32]
 """Every count of a round, and the ends of what stays in registers and in the cache."""

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from localspec.engine.peaks import Peaks
+from localspec.engine.block_max import BlockMax
 from localspec.engine.sampling import Purpose, Sampler, uniforms, unit
 from localspec.engine.verify import Frontier, coupled
 from localspec.errors import EngineError
@@ -26,13 +26,13 @@ def test_block_wise_top_k_equals_a_full_sort(logits: Floats, count: int) -> None
     """Exact, also with ties (to the smaller id) and sizes that are no multiple of a block."""
     expected = np.lexsort((np.arange(logits.size), -logits))[:count]
 
-    assert Peaks(logits).top_k(count).tolist() == expected.tolist()
+    assert BlockMax(logits).top_k(count).tolist() == expected.tolist()
 
 
 @given(LOGITS)
 def test_the_peaks_know_the_likeliest_token(logits: Floats) -> None:
     """As numpy's argmax, ties to the smaller id included."""
-    assert Peaks(logits).argmax() == logits.argmax()
+    assert BlockMax(logits).argmax() == logits.argmax()
 
 
 @given(LOGITS)
@@ -40,7 +40,7 @@ def test_certainty_is_never_below_the_likeliest_tokens_probability(logits: Float
     """It sums fewer terms than a softmax does, and it is a probability."""
     mass = np.exp(logits.astype(np.float64) - float(logits.max()))
 
-    assert mass.max() / mass.sum() - 1e-4 <= Peaks(logits).certainty() <= 1.0
+    assert mass.max() / mass.sum() - 1e-4 <= BlockMax(logits).certainty() <= 1.0
 
 
 @given(

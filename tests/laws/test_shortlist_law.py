@@ -11,14 +11,14 @@ import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
-from laws.house import CONTEXT, PROMPTS, House, finish, opened, output
+from laws.engine_harness import CONTEXT, PROMPTS, Harness, finish, opened, output
 from laws.policies import FixedDepth
 from numpy.typing import NDArray
 
 from localspec.config import Placement
-from localspec.engine.llama import ours
-from localspec.engine.ours import UNSAID
-from localspec.engine.shortlist import RUN, Shortlist
+from localspec.engine.llama.kernels import UNLISTED_LOGIT
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.shortlist import RUN, Shortlist
 from localspec.types import Row, SamplingParams, Token
 
 CHAINS = {
@@ -52,21 +52,21 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     """A pair whose draft speaks of four runs of its 17, and of two more."""
     folder = tmp_path_factory.mktemp("narrow")
     target = tiny.build(folder / "target.gguf", seed=0, extra_tokens=_EXTRA)
     draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2, extra_tokens=_EXTRA)
-    with opened(target, draft, Placement(threads=2), slots=4, context=CONTEXT) as house:
+    with opened(target, draft, Placement(threads=2), slots=4, context=CONTEXT) as harness:
         if not ours.kernels:
             pytest.skip("this build has no kernels of ours, whose products alone can be cut")
-        assert house.draft.n_vocab == VOCABULARY
-        assert house.draft_memory.narrow(Shortlist(VOCABULARY // RUN, FIXED, MOST, bearable=1.0))
-        yield house
+        assert harness.draft.n_vocab == VOCABULARY
+        assert harness.draft_memory.narrow(Shortlist(VOCABULARY // RUN, FIXED, MOST, bearable=1.0))
+        yield harness
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_narrow_draft_changes_no_token(narrow: House, chain: str) -> None:
+def test_a_narrow_draft_changes_no_token(narrow: Harness, chain: str) -> None:
     """Sessions together and at every depth; some of what it drafts is kept and some is not."""
     requests = [narrow.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     plain = [output(finish(narrow.engine({}, FixedDepth(0)), [each])[0]) for each in requests]
@@ -84,7 +84,7 @@ def test_a_narrow_draft_changes_no_token(narrow: House, chain: str) -> None:
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("letters", [string.ascii_lowercase, string.punctuation])
 def test_a_grammar_may_want_words_that_it_never_speaks_of(
-    narrow: House, chain: str, letters: str
+    narrow: Harness, chain: str, letters: str
 ) -> None:
     """All that is allowed has the same logit then: no draft is worth much, none is an error."""
     allowed = narrow.target.tokenize(letters, add_special=False, parse_special=False)
@@ -102,7 +102,7 @@ def test_a_grammar_may_want_words_that_it_never_speaks_of(
     assert set(outputs[0]) <= set(allowed)
 
 
-def test_it_speaks_of_what_it_has_read_last(narrow: House) -> None:
+def test_it_speaks_of_what_it_has_read_last(narrow: Harness) -> None:
     """Two runs beside the fixed ones: a third makes the oldest of them silent."""
     context = narrow.draft_memory
     context.truncate(0, 0)
@@ -110,7 +110,7 @@ def test_it_speaks_of_what_it_has_read_last(narrow: House) -> None:
     for place, run in enumerate(read):
         logits = context.decode([Row(run * RUN + place, place, 0, wants_logits=True)])[0]
         if place:
-            said = {token // RUN for token in np.flatnonzero(logits != UNSAID)}
+            said = {token // RUN for token in np.flatnonzero(logits != UNLISTED_LOGIT)}
             assert said == {*FIXED, *read[place - 1 : place + 1]}
     context.truncate(0, 0)
 

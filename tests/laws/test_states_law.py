@@ -16,19 +16,19 @@ import recurrent
 import tiny
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from laws.house import CONTEXT, PROMPTS, SLOTS, House, finish, opened, output
+from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened, output
 from laws.policies import FixedDepth
+from laws.test_interference_law import DAY, Day, Weather, asked
 from laws.test_lossless import CHAINS
 from laws.test_rejection_law import CASES, answers, assert_fair
-from laws.test_weather_law import DAY, Day, Weather, asked
 
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.engine.session import Request
 from localspec.errors import ModelError
-from localspec.types import Ask, Draft, DraftSession, Floats, Proposing, Row, Signal, Token
-from localspec.worker import heading
+from localspec.types import Draft, DraftRequest, DraftSession, Floats, Proposing, Row, Signal, Token
+from localspec.worker import train_head
 
 KINDS = {"mamba": recurrent.mamba, "lfm2": recurrent.lfm2}
 DEEP = 12
@@ -41,7 +41,7 @@ DEEP = 12
 )
 def states(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
+) -> Iterator[Harness]:
     """A target with states, and a draft with cells."""
     kind, strict = request.param
     folder = tmp_path_factory.mktemp(kind)
@@ -83,7 +83,7 @@ class Erring:
         del slot, prompt, sampler
         return _Left(list(prediction))
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
         """As much of the answer as the budget allows."""
         found = []
         for ask in asks:
@@ -99,13 +99,13 @@ class Erring:
         """Nothing held."""
 
 
-def alone(house: House, requests: list[Request]) -> list[list[Token]]:
+def alone(harness: Harness, requests: list[Request]) -> list[list[Token]]:
     """The answers of plain decoding, each by an engine that holds nothing else."""
-    return [output(finish(house.engine({}, FixedDepth(0)), [each])[0]) for each in requests]
+    return [output(finish(harness.engine({}, FixedDepth(0)), [each])[0]) for each in requests]
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_drafts_change_no_token(states: House, chain: str) -> None:
+def test_drafts_change_no_token(states: Harness, chain: str) -> None:
     """Alone and beside others, rejected and accepted at every depth: tokens of plain decoding."""
     requests = asked(states, chain)
     plain = alone(states, requests)
@@ -122,7 +122,7 @@ def test_drafts_change_no_token(states: House, chain: str) -> None:
     assert 0 < accepted < drafted
 
 
-def test_what_logits_were_made_of_is_not_shown(states: House) -> None:
+def test_what_logits_were_made_of_is_not_shown(states: Harness) -> None:
     """llama.cpp reads a text otherwise where it is, and a hybrid wrongly: no head learns of it."""
     assert not states.memory.show()
     rows = [Row(65 + at, at, 0, wants_logits=True) for at in range(4)]
@@ -131,10 +131,10 @@ def test_what_logits_were_made_of_is_not_shown(states: House) -> None:
     assert states.memory.states is None
     states.memory.truncate(0, 0)
     with pytest.raises(ModelError, match="keys and values"):
-        next(heading.listen(states.memory, iter([[65, 66]]), 8, states.target.eog, longest=4))
+        next(train_head.listen(states.memory, iter([[65, 66]]), 8, states.target.eog, longest=4))
 
 
-def test_a_rejection_reads_no_more_again_than_was_accepted(states: House) -> None:
+def test_a_rejection_reads_no_more_again_than_was_accepted(states: Harness) -> None:
     """And what was accepted as a whole is not read again at all."""
     request = states.request(PROMPTS[0], CHAINS["greedy"])
     policy, (answer,) = FixedDepth(4), alone(states, [request])
@@ -154,7 +154,7 @@ def test_a_rejection_reads_no_more_again_than_was_accepted(states: House) -> Non
 
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chain=st.sampled_from(sorted(CHAINS)), days=st.lists(DAY, max_size=5))
-def test_no_weather_changes_a_token(states: House, chain: str, days: list[Day]) -> None:
+def test_no_weather_changes_a_token(states: Harness, chain: str, days: list[Day]) -> None:
     """Cancels, crashes, other settings and new memory between the steps; also model drafts."""
     plain = alone(states, asked(states, chain))
     with ExitStack() as lives:
@@ -165,7 +165,7 @@ def test_no_weather_changes_a_token(states: House, chain: str, days: list[Day]) 
 
 @pytest.mark.parametrize("chain", ["greedy", "penalties"])
 def test_a_prompt_that_leaves_an_earlier_one_goes_on_from_its_copy(
-    states: House, chain: str
+    states: Harness, chain: str
 ) -> None:
     """The copy was made before the last rows of that prompt: what stands before is not read."""
     first, last = [*range(40, 110)], [*range(40, 70), *range(150, 170)]
@@ -184,7 +184,7 @@ def test_a_prompt_that_leaves_an_earlier_one_goes_on_from_its_copy(
         assert (session.cached_tokens, output(session)) == (held, answer)
 
 
-def test_rejection_draws_from_the_targets_law(states: House) -> None:
+def test_rejection_draws_from_the_targets_law(states: Harness) -> None:
     """Token by token, with drafts by lookup."""
     if states.memory.streams:  # forwards of other rows have the same law
         assert_fair(states, answers(states, CASES["lookup"]))

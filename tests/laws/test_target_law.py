@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from laws.house import House
+from laws.engine_harness import Harness
 from numpy.typing import NDArray
 
 from localspec.engine.sampling import Purpose, Sampler
 from localspec.engine.verify import Frontier, coupled, rejection
-from localspec.types import Backend, Draft, Floats, Law, Row, SamplingParams, Signal, Verdict
+from localspec.types import Backend, Draft, Floats, Probs, Row, SamplingParams, Signal, Verified
 
 DRAWS = 11_000
 CHAIN = SamplingParams(temperature=1.3, top_k=4, top_p=1.0, min_p=0.0)
@@ -42,23 +42,23 @@ def _logits(memory: Backend, tokens: list[int]) -> Floats:
 
 
 @pytest.fixture(scope="module")
-def tables(house: House) -> Tables:
+def tables(harness: Harness) -> Tables:
     """All logits that two tokens can meet."""
-    prompt = house.request("To be or not to", CHAIN).prompt
+    prompt = harness.request("To be or not to", CHAIN).prompt
     sampler = Sampler(CHAIN)
-    roots = [_logits(memory, prompt) for memory in (house.memory, house.draft_memory)]
+    roots = [_logits(memory, prompt) for memory in (harness.memory, harness.draft_memory)]
     firsts = {int(token) for root in roots for token in sampler.law(root, [], [], 0).tokens}
     found = Tables({(): roots[0]}, {(): roots[1]})
     for token in firsts:
-        found.target[(token,)] = _logits(house.memory, [*prompt, token])
-        found.draft[(token,)] = _logits(house.draft_memory, [*prompt, token])
+        found.target[(token,)] = _logits(harness.memory, [*prompt, token])
+        found.draft[(token,)] = _logits(harness.draft_memory, [*prompt, token])
     return found
 
 
 def _draft(tables: Tables, sampler: Sampler, *, sampled: bool) -> Draft:
     """Two tokens of the draft model: drawn from its law, or its most likely ones."""
     tokens: list[int] = []
-    laws: list[Law | None] = []
+    laws: list[Probs | None] = []
     for position in (0, 1):
         law = sampler.law(tables.draft[tuple(tokens)], [], tokens, len(tokens))
         laws.append(law if sampled else None)
@@ -80,7 +80,7 @@ def _cells(tables: Tables, sampler: Sampler) -> dict[tuple[int, int], float]:
     }
 
 
-Verify = Callable[[Draft, Floats, Frontier], Verdict]
+Verify = Callable[[Draft, Floats, Frontier], Verified]
 
 
 def _statistic(tables: Tables, verify: Verify, *, sampled: bool) -> tuple[float, int, int]:
@@ -122,23 +122,23 @@ def test_the_first_tokens_follow_the_targets_law(
     assert rejected > 0
 
 
-def _without_residual(draft: Draft, logits: Floats, frontier: Frontier) -> Verdict:
+def _without_residual(draft: Draft, logits: Floats, frontier: Frontier) -> Verified:
     """The classic mistake: after a rejection, draw from p instead of norm(max(p - q, 0))."""
     verdict = rejection(draft, logits, frontier)
     if verdict.accepted or not len(draft):
         return verdict
     law = frontier.sampler.law(logits[0], [], [], 0)
-    return Verdict((), frontier.sampler.draw(law, frontier.position, Purpose.RESIDUAL))
+    return Verified((), frontier.sampler.draw(law, frontier.position, Purpose.RESIDUAL))
 
 
-def _too_generous(draft: Draft, logits: Floats, frontier: Frontier) -> Verdict:
+def _too_generous(draft: Draft, logits: Floats, frontier: Frontier) -> Verified:
     """Accepts every tenth rejected token after all."""
     verdict = rejection(draft, logits, frontier)
     if verdict.accepted or not len(draft) or frontier.sampler.params.seed % 10:
         return verdict
     path = list(draft.tokens)
     token = frontier.sampler.pick(logits[1], [], path, frontier.position + 1)
-    return Verdict((0,), token) if draft.tokens[0] in _FIRST else verdict
+    return Verified((0,), token) if draft.tokens[0] in _FIRST else verdict
 
 
 _FIRST: set[int] = set()

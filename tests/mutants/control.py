@@ -62,11 +62,11 @@ CONTROL = [
         ("control/test_ledger.py::test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding",),
     ),
     Mutant(
-        "asking: on paper a head takes no time",
-        "localspec/engine/paper.py",
+        "asking: on a simulated machine a head takes no time",
+        "localspec/engine/simulation.py",
         "        self._clock.charge(self._token_ms)",
         "        pass",
-        ("laws/test_paper_law.py::test_the_clock_is_the_sum_of_what_the_table_charges",),
+        ("laws/test_simulation_law.py::test_the_clock_is_the_sum_of_what_the_table_charges",),
     ),
     Mutant(
         "costs: attention is counted once instead of for each row",
@@ -198,7 +198,7 @@ CONTROL = [
     ),
     Mutant(
         "window: what is skipped was read quickly",
-        "localspec/engine/drafting.py",
+        "localspec/engine/speculation/drafting.py",
         "ask.session.pending + (_skipped(ask.session) or 0)",
         "ask.session.pending",
         ("laws/test_gaps_law.py::test_what_is_read_is_counted_and_what_is_skipped_is_not",),

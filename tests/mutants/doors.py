@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-LISTEN, WALL = "daemon/localspec_daemon/listen.py", "daemon/localspec_daemon/wall.py"
-POLICY, TRANSFER = "daemon/localspec_daemon/policy.py", "localspec/catalog/transfer.py"
+LISTEN, WALL = "daemon/localspec_daemon/http/listen.py", "daemon/localspec_daemon/http/access.py"
+POLICY, TRANSFER = "daemon/localspec_daemon/supervisor/restarts.py", "localspec/catalog/transfer.py"
 
 DOORS = [
     Mutant(
@@ -34,21 +34,21 @@ DOORS = [
         WALL,
         "if not visits and not allowed(request.headers, origins()):",
         "if not visits and not request.headers:",
-        ("daemon/test_wall.py::test_no_web_page_reaches_any_route_by_any_method",),
+        ("daemon/test_access.py::test_no_web_page_reaches_any_route_by_any_method",),
     ),
     Mutant(
         "wall: two Host headers pass",
         WALL,
         "if len(hosts) != 1 or hosts[0].lower() not in names:",
         "if hosts[0].lower() not in names:",
-        ("daemon/test_wall.py::test_two_hosts_or_none_are_refused",),
+        ("daemon/test_access.py::test_two_hosts_or_none_are_refused",),
     ),
     Mutant(
         "wall: any token is right",
         WALL,
         "if not right or not all(right):",
         "if not right:",
-        ("daemon/test_wall.py::test_tcp_needs_the_token_and_the_right_host",),
+        ("daemon/test_access.py::test_tcp_needs_the_token_and_the_right_host",),
     ),
     Mutant(
         "page: a cookie alone is enough",
@@ -59,7 +59,7 @@ DOORS = [
     ),
     Mutant(
         "frames: a length is believed",
-        "localspec/frames.py",
+        "localspec/wire/frames.py",
         "    if length > MAX_FRAME_BYTES:",
         "    if length > 1 << 40:",
         ("test_frames.py::test_a_length_over_the_cap_is_refused_before_anything_is_read",),
@@ -92,7 +92,7 @@ DOORS = [
         "if len(self.times) < MAX_CRASHES_IN_WINDOW:",
         (
             (
-                "daemon/test_policy.py::"
+                "daemon/test_restarts.py::"
                 "test_a_model_fails_exactly_when_more_than_three_crashes_are_within_a_minute"
             ),
         ),
@@ -102,14 +102,14 @@ DOORS = [
         POLICY,
         "min(now - self.ticked_at, MAX_TICK_SECONDS)",
         "now - self.ticked_at",
-        ("daemon/test_policy.py::test_a_suspended_machine_condemns_nobody_at_wake_up",),
+        ("daemon/test_restarts.py::test_a_suspended_machine_condemns_nobody_at_wake_up",),
     ),
     Mutant(
         "policy: beats without steps are health",
         POLICY,
         "if beat.steps != self.steps or not beat.active:",
         "if beat.steps or not beat.active:",
-        ("daemon/test_policy.py::test_a_worker_that_beats_but_does_not_step_is_condemned",),
+        ("daemon/test_restarts.py::test_a_worker_that_beats_but_does_not_step_is_condemned",),
     ),
     Mutant(
         "pull: wrong bytes take the name",

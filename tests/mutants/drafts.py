@@ -148,16 +148,16 @@ DRAFTS = [
     ),
     Mutant(
         "lull: a copy that foretold the token is not asked for",
-        "localspec/engine/lull.py",
+        "localspec/engine/speculation/overlap.py",
         "            if not any(_foretold(chain, outcome.advance.tokens) for chain in view.free):",
         "            if view is not None:",
-        ("laws/test_lull_law.py::test_a_copy_is_asked_for_once_it_has_foretold_a_token",),
+        ("laws/test_overlap_law.py::test_a_copy_is_asked_for_once_it_has_foretold_a_token",),
     ),
     Mutant(
-        "lull: on a processor sessions are calm as well",
+        "overlap: on a processor sessions are calm as well",
         "localspec/engine/step.py",
-        "        if self.waits:\n            self._lull",
-        "        if not self.waits:\n            self._lull",
-        ("laws/test_lull_law.py::test_on_a_processor_all_are_asked_every_round",),
+        "        if self.waits:\n            self._overlap",
+        "        if not self.waits:\n            self._overlap",
+        ("laws/test_overlap_law.py::test_on_a_processor_all_are_asked_every_round",),
     ),
 ]

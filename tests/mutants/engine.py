@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/judging.py"
+STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/speculation/verification.py"
 ACCOUNTING = "localspec/engine/accounting.py"
-DRAFTING, SLOTS = "localspec/engine/drafting.py", "localspec/engine/slots.py"
-ROLLBACK, CONTEXT = "localspec/engine/rollback.py", "localspec/engine/context.py"
+DRAFTING, SLOTS = "localspec/engine/speculation/drafting.py", "localspec/engine/kv/slots.py"
+ROLLBACK, CONTEXT = "localspec/engine/kv/rollback.py", "localspec/engine/llama/context.py"
 SHORTLIST = "laws/test_shortlist_law.py::"
 STATES = "laws/test_states_law.py::"
 GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
@@ -15,7 +15,7 @@ LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_
 ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_that_is_the_target_is_always_right"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
-HYDRA = "laws/test_hydra_law.py::"
+HYDRA = "laws/test_feature_head_law.py::"
 
 ENGINE = [
     Mutant(
@@ -48,28 +48,28 @@ ENGINE = [
     ),
     Mutant(
         "hydra: behind another one's tokens it follows its own",
-        "localspec/drafters/hydra.py",
+        "localspec/drafters/feature_head.py",
         " or self.steps[place].token != before",
         "",
-        ("drafters/test_hydra.py::test_behind_another_one_s_tokens_it_follows_those",),
+        ("drafters/test_feature_head.py::test_behind_another_one_s_tokens_it_follows_those",),
     ),
     Mutant(
         "shortlist: what was read last is forgotten first",
-        "localspec/engine/shortlist.py",
+        "localspec/engine/llama/shortlist.py",
         "            del self._read[next(iter(self._read))]",
         "            self._read.popitem()",
         (SHORTLIST + "test_what_is_listed",),
     ),
     Mutant(
         "shortlist: words of another language are never listed",
-        "localspec/engine/shortlist.py",
+        "localspec/engine/llama/shortlist.py",
         "            self._missed += ",
         "            self._missed = ",
         (SHORTLIST + "test_where_texts_are_of_other_words_all_are_listed",),
     ),
     Mutant(
         "shortlist: it stays for the target's forward",
-        "localspec/engine/ours.py",
+        "localspec/engine/llama/kernels.py",
         "            shorten(c_int64(0), None, c_int(0))",
         "            pass",
         (SHORTLIST + "test_a_narrow_draft_changes_no_token[greedy]",),
@@ -159,7 +159,7 @@ ENGINE = [
         ACCOUNTING,
         "    if took.read or not proposals.views",
         "    if not proposals.views",
-        ("laws/test_learning_law.py::test_a_round_that_read_a_prompt_teaches_nothing",),
+        ("laws/test_head_training_law.py::test_a_round_that_read_a_prompt_teaches_nothing",),
     ),
     Mutant(
         "step: drafts go beyond what was probed",
@@ -259,14 +259,14 @@ ENGINE = [
         SLOTS,
         "if not chosen or need <= cells:",
         "if need <= cells:",
-        ("engine/test_room.py::test_who_goes_on_fits_and_the_oldest_always_does",),
+        ("engine/test_kv_admission.py::test_who_goes_on_fits_and_the_oldest_always_does",),
     ),
     Mutant(
         "cells: a cache grows to less than it needs",
-        "localspec/engine/cells.py",
+        "localspec/engine/kv/cells.py",
         "        while size < needed:",
         "        while 2 * size < needed:",
-        ("engine/test_room.py::test_sizes_are_whole_and_within_what_may_be",),
+        ("engine/test_kv_admission.py::test_sizes_are_whole_and_within_what_may_be",),
     ),
     Mutant(
         "scheduler: a forward reaches over its block by one row",
@@ -322,7 +322,7 @@ ENGINE = [
         "            pass",
         (
             (
-                "engine/test_room.py::"
+                "engine/test_kv_admission.py::"
                 "test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read[False]"
             ),
         ),

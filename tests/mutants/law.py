@@ -11,7 +11,7 @@ TEXTBOOK = "laws/test_sampling.py::test_the_law_equals_the_textbook_chain"
 LAW = [
     Mutant(
         "rejection: answered coupled",
-        "localspec/engine/judging.py",
+        "localspec/engine/speculation/verification.py",
         "VERIFIERS[session.request.speculation.verify]",
         'VERIFIERS["coupled"]',
         ("laws/test_rejection_law.py::test_rejection_is_what_was_asked_for",),
@@ -65,7 +65,7 @@ LAW = [
     ),
     Mutant(
         "rejection: drawn nodes may be cut",
-        "localspec/engine/drafting.py",
+        "localspec/engine/speculation/drafting.py",
         "draft.head(max(cut, draft.drawn))",
         "draft.head(cut)",
         (f"{FAIR}[model-1000]",),
@@ -170,7 +170,7 @@ LAW = [
     ),
     Mutant(
         "peaks: of equal logits any may win",
-        "localspec/engine/peaks.py",
+        "localspec/engine/block_max.py",
         "alone = np.count_nonzero(maxima == maxima[block]) == 1",
         "alone = np.count_nonzero(maxima == maxima[block]) >= 1",
         ("laws/test_sampling.py::test_the_peaks_know_the_likeliest_token",),

@@ -98,7 +98,7 @@ async def main(arguments: Sequence[str]) -> None:
         root = Path(folder)
         for what in ("STATE", "CACHE", "DATA", "CONFIG", "RUNTIME"):
             os.environ[f"XDG_{what}_HOME" if what != "RUNTIME" else "XDG_RUNTIME_DIR"] = folder
-        house = House(
+        harness = House(
             root, standins.build(root / "models", kind(asked), name(asked), asked.pooling)
         )
         tables = settings(asked)
@@ -108,22 +108,22 @@ async def main(arguments: Sequence[str]) -> None:
             token.touch(mode=0o600)
             token.write_text(asked.api_key)
             tables.setdefault("server", {})["tcp"] = f"127.0.0.1:{asked.port}"
-        house.configure(**tables)
-        house.socket.parent.mkdir(mode=0o700)
-        await _serve(house, asked)
+        harness.configure(**tables)
+        harness.socket.parent.mkdir(mode=0o700)
+        await _serve(harness, asked)
 
 
-async def _serve(house: House, asked: argparse.Namespace) -> None:
-    server = Server(Options(house.config_path, house.socket, tick_seconds=0.1))
+async def _serve(harness: House, asked: argparse.Namespace) -> None:
+    server = Server(Options(harness.config_path, harness.socket, tick_seconds=0.1))
     running = asyncio.create_task(server.run())
     ready = asyncio.create_task(server.ready.wait())
     await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
     doors = []
     if not running.done():
-        await _load(house.socket, name(asked))
+        await _load(harness.socket, name(asked))
         doors = [
             await asyncio.start_server(
-                lambda *ends: _passed_on(house.socket, asked, *ends), host, asked.port
+                lambda *ends: _passed_on(harness.socket, asked, *ends), host, asked.port
             )
             for host in asked.host.split(",")
             if not (asked.api_key and host == "127.0.0.1")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storm.bombs import Bomb, structures, texts, waited_seconds
-from storm.town import Town
+from storm.chaos_daemon import ChaosDaemon
 
 BYTES = 7_600_000
 """Of a text: a body of 8 MiB is the largest."""
@@ -73,13 +73,13 @@ CALM_SECONDS = 15.0
 """Rounds of long drafts take longer than others: a stream's own longest wait shows only in time."""
 
 
-async def beside(town: Town, thrown: Iterable[Bomb], least_seconds: float = 1.0) -> Gaps:
+async def beside(chaos: ChaosDaemon, thrown: Iterable[Bomb], least_seconds: float = 1.0) -> Gaps:
     """What a stream goes through from before the first of these until all are answered."""
     found, begun = Gaps(), asyncio.Event()
-    listening = asyncio.create_task(_listen(town, found, begun))
+    listening = asyncio.create_task(_listen(chaos, found, begun))
     await begun.wait()
     bodies = [(path, json.dumps(body).encode()) for path, body in thrown]
-    calls = [asyncio.to_thread(_ask, town.socket, *one) for one in bodies for _ in range(AT_ONCE)]
+    calls = [asyncio.to_thread(_ask, chaos.socket, *one) for one in bodies for _ in range(AT_ONCE)]
     await asyncio.gather(*calls, asyncio.sleep(least_seconds))
     listening.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -87,14 +87,14 @@ async def beside(town: Town, thrown: Iterable[Bomb], least_seconds: float = 1.0)
     return found
 
 
-async def _listen(town: Town, found: Gaps, begun: asyncio.Event) -> None:
+async def _listen(chaos: ChaosDaemon, found: Gaps, begun: asyncio.Event) -> None:
     """One stream after the other, until it is cancelled."""
     asked = {"prompt": "Once upon a time", "max_tokens": 2000, "ignore_eos": True, "seed": 1}
-    assert town.daemon is not None
-    daemon, own = town.daemon.pid, threading.get_native_id()
+    assert chaos.daemon is not None
+    daemon, own = chaos.daemon.pid, threading.get_native_id()
 
     def hear(_text: str) -> None:
-        engines = town.workers()
+        engines = chaos.workers()
         waited = sum(waited_seconds(pid, pid) for pid in (daemon, *engines)) + waited_seconds(own)
         found.next(Moment(time.monotonic(), waited))
         if found.texts >= WARM_TEXTS:
@@ -102,7 +102,7 @@ async def _listen(town: Town, found: Gaps, begun: asyncio.Event) -> None:
 
     while True:
         found.next(None)
-        told = await town.stream(asked, hear)
+        told = await chaos.stream(asked, hear)
         assert told.done, told
 
 

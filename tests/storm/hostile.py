@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from localspec_daemon.app import create_app
-from localspec_daemon.supervisor import Supervisor
+from localspec_daemon.http.app import create_app
+from localspec_daemon.supervisor.supervisor import Supervisor
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {

@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from random import Random
 
-from storm.town import PRINTABLE, Body, Told, Town
+from storm.chaos_daemon import PRINTABLE, Body, ChaosDaemon, StreamResult
 
 STREAMS = 3
 KILLS = 2
@@ -34,7 +34,7 @@ class Scene:
     """One round: what was asked, what came of it, and how many processes died meanwhile."""
 
     asked: list[Body]
-    told: list[Told]
+    told: list[StreamResult]
     kills: int
 
 
@@ -50,7 +50,7 @@ def request(random: Random) -> Body:
     } | case
 
 
-async def play(town: Town, random: Random, asked: list[Body]) -> Scene:
+async def play(chaos: ChaosDaemon, random: Random, asked: list[Body]) -> Scene:
     """Ask all at once, and kill the worker of the moment up to `KILLS` times at random phases.
 
     One in three kills is a crash of native code, as far as the supervisor can see; more than one of
@@ -78,11 +78,11 @@ async def play(town: Town, random: Random, asked: list[Body]) -> Scene:
                 await asyncio.sleep(random.uniform(0, LOAD_SECONDS))
             number = signal.SIGSEGV if fault and midway else signal.SIGKILL
             fault = fault and not midway
-            kills.extend(pid for pid in town.workers() if town.kill(pid, number))
+            kills.extend(pid for pid in chaos.workers() if chaos.kill(pid, number))
 
     kills: list[int] = []
     killing = asyncio.create_task(killer())
-    told = await asyncio.gather(*(town.stream(body, hear) for body in asked))
+    told = await asyncio.gather(*(chaos.stream(body, hear) for body in asked))
     killing.cancel()
     await asyncio.gather(killing, return_exceptions=True)
     return Scene(asked, told, len(kills))

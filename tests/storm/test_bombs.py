@@ -17,25 +17,25 @@ import pytest
 import tiny
 from storm import gaps
 from storm.bombs import Holds, structures, texts
-from storm.town import Town
+from storm.chaos_daemon import ChaosDaemon
 
-from localspec import frames
 from localspec.config import Config, Placement
-from localspec.engine.model import Model
+from localspec.engine.llama.model import Model
 from localspec.errors import LocalSpecError, TooLarge
-from localspec.protocol import Generate
 from localspec.text.constraint import Vocabulary
 from localspec.text.healing import Words
 from localspec.text.markers import Markers
+from localspec.wire import frames
+from localspec.wire.messages import Generate
 from localspec.worker import limits, process
 from localspec.worker.grammars import Grammars
-from localspec.worker.intake import Intake
+from localspec.worker.preparation import RequestPreparer
 from localspec.worker.prompts import Prompts
 from localspec.worker.sandbox import Sandbox
-from localspec_daemon.dialects import openai
-from localspec_daemon.dialects.dialect import Caller
-from localspec_daemon.dialects.infill import INFILL
-from localspec_daemon.reading import check_values
+from localspec_daemon.api import openai
+from localspec_daemon.api.dialect import Caller
+from localspec_daemon.api.infill import INFILL
+from localspec_daemon.http.body_limits import check_values
 
 Made = TypeVar("Made")
 
@@ -58,7 +58,7 @@ FILLS_IN = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 
 @pytest.fixture(scope="module")
-def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
+def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPreparer]:
     """A tiny model's, with a context that nothing is too long for."""
     path = tmp_path_factory.mktemp("tiny") / "t.gguf"
     model = Model.load(tiny.build(path, specials=FILLS_IN), Placement(gpu_layers=0))
@@ -67,7 +67,7 @@ def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
     words = Words([model.piece(token) for token in range(model.n_vocab)])
     prompts = Prompts(model, Markers(*model.specials()), 13, sandbox, words)
     process.loaded()
-    yield Intake(model, lambda: 1 << 30, [], prompts, Grammars(vocabulary, sandbox))
+    yield RequestPreparer(model, lambda: 1 << 30, [], prompts, Grammars(vocabulary, sandbox))
     gc.unfreeze()
     sandbox.close()
     model.close()
@@ -95,7 +95,9 @@ def test_no_long_text_holds_other_threads_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_no_request_of_many_parts_holds_other_threads_up(name: str, intake: Intake) -> None:
+def test_no_request_of_many_parts_holds_other_threads_up(
+    name: str, intake: RequestPreparer
+) -> None:
     """From its bytes in the daemon to the engine's order in the worker, or to what refuses it."""
     path, asked = BOMBS[name]
     body = json.dumps(asked).encode()
@@ -133,13 +135,15 @@ def test_a_bystander_waits_for_nobody(
 
     async def all_of_them() -> list[str]:
         late = []
-        async with Town(tmp_path, "standard", pair, context=4096, patience_seconds=600) as town:
-            await town.stream({"prompt": "hi", "max_tokens": 40})
-            calm = await gaps.beside(town, [], gaps.CALM_SECONDS)
+        async with ChaosDaemon(
+            tmp_path, "standard", pair, context=4096, patience_seconds=600
+        ) as chaos:
+            await chaos.stream({"prompt": "hi", "max_tokens": 40})
+            calm = await gaps.beside(chaos, [], gaps.CALM_SECONDS)
             said.append(row("none", calm))
             for name, bomb in gaps.bombs(4096).items():
                 if only in name:
-                    found = await gaps.beside(town, [bomb])
+                    found = await gaps.beside(chaos, [bomb])
                     said.append(row(name, found))
                     if found.own_seconds > calm.own_seconds + MOST_SECONDS:
                         late.append(name)

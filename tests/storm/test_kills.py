@@ -9,23 +9,23 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from storm.chaos_daemon import ChaosDaemon, Flat
 from storm.kills import STREAMS, Scene, play, request
 from storm.ledger import LEDGER, dice
-from storm.town import Flat, Town
 
 KILLS = int(os.environ.get("LOCALSPEC_STORM_KILLS", "300"))
 
 
-async def scene(town: Town, random: Random, *, exact: bool) -> Scene:
+async def scene(chaos: ChaosDaemon, random: Random, *, exact: bool) -> Scene:
     """Three streams and kills: every stream comes to its own end, which is that of a calm day."""
     asked = [request(random) for _ in range(STREAMS)]
-    calm = [await town.stream(body) for body in asked]
-    scene = await play(town, random, asked)
+    calm = [await chaos.stream(body) for body in asked]
+    scene = await play(chaos, random, asked)
     for body, told, expected in zip(asked, scene.told, calm, strict=True):
-        assert told.done, f"{body}\n{told}\n{town.last_words()}"
+        assert told.done, f"{body}\n{told}\n{chaos.last_words()}"
         if exact:
             assert told.answer == expected.answer, (body, told, expected)
-    await town.post("/v1/models/unload", {})
+    await chaos.post("/v1/models/unload", {})
     return scene
 
 
@@ -34,9 +34,9 @@ def test_streams_outlive_kills(tmp_path: Path) -> None:
 
     async def once() -> None:
         random, kills = Random(1), 0
-        async with Town(tmp_path) as town:
+        async with ChaosDaemon(tmp_path) as chaos:
             while kills < 2:
-                kills += (await scene(town, random, exact=True)).kills
+                kills += (await scene(chaos, random, exact=True)).kills
 
     asyncio.run(once())
 
@@ -48,11 +48,11 @@ def test_streams_outlive_hundreds_of_kills(tmp_path: Path, exactness: str) -> No
     """The same, for long; in standard mode an answer may go on otherwise, but it goes on."""
 
     async def many() -> None:
-        async with Town(tmp_path, exactness) as town:
-            flat = Flat(town)
+        async with ChaosDaemon(tmp_path, exactness) as chaos:
+            flat = Flat(chaos)
             while LEDGER.total(program, "kills") < KILLS:
                 random = dice(LEDGER.turns(program))
-                played = await scene(town, random, exact=exactness == "strict")
+                played = await scene(chaos, random, exact=exactness == "strict")
                 counts = Counter(kills=played.kills, streams=STREAMS)
                 LEDGER.add(program, counts, flat.held())
 

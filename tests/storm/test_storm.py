@@ -11,35 +11,27 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from storm.chaos_daemon import Body, ChaosDaemon, Flat, StreamResult
+from storm.faults import BROKEN, EVENTS, Event, Storm, cancels, json_fuzz, spoilt_model
 from storm.kills import request
 from storm.ledger import LEDGER, SEED, dice
-from storm.town import Body, Flat, Told, Town
-from storm.weather import (
-    BROKEN,
-    EVENTS,
-    Event,
-    Storm,
-    cancels,
-    json_fuzz,
-    spoilt_model,
-)
 
 SECONDS = float(os.environ.get("LOCALSPEC_STORM_SECONDS", "600"))
 MANY = int(os.environ.get("LOCALSPEC_STORM_MANY", "0"))
 """How much of each thing is counted in long runs; 0 for what fits into some minutes."""
 
 
-async def bystander(storm: Storm, asked: Body, over: asyncio.Event) -> list[Told]:
+async def bystander(storm: Storm, asked: Body, over: asyncio.Event) -> list[StreamResult]:
     """What one stream after the other said during an event; not what the end of a daemon cut off.
 
     Whoever waits for a load that somebody unloads is told to ask again, and does.
     """
-    heard: list[Told] = []
+    heard: list[StreamResult] = []
     while not heard or not over.is_set():
         try:
-            told = await storm.town.stream(asked)
+            told = await storm.chaos.stream(asked)
             while told.error.get("code") == "loading" and not told.text:
-                told = await storm.town.stream(asked)
+                told = await storm.chaos.stream(asked)
         except BROKEN:
             if not storm.supervisor_killed:
                 raise
@@ -53,10 +45,10 @@ async def bystander(storm: Storm, asked: Body, over: asyncio.Event) -> list[Told
 
 async def turn(storm: Storm, event: Event) -> None:
     """One event beside two streams, and what must hold after it."""
-    town = storm.town
+    chaos = storm.chaos
     storm.supervisor_killed, kills = False, storm.counts["kills"]
     asked = [request(storm.random) for _ in range(2)]
-    calm = [await town.stream(body) for body in asked]
+    calm = [await chaos.stream(body) for body in asked]
     where, over = f"seed {SEED}, {event.__name__}", asyncio.Event()
     async with asyncio.TaskGroup() as group:
         streams = [group.create_task(bystander(storm, body, over)) for body in asked]
@@ -66,24 +58,24 @@ async def turn(storm: Storm, event: Event) -> None:
             over.set()
     for body, task, expected in zip(asked, streams, calm, strict=True):
         for told in task.result():
-            assert told.done, f"{where}: {body} ended with {told}\n{town.last_words()}"
+            assert told.done, f"{where}: {body} ended with {told}\n{chaos.last_words()}"
             assert told.answer == expected.answer, f"{where}: {body}\n{told}\n{expected}"
             storm.counts["bystanders"] += 1
-    await town.until(town.idle)
-    again = await asyncio.gather(*(town.stream(body) for body in (*asked, asked[0])))
+    await chaos.until(chaos.idle)
+    again = await asyncio.gather(*(chaos.stream(body) for body in (*asked, asked[0])))
     for told, expected in zip(again, (*calm, calm[0]), strict=True):  # in every slot
-        assert told.done, f"{where}: afterwards {told}\n{town.last_words()}"
+        assert told.done, f"{where}: afterwards {told}\n{chaos.last_words()}"
         assert told.answer == expected.answer, f"{where}: {told}\n{expected}"
     if storm.counts["kills"] > kills:  # a model may not crash as often as a storm wants it to
-        await town.post("/v1/models/unload", {"model": "alpha"})
+        await chaos.post("/v1/models/unload", {"model": "alpha"})
     storm.counts[event.__name__] += 1
 
 
 async def blow(storm: Storm, events: Sequence[Event], seconds: float) -> None:
     """Each event once, then any of them while there is time."""
     ends_at, pending = time.monotonic() + seconds, list(events)
-    async with storm.town as town:
-        flat = Flat(town)
+    async with storm.chaos as chaos:
+        flat = Flat(chaos)
         while pending or time.monotonic() < ends_at:
             storm.counts = Counter()
             await turn(storm, pending.pop() if pending else storm.random.choice(events))
@@ -96,14 +88,14 @@ SHORT = {"kill_worker", "rude_client", "full_disk", "json_fuzz", "cancels"}
 def test_a_short_storm_passes(tmp_path: Path) -> None:
     """A few of the events, by the same dice each time."""
     short = [event for event in EVENTS if event.__name__ in SHORT]
-    asyncio.run(blow(Storm(Town(tmp_path), Random(7)), short, 0))
+    asyncio.run(blow(Storm(ChaosDaemon(tmp_path), Random(7)), short, 0))
 
 
 @pytest.mark.storm
 @pytest.mark.timeout(14400)
 def test_a_long_storm_passes(tmp_path: Path) -> None:
     """As long as LOCALSPEC_STORM_SECONDS says; LOCALSPEC_STORM_SEED repeats one."""
-    storm = Storm(Town(tmp_path), dice(LEDGER.turns("storm")), many=200)
+    storm = Storm(ChaosDaemon(tmp_path), dice(LEDGER.turns("storm")), many=200)
     asyncio.run(blow(storm, EVENTS, SECONDS))
 
 
@@ -121,10 +113,10 @@ def test_many_of_one_kind(tmp_path: Path, event: Event, what: str, each: int, wa
     """Turn by turn until all runs together have counted enough of it."""
 
     async def many() -> None:
-        async with Town(tmp_path) as town:
-            flat = Flat(town)
+        async with ChaosDaemon(tmp_path) as chaos:
+            flat = Flat(chaos)
             while LEDGER.total(what, what) < (MANY or wanted):
-                storm = Storm(town, dice(LEDGER.turns(what)), many=each)
+                storm = Storm(chaos, dice(LEDGER.turns(what)), many=each)
                 await turn(storm, event)
                 LEDGER.add(what, storm.counts, flat.held())
 

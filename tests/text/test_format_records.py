@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 import templates
 
-from localspec.protocol import Message
 from localspec.text.detokenize import Detokenizer
 from localspec.text.dialogue import Dialogue, marks_of
 from localspec.text.formats import Offer, Reader
+from localspec.wire.messages import Message
 
 RECORDS = templates.records()
 record = pytest.mark.parametrize("one", RECORDS, ids=[one["id"] for one in RECORDS])

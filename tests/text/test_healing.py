@@ -6,13 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.text.healing import (
-    LOOKED_AT_CHARS,
-    Held,
-    Words,
-    behind,
-    half_typed,
-)
+from localspec.text.healing import LOOKED_AT_CHARS, Held, Words, behind, half_typed
 
 BYTES = [bytes([byte]) for byte in range(256)]
 MERGED = [

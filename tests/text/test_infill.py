@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.engine.slots import common_prefix
+from localspec.engine.kv.slots import common_prefix
 from localspec.text.infill import Marks, parted, prompt
 from localspec.text.lines import Lines
-from localspec.types import Snippet
+from localspec.wire.values import Snippet
 
 PRE, SUF, MID, REP, SEP, BOS = range(1000, 1006)
 FULL = Marks(PRE, SUF, MID, REP, SEP)

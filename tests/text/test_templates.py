@@ -11,10 +11,10 @@ import pytest
 import templates
 
 from localspec.errors import TemplateError
-from localspec.protocol import Message
 from localspec.text.dialogue import Dialogue
 from localspec.text.formats import thinking
 from localspec.text.template import Conversation, rendered
+from localspec.wire.messages import Message
 
 FORMATS = {
     "Apertus-8B-Instruct": "apertus",

@@ -11,7 +11,7 @@ from laws.policies import FixedDepth
 from localspec import drafters
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
-from localspec.engine import exactness
+from localspec.engine.exactness import classes
 from localspec.engine.session import Request
 from localspec.engine.step import Engine, Limits
 from localspec.types import SamplingParams, SpeculationParams
@@ -21,7 +21,7 @@ from localspec.worker.profile import Profile
 def opened(quirk: Quirk, tmp_path: Path) -> tuple[Lawful, Engine, Profile]:
     """An engine on such a device, probed near and no farther."""
     target = Lawful(quirk, n_slots=3, context=2048)
-    shape = exactness.strict(target, patience=lambda: False)
+    shape = classes.strict(target, patience=lambda: False)
     assert shape.cells == 512
     target.other_bits.clear()  # what the probe found
     engine = Engine(

@@ -11,8 +11,8 @@ import tiny
 from msgspec.structs import replace
 from worker_peer import Files, Worker, load
 
-from localspec.protocol import Message
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Message
 
 PROMPT = "hello world, hello world, hello"
 PLAIN = SpeculationParams(mode="off")

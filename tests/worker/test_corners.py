@@ -14,8 +14,8 @@ from _pytest.mark import ParameterSet
 from worker_peer import Script
 
 from localspec.config import Config, Engine, Placement, Speculation
-from localspec.protocol import Finished, Generate, Load
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Finished, Generate, Load
 from localspec.worker import assemble
 
 ENDS = {

@@ -27,16 +27,25 @@ from localspec.config import Config, Engine, Placement
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
 from localspec.control.price import Verdict
-from localspec.engine.context import Context
-from localspec.engine.exactness import Shape
-from localspec.engine.model import Model
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.engine.step import Engine as Stepping
 from localspec.engine.step import Limits
-from localspec.protocol import Event, Failed, Finished, Generate, Load, Progress, Ready, Started
 from localspec.types import Floats, Row, SpeculationParams
+from localspec.wire.messages import (
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Progress,
+    Ready,
+    Started,
+)
 from localspec.worker import assemble
-from localspec.worker.choice import Choice
-from localspec.worker.deciding import UNCHECKED, Deciding, Returning, unchecked
+from localspec.worker.exactness_choice import ExactnessChoice
+from localspec.worker.exactness_decision import UNCHECKED, Deciding, Returning, unchecked
 from localspec.worker.loader import OnProgress
 from localspec.worker.profile import Profile
 
@@ -196,7 +205,7 @@ class Opened:
 
     target: Storing
     engine: Stepping
-    house: Around
+    harness: Around
     deciding: Deciding
 
 
@@ -214,10 +223,10 @@ def opened(
         limits=Limits(),
         clock=itertools.count(0.0, 0.001).__next__,
     )
-    house, profile = Around(folder, strict), Profile(folder / "p.json", Costs(), Acceptance())
-    kept = None if verdict else Choice(folder / "choice.json", None)
-    deciding = Deciding(engine, profile, house, verdict=verdict, kept=kept, prefill_rows=512)
-    return Opened(target, engine, house, deciding)
+    harness, profile = Around(folder, strict), Profile(folder / "p.json", Costs(), Acceptance())
+    kept = None if verdict else ExactnessChoice(folder / "choice.json", None)
+    deciding = Deciding(engine, profile, harness, verdict=verdict, kept=kept, prefill_rows=512)
+    return Opened(target, engine, harness, deciding)
 
 
 def test_a_class_that_was_expected_is_claimed_and_what_was_read_stays(tmp_path: Path) -> None:
@@ -226,9 +235,9 @@ def test_a_class_that_was_expected_is_claimed_and_what_was_read_stays(tmp_path: 
     answer(it.engine, "a", 200)
     before = it.target.decoded
     while it.deciding.advance():
-        assert not it.house.said
-    assert it.house.arranged == []
-    ((shape, verdict),) = it.house.said
+        assert not it.harness.said
+    assert it.harness.arranged == []
+    ((shape, verdict),) = it.harness.said
     assert verdict.strict
     assert (shape.bitwise, shape.multiple, shape.cells) == (True, 1, 1024)
     assert it.engine.shape == shape
@@ -273,10 +282,10 @@ def test_what_is_dear_stays_or_becomes_standard_and_texts_stay(
     answer(it.engine, "a", 200)
     while it.deciding.advance() or again.advance():
         pass
-    ((shape, verdict),) = it.house.said
+    ((shape, verdict),) = it.harness.said
     assert not verdict.strict
     assert "at least" in verdict.why
-    assert it.house.arranged == ([False] if strict else [])
+    assert it.harness.arranged == ([False] if strict else [])
     assert shape.detail != UNCHECKED
     made = it.target.decoded
     answer(it.engine, "a", 200)
@@ -289,9 +298,9 @@ def test_what_may_be_cheap_is_tried_with_a_memory_for_each_slot(tmp_path: Path) 
     it.engine.clock = lambda: float(it.target.forwards)
     while it.deciding.advance():
         pass
-    assert it.house.arranged[0] is True
-    ((_, verdict),) = it.house.said
-    assert it.house.strict is verdict.strict
+    assert it.harness.arranged[0] is True
+    ((_, verdict),) = it.harness.said
+    assert it.harness.strict is verdict.strict
 
 
 @settings(max_examples=12, deadline=None)
@@ -316,7 +325,7 @@ def test_requests_come_between_any_two_forwards_and_find_what_they_left(
             assert len(it.target._cells[slot]) == held.get(slot, 0)  # noqa: SLF001 - as it is
     while it.deciding.advance():
         pass
-    (found,), (expected,) = it.house.said, undisturbed.house.said
+    (found,), (expected,) = it.harness.said, undisturbed.harness.said
     assert found[0] == expected[0]
     assert found[1].strict == expected[1].strict
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from worker_peer import Files, Worker, load
 
 from localspec.catalog.plan import EMBEDDED_TEXTS
-from localspec.protocol import Cancel, Embed, Failed, Told
+from localspec.wire.messages import Cancel, Embed, Failed, QuestionAnswer
 from localspec.worker.embedding import MAX_TEXTS, scaled
 
 POOLINGS = (gguf.PoolingType.MEAN, gguf.PoolingType.CLS, gguf.PoolingType.LAST)
@@ -36,15 +36,15 @@ def worker(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     worker.close()
 
 
-def embed(worker: Worker, *asked: Embed) -> dict[str, Told | Failed]:
+def embed(worker: Worker, *asked: Embed) -> dict[str, QuestionAnswer | Failed]:
     """The answers to requests that were sent together, in the order in which they came."""
     for one in asked:
         worker.send(one)
-    answers: dict[str, Told | Failed] = {}
+    answers: dict[str, QuestionAnswer | Failed] = {}
     while len(answers) < len(asked):
         event = worker.receive()
         assert event is not None, worker.last_words()
-        if isinstance(event, Told | Failed):
+        if isinstance(event, QuestionAnswer | Failed):
             answers[event.id] = event
     return answers
 
@@ -52,7 +52,7 @@ def embed(worker: Worker, *asked: Embed) -> dict[str, Told | Failed]:
 def vectors(worker: Worker, asked: Embed) -> list[Vectors]:
     """The vectors of one request."""
     told = embed(worker, asked)[asked.id]
-    assert isinstance(told, Told), told
+    assert isinstance(told, QuestionAnswer), told
     return [np.frombuffer(vector, dtype="<f4") for vector in told.vectors]
 
 
@@ -83,11 +83,11 @@ def test_long_lists_and_short_ones_share_forwards(worker: Worker) -> None:
     answers = embed(worker, many, *(Embed(f"one-{text}", [text]) for text in ("x", "text 7")))
     assert list(answers)[-1] == "many"
     told = answers["many"]
-    assert isinstance(told, Told)
+    assert isinstance(told, QuestionAnswer)
     for vector, before in zip(told.vectors, alone, strict=True):
         assert np.frombuffer(vector, dtype="<f4") == pytest.approx(before, abs=1e-4)
     one = answers["one-text 7"]
-    assert isinstance(one, Told)
+    assert isinstance(one, QuestionAnswer)
     assert np.frombuffer(one.vectors[0], dtype="<f4") == pytest.approx(alone[7], abs=1e-4)
     assert len(set(told.vectors)) == len(told.vectors)
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_embedded_says_why(worker: Worker) -> None:
     expected = dict.fromkeys(wrong, "invalid_request") | {"long": "context_length_exceeded"}
     assert codes == expected
     cut = embed(worker, Embed("cut", ["a" * 1000], cut=True))["cut"]
-    assert isinstance(cut, Told)
+    assert isinstance(cut, QuestionAnswer)
     assert cut.tokens == [PLACES]
     said = worker.one("hello", max_tokens=1).failed
     assert (said.code, "writes no text" in said.message) == ("not_supported", True)

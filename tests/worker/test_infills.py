@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from worker.test_resume import same
 from worker_peer import Files, Heard, Worker, load
 
-from localspec.protocol import Replay, Replayed
-from localspec.types import SamplingParams, Snippet, SpeculationParams
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Replay, Replayed
+from localspec.wire.values import Snippet
 
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
 BEFORE = "def add(a, b):\n    return a + b\n\n" * 5

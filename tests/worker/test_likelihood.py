@@ -7,8 +7,9 @@ import math
 import pytest
 from worker_peer import Heard, Worker
 
-from localspec.protocol import Message
-from localspec.types import SamplingParams, SpeculationParams, TokenLogprob
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Message
+from localspec.wire.values import TokenLogprob
 
 PROMPT = "hello world, hello world, hello"
 MODES = {mode: SpeculationParams(mode=mode) for mode in ("off", "always")}

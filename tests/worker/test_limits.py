@@ -11,8 +11,8 @@ import pytest
 
 from localspec import ranges
 from localspec.errors import RequestError, TooLarge
-from localspec.protocol import Generate, Message
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Generate, Message
 from localspec.worker import limits
 
 VOCABULARY = 262

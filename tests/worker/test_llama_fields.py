@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from worker_peer import Worker
 
-from localspec.protocol import Finished, Reading
 from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Finished, Reading
 
 PROMPT = "hello world, hello world, hello"
 PLAIN = SpeculationParams(mode="off")

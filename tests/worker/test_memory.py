@@ -19,11 +19,11 @@ from localspec.catalog import header
 from localspec.catalog.memory import outline
 from localspec.catalog.plan import Layout, Rung, Wish
 from localspec.config import Config, Engine, Placement
-from localspec.engine.context import Context
-from localspec.engine.model import Model
-from localspec.protocol import Load
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
+from localspec.wire.messages import Load
 from localspec.worker import assemble
-from localspec_daemon.worker import Exit
+from localspec_daemon.supervisor.worker import Exit
 
 ROOMS_MIB = (700, 560, 500, 485, 470, 440, 400, 360, 320, 280)
 
@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy.random
 from localspec.config import Config, Engine, Placement
 from localspec.errors import OutOfMemory
-from localspec.protocol import Load
+from localspec.wire.messages import Load
 from localspec.types import Row
 from localspec.worker import assemble, planning
 
@@ -58,8 +58,8 @@ import json, os, resource, sys
 from pathlib import Path
 import numpy as np
 from localspec.config import Placement
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.errors import NoRoom
 from localspec.types import Row
 

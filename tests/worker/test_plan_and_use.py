@@ -18,12 +18,12 @@ from localspec.catalog.memory import outline
 from localspec.catalog.plan import Amounts, Layout, Rung, Wish
 from localspec.catalog.registry import Resolved
 from localspec.config import Config, Engine, Placement
-from localspec.engine.context import Context
-from localspec.engine.llama import ours
-from localspec.engine.model import Model
-from localspec.engine.pooling import Pooling
-from localspec.protocol import Embed, Load, Told
-from localspec_daemon.demand import used
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.model import Model
+from localspec.engine.llama.pooling import Pooling
+from localspec.wire.messages import Embed, Load, QuestionAnswer
+from localspec_daemon.supervisor.memory_demand import used
 
 _LIBRARIES_BYTES = 32 << 20
 _HOST = [Device("CPU", "cpu", 1 << 36, 1 << 36)]
@@ -121,7 +121,7 @@ def held_by(cache: Path, command: Load) -> tuple[int, Amounts]:
         ]
         if ready.speculation_off == "embeddings":
             worker.send(Embed("some", [prompt[:90] for prompt in prompts]))
-            worker.until(lambda event: isinstance(event, Told))
+            worker.until(lambda event: isinstance(event, QuestionAnswer))
         else:
             worker.answer(*(worker.request(prompt) for prompt in prompts))
         real = used(worker.process.pid)

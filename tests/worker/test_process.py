@@ -16,10 +16,10 @@ import pytest
 import tiny
 from worker_peer import CONTEXT, PATIENCE_SECONDS, Files, Worker, load
 
-from localspec import frames
 from localspec.config import Config, Speculation
 from localspec.errors import TooLarge
-from localspec.protocol import (
+from localspec.wire import frames
+from localspec.wire.messages import (
     MAX_FRAME_BYTES,
     Cancel,
     Delta,
@@ -33,10 +33,10 @@ from localspec.protocol import (
     Message,
     Progress,
     Question,
+    QuestionAnswer,
     Quit,
     Refused,
     Tokenize,
-    Told,
 )
 from localspec.worker import limits
 from localspec.worker.questions import MAX_TOKENS
@@ -226,7 +226,7 @@ def test_whatever_a_template_says_is_cut_where_it_arises(
 
 CHANNEL = """
 import socket, sys
-from localspec.protocol import *
+from localspec.wire.messages import *
 from localspec.worker.channel import Channel
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 huge, half = "x" * (33 << 20), chr(0xD800)
@@ -286,7 +286,7 @@ def test_a_word_as_long_as_a_book_does_not_end_it(
 def test_an_answer_that_fits_no_frame_does_not_end_it(worker: Worker, question: Question) -> None:
     """What cannot be told at once is refused, whichever side of it is long."""
     worker.send(question)
-    events = worker.until(lambda event: isinstance(event, Failed | Told))
+    events = worker.until(lambda event: isinstance(event, Failed | QuestionAnswer))
     assert isinstance(events[-1], Failed)
     assert events[-1].code == TooLarge.code
     assert worker.one("hello").finished.reason == "length"

@@ -11,7 +11,7 @@ from encoders import Encoder, bert
 from worker_peer import Files, Worker, load
 
 from localspec.catalog import header
-from localspec.protocol import Embed, Failed, Told
+from localspec.wire.messages import Embed, Failed, QuestionAnswer
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +30,13 @@ def worker(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     worker.close()
 
 
-def answer(worker: Worker, asked: Embed) -> Told | Failed:
+def answer(worker: Worker, asked: Embed) -> QuestionAnswer | Failed:
     """The last event of a request."""
     worker.send(asked)
     while True:
         event = worker.receive()
         assert event is not None, worker.last_words()
-        if isinstance(event, Told | Failed):
+        if isinstance(event, QuestionAnswer | Failed):
             return event
 
 
@@ -44,7 +44,7 @@ def test_scores_are_those_of_the_model(worker: Worker, encoder: Encoder) -> None
     """Of the query and each document behind it, as the vocabulary wants them: nothing between."""
     documents = ["good", "a", "a word or two"]
     told = answer(worker, Embed("rank", [*documents], norm=-1, width=1, query="which"))
-    assert isinstance(told, Told), told
+    assert isinstance(told, QuestionAnswer), told
     for document, vector, count in zip(documents, told.vectors, told.tokens, strict=True):
         tokens = [*b"which", *document.encode()]
         assert count == len(tokens)
@@ -73,4 +73,6 @@ def test_what_cannot_be_ranked_is_refused(worker: Worker, asked: Embed, code: st
     refused = answer(worker, asked)
     assert isinstance(refused, Failed)
     assert refused.code == code
-    assert isinstance(answer(worker, Embed("after", ["a"], norm=-1, width=1, query="b")), Told)
+    assert isinstance(
+        answer(worker, Embed("after", ["a"], norm=-1, width=1, query="b")), QuestionAnswer
+    )

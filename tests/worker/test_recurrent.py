@@ -16,12 +16,12 @@ import tiny
 from worker_peer import GREEDY, Script
 
 from localspec.config import Config, Engine, Placement
-from localspec.engine.context import Context
-from localspec.engine.model import Model
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.model import Model
 from localspec.engine.replay import Reading, replay
 from localspec.engine.replay import Script as Text
-from localspec.protocol import Delta, Finished, Generate, Load, Started
 from localspec.types import Row, SamplingParams, SpeculationParams
+from localspec.wire.messages import Delta, Finished, Generate, Load, Started
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lending import free_address, needs_rpc, worker_hosts
+from worker_hosts import free_address, needs_rpc, worker_hosts
 
 from localspec.errors import ConfigError, RemoteUnavailable
 from localspec.worker.remotes import HELLO, VERSION, check, gather, greet

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from worker_peer import CONTEXT, GREEDY, Files, Script, load
 
-from localspec.protocol import (
+from localspec.types import SpeculationParams
+from localspec.wire.messages import (
     Cancel,
     Command,
     Delta,
@@ -28,7 +29,6 @@ from localspec.protocol import (
     Replayed,
     Started,
 )
-from localspec.types import SpeculationParams
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
 from localspec.worker.service import HEARTBEAT_SECONDS

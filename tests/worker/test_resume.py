@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from worker_peer import Heard, Worker
 
-from localspec.protocol import Delta, Generate, Message
-from localspec.types import SamplingParams, SpeculationParams, TokenLogprob
-from localspec_daemon.stream import Stream
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Delta, Generate, Message
+from localspec.wire.values import TokenLogprob
+from localspec_daemon.supervisor.resumption import Stream
 
 ALWAYS = SpeculationParams(mode="always")
 PRINTABLE = dict.fromkeys(range(32, 127), 40.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lending import free_address, needs_rpc, worker_hosts
+from worker_hosts import free_address, needs_rpc, worker_hosts
 
 from localspec.errors import ConfigError, Forbidden
 from localspec.worker.rpc_host import exposure, listening

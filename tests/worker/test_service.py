@@ -17,10 +17,11 @@ from worker_peer import GREEDY, Files, Script, load
 
 from localspec.control.controller import Controller
 from localspec.engine import calibrate
-from localspec.engine.context import Context
+from localspec.engine.llama.context import Context
 from localspec.engine.step import Engine, Limits
 from localspec.errors import EngineError
-from localspec.protocol import (
+from localspec.types import Backend, Floats, Row, SpeculationParams
+from localspec.wire.messages import (
     Cancel,
     Command,
     Delta,
@@ -33,10 +34,9 @@ from localspec.protocol import (
     Quit,
     Started,
 )
-from localspec.types import Backend, Floats, Row, SpeculationParams
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
-from localspec.worker.intake import Intake, Order
+from localspec.worker.preparation import PreparedRequest, RequestPreparer
 from localspec.worker.service import HEARTBEAT_SECONDS, Service
 
 
@@ -294,12 +294,12 @@ def test_an_engine_that_fails_is_not_used_again_and_ends_no_request(loaded: Load
 class Torn:
     """An intake one of whose requests has a grammar that raises."""
 
-    def __init__(self, intake: Intake, id_: str) -> None:
-        self._intake, self._id = intake, id_
+    def __init__(self, preparer: RequestPreparer, id_: str) -> None:
+        self._preparer, self._id = preparer, id_
 
-    def order(self, request: Generate) -> Order:
+    def order(self, request: Generate) -> PreparedRequest:
         """The real order; that request's with the grammar."""
-        order = self._intake.order(request)
+        order = self._preparer.order(request)
         mine: Any = self
         return replace(order, constraint=mine) if request.id == self._id else order
 
@@ -311,8 +311,8 @@ class Torn:
 def test_a_request_that_fails_in_a_step_ends_alone(loaded: Loaded) -> None:
     """It gets an error that says what to do; the others their answers, and the worker lives."""
     alone = Script([generate("a")]).run(loaded)
-    torn: Any = Torn(loaded.intake, "b")
-    script = Script([generate(id_) for id_ in "abcd"]).run(replace(loaded, intake=torn))
+    torn: Any = Torn(loaded.preparer, "b")
+    script = Script([generate(id_) for id_ in "abcd"]).run(replace(loaded, preparer=torn))
     (failed,) = script.all(Failed)
     assert (failed.id, failed.code) == ("b", "internal_error")
     assert "torn" in failed.message

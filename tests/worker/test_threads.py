@@ -11,9 +11,9 @@ import pytest
 import tiny
 
 from localspec.config import Config, Engine, Placement
-from localspec.engine.cores import counts
-from localspec.engine.llama import ours
-from localspec.protocol import Load
+from localspec.engine.llama.cores import counts
+from localspec.engine.llama.library import ours
+from localspec.wire.messages import Load
 from localspec.worker import assemble
 from localspec.worker.assemble import Loaded
 

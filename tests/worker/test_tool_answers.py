@@ -10,7 +10,7 @@ import pytest
 import tiny
 from worker_peer import Files, Heard, Worker, load
 
-from localspec.protocol import Message
+from localspec.wire.messages import Message
 
 WEATHER = {
     "type": "function",

@@ -16,10 +16,10 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from localspec_daemon.answers.shape import Shape
-from localspec_daemon.questions import decoded
-from localspec_daemon.route import Route
-from localspec_daemon.wire import json_response
+from localspec_daemon.api.types.shape import Shape
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.route import Route
+from localspec_daemon.http.tokens import decoded
 
 PATH = "/web/highlight"
 MAX_BLOCKS = 64

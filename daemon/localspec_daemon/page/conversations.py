@@ -18,13 +18,13 @@ from msgspec import Meta
 from localspec.chats import archive
 from localspec.chats.transcript import Conversation
 from localspec.errors import Forbidden, of_system
-from localspec_daemon.answers.openai import Error
-from localspec_daemon.answers.shape import Shape
+from localspec_daemon.api.types.openai import Error
+from localspec_daemon.api.types.shape import Shape
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.route import Route
+from localspec_daemon.http.serve import SUPERVISOR
+from localspec_daemon.http.tokens import decoded
 from localspec_daemon.page.routes import PRIVATE
-from localspec_daemon.questions import decoded
-from localspec_daemon.route import Route
-from localspec_daemon.serve import SUPERVISOR
-from localspec_daemon.wire import json_response
 
 PATH = "/web/chats"
 
@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 
 
 class Turn(msgspec.Struct):
-    """What one of the two said."""
+    """One message."""
 
     role: Literal["user", "assistant"]
     content: str
@@ -120,7 +120,7 @@ def _check(request: web.Request) -> None:
 
 
 async def _beside(request: web.Request, work: Callable[[], Found]) -> Found:
-    """What work with files gives; the disk is waited for beside the event loop."""
+    """The result of work with files, done beside the event loop."""
     _check(request)
     try:
         return await asyncio.to_thread(work)

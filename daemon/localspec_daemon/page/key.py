@@ -8,11 +8,11 @@ import msgspec
 from aiohttp import web
 
 from localspec.errors import Forbidden
-from localspec_daemon.answers.shape import Shape
+from localspec_daemon.api.types.shape import Shape
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.route import Route
+from localspec_daemon.http.tokens import decoded
 from localspec_daemon.page.routes import KEEP, KEY_PATH, PASSES
-from localspec_daemon.questions import decoded
-from localspec_daemon.route import Route
-from localspec_daemon.wire import json_response
 
 
 class Claim(msgspec.Struct):

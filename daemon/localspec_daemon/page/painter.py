@@ -10,17 +10,7 @@ import json
 import sys
 
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
-from pygments.token import (  # type: ignore[import-untyped]
-    Comment,
-    Error,
-    Generic,
-    Keyword,
-    Literal,
-    Name,
-    Number,
-    Operator,
-    String,
-)
+from pygments.token import Comment, Error, Generic, Keyword, Literal, Name, Number, Operator, String  # type: ignore[import-untyped]
 from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 KINDS = (

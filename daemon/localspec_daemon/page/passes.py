@@ -23,7 +23,7 @@ KEY_HEADER = "X-LocalSpec-Key"
 
 
 class Visit(NamedTuple):
-    """What a code gives: the cookie, and a second code, which the script changes for a key."""
+    """The exchange of a code: the cookie, and a second code that the script changes for a key."""
 
     cookie: str
     code: str

@@ -10,9 +10,9 @@ from typing import TypeAlias
 from aiohttp import web
 
 from localspec.errors import Forbidden
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.route import Route
 from localspec_daemon.page.passes import Kept, Passes, cookie_names
-from localspec_daemon.route import Route
-from localspec_daemon.wire import json_response
 
 PREFIX = "/web/"
 ENTRY = "/web/enter/"
@@ -35,7 +35,7 @@ _FILES = {
     "tools.js": ("tools.js", "text/javascript"),
 }
 FILES = frozenset(PREFIX + name for name in _FILES)
-"""What a cookie opens alone: the browser fetches these itself, and they tell nothing."""
+"""Paths a cookie opens alone: the browser fetches these itself, and they tell nothing."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -92,7 +92,7 @@ def port(request: web.Request) -> int:
 
 
 def stranger(request: web.Request, status: int) -> web.Response | None:
-    """What a person reads who was refused in a browser; None for whoever speaks JSON.
+    """The page for a browser that was refused; None for clients that speak JSON.
 
     The same words for all: nothing of the request is in them.
     """
@@ -111,6 +111,6 @@ def _file(path: str, name: str, kind: str) -> Route:
 
 
 def gets() -> list[Route]:
-    """What a browser gets."""
+    """The response to a browser."""
     way_in = Route("GET", ENTRY + "{code}", enter, "A code for a cookie, and on to the page.")
     return [way_in, *(_file(PREFIX + path, *file) for path, file in _FILES.items())]

@@ -1,4 +1,4 @@
-"""What a recipe is: which file of a tool says where its models are, and what to say there."""
+"""Defines a recipe: which file of a tool names its server, and what to write there."""
 
 from __future__ import annotations
 

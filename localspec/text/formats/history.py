@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from localspec.protocol import Message
 from localspec.text.formats import writing
 from localspec.text.formats.calls import meant
 from localspec.text.formats.offer import Json
 from localspec.text.formats.parts import Format
 from localspec.text.formats.recognise import Reads
+from localspec.wire.messages import Message
 
 _ID_LETTERS = 9
 _NOTHING = "…"

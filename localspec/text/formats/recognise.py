@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from localspec.errors import TemplateError
-from localspec.protocol import Message
 from localspec.text.formats.offer import Json, Offer
 from localspec.text.formats.parts import Format
 from localspec.text.formats.reading import reading
 from localspec.text.formats.table import FORMATS, GENERIC
 from localspec.text.formats.tape import Reader
+from localspec.wire.messages import Message
 
 Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str]
 

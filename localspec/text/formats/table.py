@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from localspec.text.formats.parts import Element, Format, Heads, Hole, Maybe, Pair, Way
 from localspec.text.formats.ways import (
-    ACTIONS,
+    ACTIONS,  # fmt: skip
     BEGIN,
     CODER,
     CODER_BARE,
@@ -30,7 +30,7 @@ from localspec.text.formats.ways import (
     VALUE,
     dsml,
     invoke,
-)  # fmt: skip
+)
 
 FORMATS = (
     Format(

@@ -1,9 +1,0 @@
-"""What most types of answers are."""
-
-from __future__ import annotations
-
-import msgspec
-
-
-class Shape(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """An object with these fields and no others; those with the default `UNSET` may be absent."""

@@ -1,0 +1,226 @@
+"""Anthropic's messages: bodies into `Generate`. Pure, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec.wire.messages import Message
+from localspec_daemon.api.anthropic_replies import MessagesReply, errors
+from localspec_daemon.api.bodies import (
+    IMAGES,
+    UNSEEN,
+    Count,
+    TextRequest,
+    answered,
+    decode,
+    prefilled,
+)
+from localspec_daemon.api.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.api.framing import NAMED_EVENTS
+from localspec_daemon.api.parts import media_type, no_text
+
+BILLING = "x-anthropic-billing-header"
+"""An agent's first line of the system prompt that differs in every request and tells no model
+anything; it would keep every prompt from being found in the cache."""
+
+
+class Block(msgspec.Struct):
+    """One block of a content."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: str | list[Any] | None = None
+    source: Any = None
+
+
+class Turn(msgspec.Struct):
+    """One turn."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+
+class Format(msgspec.Struct):
+    """The form of the answer; `schema` is required."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct):
+    """How the answer is to be."""
+
+    format: Format | None = None
+    effort: str | None = None
+
+
+class MessagesRequest(TextRequest):
+    """POST /v1/messages; counting takes the same without `max_tokens`.
+
+    `output_format` is the older place of `output_config.format`.
+    """
+
+    messages: list[Turn] | None = None
+    system: str | list[Block] | None = None
+    max_tokens: Count | None = None
+    stop_sequences: list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
+    output_format: Format | None = None
+    metadata: Any = None
+
+
+def messages(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /v1/messages. Raises RequestError."""
+    request = decode(data, MessagesRequest)
+    if request.max_tokens is None:
+        raise RequestError("max_tokens is missing.", param="max_tokens")
+    return read(request, config, caller)
+
+
+def counted(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /v1/messages/count_tokens. Raises RequestError."""
+    return read(decode(data, MessagesRequest), config, caller)
+
+
+def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
+    """The messages and tools of both bodies. Raises RequestError."""
+    if not request.messages:
+        raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
+    turns = [*_system(request.system)]
+    for index, turn in enumerate(request.messages):
+        turns += _turn(f"messages[{index}].content", turn)
+    turns, prefill = prefilled(turns)
+    choice, output = request.tool_choice or {}, request.output_config or OutputConfig()
+    return answered(
+        request,
+        config,
+        caller,
+        prefix="msg",
+        endpoint="chat",
+        max_tokens=request.max_tokens,
+        stop=request.stop_sequences,
+        messages=turns,
+        prefill=prefill,
+        tools=[_tool(tool) for tool in request.tools or () if "input_schema" in tool] or None,
+        tool_choice=_choice(choice),
+        parallel_tool_calls=not choice.get("disable_parallel_tool_use"),
+        response_format=_format(output.format or request.output_format),
+        reasoning_effort=output.effort,
+        template_kwargs={"enable_thinking": request.thinking.get("type") != "disabled"}
+        if request.thinking
+        else None,
+    )
+
+
+def _system(given: str | list[Block] | None) -> Iterator[Message]:
+    blocks = [Block("text", given)] if isinstance(given, str) else given or []
+    for index, block in enumerate(blocks):
+        if block.type != "text":
+            raise no_text(f"system[{index}]", block.type, media_type(block.source))
+    texts = [block.text for block in blocks if block.text and not block.text.startswith(BILLING)]
+    if texts:
+        yield Message("system", "\n".join(texts))
+
+
+def _turn(param: str, turn: Turn) -> Iterator[Message]:
+    """A turn as templates read it: results of tools are turns of their own, before its text.
+
+    Raises RequestError for what is neither text nor a tool's.
+    """
+    blocks = [Block("text", turn.content)] if isinstance(turn.content, str) else turn.content
+    texts, extra = [], {}
+    calls: list[Json] = []
+    for index, block in enumerate(blocks):
+        match block.type:
+            case "text":
+                texts.append(block.text or "")
+            case "thinking":
+                extra["reasoning_content"] = block.thinking or ""
+            case "redacted_thinking":
+                pass
+            case "tool_use":
+                arguments = msgspec.json.encode(block.input or {}).decode()
+                function = {"name": block.name, "arguments": arguments}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            case "tool_result":
+                said = _result(f"{param}[{index}].content", block.content)
+                yield Message("tool", said, {"tool_call_id": block.tool_use_id})
+            case _:
+                raise no_text(f"{param}[{index}]", block.type, media_type(block.source))
+    if calls:
+        extra["tool_calls"] = calls  # type: ignore[assignment]
+    if texts or extra:
+        yield Message(turn.role, "".join(texts), extra)
+
+
+def _result(param: str, content: str | list[Any] | None) -> str:
+    """The result of a tool as text. Raises RequestError.
+
+    A search for tools gives references: those tools are among the request's own, so a name will do.
+    """
+    if not isinstance(content, list):
+        return content or ""
+    texts = []
+    for index, part in enumerate(content):
+        match part:
+            case {"type": "tool_reference", "tool_name": str(name)}:
+                texts.append(f"Found: {name}\n")
+            case {"text": str(text)}:
+                texts.append(text)
+            case {"type": str(given)} if given in IMAGES:
+                texts.append(UNSEEN)
+            case _:
+                kind = part.get("type") if isinstance(part, dict) else part
+                raise no_text(
+                    f"{param}[{index}]",
+                    str(kind),
+                    media_type(part.get("source") if isinstance(part, dict) else None),
+                )
+    return "".join(texts)
+
+
+def _tool(given: Json) -> Json:
+    """A tool in OpenAI's shape."""
+    function = {"name": given.get("name"), "parameters": given["input_schema"]}
+    function |= {name: given[name] for name in ("description", "strict") if name in given}
+    return {"type": "function", "function": function}
+
+
+def _format(given: Format | None) -> Json | None:
+    """A format in OpenAI's shape. What is not kept of a schema is told, as it is there."""
+    if given is None:
+        return None
+    return {"type": "json_schema", "json_schema": {"schema": given.schema}}
+
+
+def _choice(given: Json) -> str | Json | None:
+    """A choice of tools in OpenAI's words. Raises RequestError."""
+    match given.get("type"):
+        case None:
+            return None
+        case "tool":
+            return {"type": "function", "function": {"name": given.get("name")}}
+        case "auto" | "any" | "none" as kind:
+            return {"any": "required"}.get(kind, kind)
+    raise RequestError(
+        "tool_choice.type is not known.",
+        fix="Choose auto, any, none or tool.",
+        param="tool_choice.type",
+    )
+
+
+MESSAGES = Dialect(messages, MessagesReply, errors, NAMED_EVENTS)
+COUNT = Dialect(counted, MessagesReply, errors, NAMED_EVENTS)

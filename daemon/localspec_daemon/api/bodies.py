@@ -1,0 +1,180 @@
+"""Parses what the bodies of all dialects have in common into a `Generate`.
+
+Unknown fields are ignored, because clients send many; null means absent. Numbers have the ranges
+of `localspec.ranges`, so that none reaches the engine unchecked.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from localspec import ranges, wording
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec.types import SpeculationParams
+from localspec.wire.messages import Generate, Message
+from localspec_daemon.api.chain import Chain, biased_texts, given, sampling, whole
+from localspec_daemon.api.dialect import Asked, Caller
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+IMAGES = {"image", "image_url", "input_image"}
+UNSEEN = "[An image, which this model cannot see.]"
+"""Stands for one that a tool gave: refused, it would end that conversation for good, since agents
+send it again with every turn. One that was attached on purpose is refused."""
+
+Count: TypeAlias = whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
+"""Tokens to say; less than 0 is as many as there is room for."""
+
+
+class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """LocalSpec's own object; a typing error in it is worth an answer."""
+
+    mode: Literal["auto", "off", "always"] | None = None
+    drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
+    max_draft: Annotated[int, ranges.MAX_DRAFT.meta] | None = None
+    verify: Literal["coupled", "rejection"] | None = None
+    exactness: Literal["auto", "strict"] | None = None
+
+
+class TextRequest(Chain):
+    """Fields of every body that asks for text.
+
+    `aliases` false takes the model's name as it stands; `return_progress` asks for every word
+    about loading.
+    """
+
+    model: str | None = None
+    aliases: bool | None = None
+    stream: bool | None = None
+    return_progress: bool | None = None
+    speculation: SpeculationOptions | None = None
+
+
+def decode(data: bytes, kind: type[Body]) -> Body:
+    """A JSON body of that type. Raises RequestError, which names the field at fault."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        fault = wording.fault(error, kind)
+        said = f"{fault.path or 'The body'}: {fault.sentence}"
+        raise RequestError(said, param=fault.path or None) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"The body is not valid JSON: {error}.") from error
+    except RecursionError as error:
+        raise RequestError("The body is nested too deeply.") from error
+
+
+def generate(  # noqa: PLR0913 - what every dialect has to say of a request
+    config: Config,
+    caller: Caller,
+    *,
+    prefix: str,
+    endpoint: str,
+    chain: Chain,
+    max_tokens: float | None,
+    stop: str | Sequence[str] | None = None,
+    speculation: SpeculationOptions | None = None,
+    session: str | None = None,
+    **more: Any,
+) -> Generate:
+    """The worker's request; `prefix` begins its id, `more` are further fields of it.
+
+    What the chain and the speculation leave out is what the configuration says, and a conversation
+    without a name has the one in the caller's headers. Raises RequestError.
+    """
+    chosen = sampling(chain, config.sampling)
+    return Generate(
+        id=identity(prefix),
+        endpoint=endpoint,
+        client=caller.client,
+        sampling=chosen,
+        biased_texts=biased_texts(chain),
+        speculation=_speculation(speculation, config, mirostat=bool(chosen.mirostat)),
+        max_tokens=_most(max_tokens, config.server.max_tokens),
+        stop=stops(stop),
+        session=session or caller.session,
+        **{name: value for name, value in more.items() if value is not None},
+    )
+
+
+def _most(wanted: float | None, allowed: int) -> int | None:
+    """Tokens to say: as many as are wanted, and no more than the configuration allows."""
+    if wanted is None or wanted < 0:
+        return allowed or None
+    return min(int(wanted), allowed) if allowed else int(wanted)
+
+
+def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any) -> Asked:
+    """A request for one answer; `fields` are those of its `Generate`. Raises RequestError."""
+    one = generate(config, caller, chain=request, speculation=request.speculation, **fields)
+    return asked(request, [one])
+
+
+def asked(request: TextRequest, generates: Sequence[Generate]) -> Asked:
+    """The request, with what it is to generate."""
+    return Asked(
+        model=request.model or "",
+        generates=tuple(generates),
+        stream=bool(request.stream),
+        body=request,
+        aliases=request.aliases is not False,
+        progress=bool(request.return_progress),
+        silence_seconds=getattr(request, "sse_ping_interval", None),
+    )
+
+
+def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
+    """The messages, and how the answer begins: with a last one of the assistant's own.
+
+    One that calls tools is over.
+    """
+    last = messages[-1] if messages[1:] else None
+    if last and last.role == "assistant" and "tool_calls" not in last.extra:
+        return messages[:-1], last.content
+    return messages, ""
+
+
+def identity(prefix: str) -> str:
+    """A new id, such as "chatcmpl-" and 24 digits; those of responses have a line below."""
+    joint = "_" if prefix == "resp" else "-"
+    return f"{prefix}{joint}{secrets.token_hex(12)}"
+
+
+def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:
+    """The stop strings; empty ones, which some clients always send, stop nothing.
+
+    Raises RequestError.
+    """
+    given = [stop] if isinstance(stop, str) else stop or []
+    texts = [text for text in given if text]
+    ranges.check_stops(texts, param)
+    return texts
+
+
+def _speculation(
+    options: SpeculationOptions | None, config: Config, *, mirostat: bool
+) -> SpeculationParams:
+    """The configured defaults; which drafters they mean is known where they are loaded.
+
+    What mirostat aims at depends on the tokens before, one after the other: rejection sampling
+    knows no such law. Raises RequestError where both are asked for.
+    """
+    verify = "coupled" if mirostat else config.speculation.verify
+    defaults = SpeculationParams(
+        mode=config.speculation.mode, max_draft=config.speculation.max_draft, verify=verify
+    )
+    if not options:
+        return defaults
+    if mirostat and options.verify == "rejection":
+        raise RequestError(
+            "mirostat and rejection sampling exclude each other.",
+            fix='Leave speculation.verify out, or say "coupled".',
+            param="speculation.verify",
+        )
+    return msgspec.structs.replace(defaults, **given(options, SpeculationParams))

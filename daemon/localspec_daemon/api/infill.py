@@ -1,0 +1,58 @@
+"""llama-server's POST /infill: what editors complete code with. Pure, no HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from localspec.config import Config
+from localspec.wire.values import Snippet
+from localspec_daemon.api.bodies import decode, generate
+from localspec_daemon.api.chain import all_known
+from localspec_daemon.api.dialect import Asked, Caller, Dialect
+from localspec_daemon.api.framing import UNENDING_EVENTS
+from localspec_daemon.api.llama_server import CompletionReply, LlamaRequest, own
+from localspec_daemon.api.openai import as_asked, limit
+from localspec_daemon.api.openai_errors import errors
+
+MAX_SNIPPETS = 256
+
+
+class InfillRequest(LlamaRequest):
+    """POST /infill. `prompt` is how the middle begins; `samplers` with an unknown one are not."""
+
+    input_prefix: str = ""
+    input_suffix: str = ""
+    input_extra: Annotated[list[Snippet], Meta(max_length=MAX_SNIPPETS)] | None = None
+    prompt: str | None = None
+
+
+def infill(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /infill. Raises RequestError.
+
+    Of one completion the likeliest is wanted, unless a temperature is sent; several would be the
+    same.
+    """
+    request = decode(data, InfillRequest)
+    if not all_known(request.samplers):
+        request.samplers = None
+    if request.temperature is None and (request.n or request.n_cmpl or 1) == 1:
+        request = msgspec.structs.replace(request, temperature=0.0)
+    one = generate(
+        config,
+        caller,
+        prefix="cmpl",
+        endpoint="infill",
+        max_tokens=limit(request),
+        prompt=request.input_prefix,
+        suffix=request.input_suffix,
+        extra=request.input_extra,
+        begun=request.prompt,
+        **own(request, config),
+    )
+    return as_asked(request, [one])
+
+
+INFILL = Dialect(infill, CompletionReply, errors, UNENDING_EVENTS)

@@ -1,0 +1,205 @@
+"""llama-server's own completion, for editors that write their prompts themselves. Pure, no HTTP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from localspec.config import Config
+from localspec.errors import LocalSpecError
+from localspec.ranges import SAMPLING
+from localspec.wire.messages import Delta, Finished, Reading, Started
+from localspec.wire.values import Alternative, TokenLogprob
+from localspec_daemon.api.bodies import decode
+from localspec_daemon.api.chain import Loose, whole
+from localspec_daemon.api.dialect import Answer, Asked, Caller, Dialect, Json, Quiet
+from localspec_daemon.api.framing import UNENDING_EVENTS
+from localspec_daemon.api.openai import continued, shared
+from localspec_daemon.api.openai_errors import errors
+from localspec_daemon.api.openai_types import Continuation
+from localspec_daemon.api.running import Running
+from localspec_daemon.api.settings import of_request
+
+MAX_PROBABILITIES = 256
+"""Alternatives to each token: as many as people look at, and 10 kB a token."""
+
+
+class LlamaRequest(Continuation):
+    """What POST /completion and POST /infill share.
+
+    `response_fields` choose what comes back; a slash leads into an object. Where llama-server takes
+    numbers out of range for the nearest, so it is here.
+    """
+
+    clamps = True
+
+    temperature: Loose = None
+    top_k: whole(-(2**31), 2**31 - 1) | None = None  # type: ignore[valid-type]
+    top_p: Loose = None
+    min_p: Loose = None
+    typical_p: Loose = None
+    top_n_sigma: Loose = None
+    xtc_probability: Loose = None
+    xtc_threshold: Loose = None
+    mirostat: int | None = None
+    dry_base: Annotated[float, SAMPLING["dry_base"].at_most] | None = None
+    n_probs: Annotated[int, Meta(ge=0, le=MAX_PROBABILITIES)] | None = None
+    return_tokens: bool | None = None
+    response_fields: list[str] | None = None
+
+
+class LlamaCompletionRequest(LlamaRequest):
+    """POST /completion."""
+
+
+def completion(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /completion. Raises RequestError."""
+    request = decode(data, LlamaCompletionRequest)
+    return continued(request, config, caller, **own(request, config))
+
+
+def own(request: LlamaRequest, config: Config) -> Json:
+    """What both endpoints read alike, as arguments of `generate`. Raises RequestError."""
+    fields = request.response_fields
+    return shared(request, config) | {
+        "logprobs": request.n_probs or None,
+        "tells_prompt": not fields or "prompt" in fields,
+    }
+
+
+@dataclass(slots=True)
+class CompletionReply(Quiet):
+    """Pieces of `content`, and the figures with the last one."""
+
+    asked: Asked
+    model: str
+    _running: Running = field(default_factory=Running)
+
+    def begin(self, started: Started) -> Iterable[Json]:
+        """Nothing yet; pieces tell how long the prompt is."""
+        self._running.started = started
+        return ()
+
+    def reading(self, choice: int, reading: Reading) -> Iterator[Json]:
+        """A piece without text."""
+        piece = self._piece(choice, Delta("", "", [])) | self._running.progress(reading)
+        if self.asked.body.timings_per_token:
+            piece["timings"] = self._running.timings(reading)
+        yield piece
+
+    def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
+        """A piece of text."""
+        self._running.take(choice, delta)
+        if not (delta.text or delta.tokens):
+            return
+        piece = self._piece(choice, delta)
+        if self.asked.body.timings_per_token:
+            piece["timings"] = self._running.timings(choice=choice)
+        if delta.logprobs:
+            piece["completion_probabilities"] = self._probabilities(choice, delta.logprobs)
+        yield piece
+
+    def _piece(self, choice: int, delta: Delta) -> Json:
+        started = self._running.started
+        return {
+            "index": choice,
+            "content": delta.text,
+            "tokens": delta.tokens,
+            "stop": False,
+            "id_slot": started.slot if started else -1,
+            "tokens_predicted": self._running.counts[choice],
+            "tokens_evaluated": started.prompt_tokens if started else 0,
+        }
+
+    def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
+        """The last piece: no text, all figures."""
+        answer = Answer(finished=finished, started=self._running.started)
+        result = self._result(choice, answer) | {"tokens": []}
+        result["has_new_line"] = self._running.lines[choice] > 0
+        yield self._chosen(result) | {"stop": True}
+
+    def broken(self, error: LocalSpecError) -> Iterator[Json]:
+        """The error, as it would have been without a stream."""
+        yield errors(error)
+
+    def whole(self, answers: Sequence[Answer]) -> Any:
+        """One result, or a list of them where several were asked for."""
+        results = [self._chosen(self._result(*numbered)) for numbered in enumerate(answers)]
+        return results[0] if len(results) == 1 else results
+
+    def _result(self, choice: int, answer: Answer) -> Json:
+        one, end, started = self.asked.generates[choice], answer.end, answer.started
+        result: Json = {
+            "index": choice,
+            "content": answer.text,
+            "tokens": answer.tokens if self.asked.body.return_tokens else [],
+            "id_slot": started.slot if started else -1,
+            "stop": True,
+            "model": self.model,
+            "tokens_predicted": end.usage.completion_tokens,
+            "tokens_evaluated": end.usage.prompt_tokens,
+            "generation_settings": of_request(
+                one,
+                stream=self.asked.stream,
+                timings_per_token=bool(self.asked.body.timings_per_token),
+            ),
+            "prompt": started.text if started else "",
+            "has_new_line": "\n" in answer.text,
+            "truncated": end.full,
+            "stop_type": "word" if end.stop else "limit" if end.reason == "length" else "eos",
+            "stopping_word": end.stop,
+            "tokens_cached": end.usage.prompt_tokens + end.usage.completion_tokens,
+            "timings": msgspec.to_builtins(end.timings),
+        }
+        if answer.logprobs:
+            result["completion_probabilities"] = self._probabilities(choice, answer.logprobs)
+        return result
+
+    def _probabilities(self, choice: int, tokens: Sequence[TokenLogprob]) -> list[Json]:
+        """Of tokens: as the model has them, or those after the sampler chain if that is wanted."""
+        if not self.asked.generates[choice].after_sampling:
+            return [
+                _spelled(token.chosen) | {"top_logprobs": [*map(_spelled, token.top)]}
+                for token in tokens
+            ]
+        return [
+            _likely(token.chosen) | {"top_probs": [_likely(one) for one in token.top]}
+            for token in tokens
+        ]
+
+    def _chosen(self, result: Json) -> Json:
+        """The fields that `response_fields` names, under these names, out of objects too."""
+        wanted = self.asked.body.response_fields
+        if not wanted:
+            return result
+        found: Json = {}
+        for path in wanted:
+            value: Any = result
+            for name in path.split("/"):
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                found[path] = value
+        return found
+
+
+def _spelled(one: Alternative) -> Json:
+    return {
+        "id": one.token,
+        "token": one.piece.decode("utf-8", "replace"),
+        "bytes": list(one.piece),
+        "logprob": one.logprob,
+    }
+
+
+def _likely(one: Alternative) -> Json:
+    spelled = _spelled(one)
+    spelled["prob"] = math.exp(spelled.pop("logprob"))
+    return spelled
+
+
+COMPLETION = Dialect(completion, CompletionReply, errors, UNENDING_EVENTS)

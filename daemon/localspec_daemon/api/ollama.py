@@ -1,0 +1,262 @@
+"""Ollama's chat and generate: bodies into `Generate`, events into lines of JSON. Pure, no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from localspec.config import Config
+from localspec.errors import LocalSpecError, RequestError
+from localspec.wire.messages import Delta, Finished, Message
+from localspec.wire.values import TokenLogprob
+from localspec_daemon.api.bodies import Count, decode, generate, prefilled
+from localspec_daemon.api.chain import Chain
+from localspec_daemon.api.dialect import Answer, Asked, Call, Caller, Dialect, Json, Quiet
+from localspec_daemon.api.framing import LINES
+from localspec_daemon.api.openai_replies import token_logprob
+from localspec_daemon.api.openai_types import MAX_ALTERNATIVES
+from localspec_daemon.api.parts import no_text
+
+
+class Options(Chain):
+    """Options of sampling and of length."""
+
+    num_predict: Count | None = None
+    stop: str | list[str] | None = None
+
+
+class OllamaMessage(msgspec.Struct):
+    """One turn."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_name: str | None = None
+    images: list[Any] | None = None
+
+
+class OllamaRequest(msgspec.Struct):
+    """Fields of both endpoints. A stream is wanted unless the body says no."""
+
+    model: str
+    stream: bool | None = None
+    options: Options | None = None
+    format: str | dict[str, Any] | None = None
+    keep_alive: Any = None
+    think: Any = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+
+
+class OllamaChatRequest(OllamaRequest):
+    """POST /api/chat. Without messages it only loads the model."""
+
+    messages: list[OllamaMessage] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class OllamaGenerateRequest(OllamaRequest):
+    """POST /api/generate. Without a prompt it only loads the model; `raw` takes it as it is."""
+
+    prompt: str | None = None
+    suffix: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+    images: list[Any] | None = None
+
+
+def chat(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /api/chat. Raises RequestError."""
+    request = decode(data, OllamaChatRequest)
+    messages = [_message(index, one) for index, one in enumerate(request.messages or ())]
+    messages, prefill = prefilled(messages)
+    return _asked(
+        request,
+        config,
+        caller,
+        endpoint="chat",
+        messages=messages or None,
+        prefill=prefill,
+        tools=request.tools,
+    )
+
+
+def completion(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /api/generate. Raises RequestError.
+
+    A prompt is a turn of the user, as Ollama has it, unless it is raw or its middle is asked for.
+    """
+    request = decode(data, OllamaGenerateRequest)
+    _no_images(request.images, "images")
+    prompt, suffix = request.prompt or "", request.suffix or None
+    if not (prompt or suffix):
+        return _asked(request, config, caller, endpoint="completion")
+    if request.raw or suffix:
+        return _asked(request, config, caller, endpoint="completion", prompt=prompt, suffix=suffix)
+    system = [Message("system", request.system)] if request.system else []
+    messages = [*system, Message("user", prompt)]
+    return _asked(request, config, caller, endpoint="chat", messages=messages)
+
+
+def errors(error: LocalSpecError) -> Json:
+    """One sentence, which clients show as it is."""
+    return {"error": str(error)}
+
+
+def stamp(seconds: float | None = None) -> str:
+    """A time as Ollama writes it; now by default."""
+    moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+@dataclass(slots=True)
+class OllamaReply(Quiet):
+    """Lines, the last of which says that it is over and what it took."""
+
+    said: Callable[[Json], Json]
+    asked: Asked
+    model: str
+    _began_at: float = field(default_factory=time.monotonic)
+    _answer: Answer = field(default_factory=Answer)
+
+    def waiting(self) -> Iterator[Json]:
+        """A line without text: between lines of JSON there is nothing that parsers skip."""
+        yield self._line(_said(""), done=False)
+
+    def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
+        """A line of text or thoughts; calls come whole, with the last line but one."""
+        self._answer.take(delta)
+        if delta.text or delta.reasoning or delta.logprobs:
+            line = self._line(_said(delta.text, delta.reasoning), done=False)
+            yield line | self._logprobs(delta.logprobs)
+
+    def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
+        """The calls, if there are some, and the last line."""
+        if any(one.parsed is not None for one in self._answer.calls):
+            yield self._line(_said("", "", self._answer.calls), done=False)
+        yield self._last(_said(""), finished)
+
+    def broken(self, error: LocalSpecError) -> Iterator[Json]:
+        """A line with the error."""
+        yield errors(error)
+
+    def whole(self, answers: Sequence[Answer]) -> Json:
+        """All the text in the last line."""
+        answer = answers[0]
+        last = self._last(_said(answer.text, answer.reasoning, answer.calls), answer.end)
+        return last | self._logprobs(answer.logprobs)
+
+    def loaded(self, reason: str) -> Json:
+        """The answer to a request without text: why it is done, "load" or "unload"."""
+        return self._line(_said(""), done=True) | {"done_reason": reason}
+
+    def _line(self, said: Json, *, done: bool) -> Json:
+        # The name that was asked for: clients look for their own.
+        head = {"model": self.asked.body.model, "created_at": stamp()}
+        return head | self.said(said) | {"done": done}
+
+    def _logprobs(self, tokens: Sequence[TokenLogprob]) -> Json:
+        """Of the tokens of a line, where they were asked for."""
+        wanted = self.asked.body.logprobs
+        return {"logprobs": [token_logprob(token) for token in tokens]} if wanted else {}
+
+    def _last(self, said: Json, finished: Finished) -> Json:
+        timings, usage = finished.timings, finished.usage
+        return self._line(said, done=True) | {
+            "done_reason": "length" if finished.reason == "length" else "stop",
+            "total_duration": _nanoseconds(1000 * (time.monotonic() - self._began_at)),
+            "load_duration": 0,
+            "prompt_eval_count": usage.prompt_tokens,
+            "prompt_eval_duration": _nanoseconds(timings.prompt_ms),
+            "eval_count": usage.completion_tokens,
+            "eval_duration": _nanoseconds(timings.predicted_ms),
+        }
+
+
+def _asked(
+    request: OllamaRequest, config: Config, caller: Caller, *, endpoint: str, **more: Any
+) -> Asked:
+    """The request; without messages or a prompt it has nothing to generate."""
+    options = request.options or Options()
+    one = generate(
+        config,
+        caller,
+        prefix="ollama",
+        endpoint=endpoint,
+        chain=options,
+        max_tokens=options.num_predict,
+        stop=options.stop,
+        response_format=_format(request.format),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        reasoning_effort=request.think if isinstance(request.think, str) else None,
+        template_kwargs={"enable_thinking": request.think}
+        if isinstance(request.think, bool)
+        else None,
+        **more,
+    )
+    wants = one.messages or one.prompt or one.suffix
+    streams = request.stream is not False
+    name = request.model.removesuffix(":latest")
+    return Asked(name, (one,) if wants else (), streams, request)
+
+
+def _format(given: str | dict[str, Any] | None) -> Json | None:
+    if not given:
+        return None
+    if isinstance(given, dict):
+        return {"type": "json_schema", "json_schema": {"schema": given}}
+    if given != "json":
+        raise RequestError('format is "json" or a schema.', param="format")
+    return {"type": "json_object"}
+
+
+def _message(index: int, one: OllamaMessage) -> Message:
+    """One turn; its calls in OpenAI's shape. Raises RequestError."""
+    _no_images(one.images, f"messages[{index}].images")
+    extra: Json = {}
+    if one.tool_calls:
+        extra["tool_calls"] = [{"type": "function", **call} for call in one.tool_calls]
+    if one.tool_name:
+        extra["name"] = one.tool_name
+    if one.thinking:
+        extra["reasoning_content"] = one.thinking
+    return Message(one.role, one.content or "", extra)
+
+
+def _no_images(images: list[Any] | None, param: str) -> None:
+    if images:
+        raise no_text(param, "image")
+
+
+def _said(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:
+    """The text of a line, always there, and thoughts and calls where there are some."""
+    said: Json = {"content": text}
+    if thoughts:
+        said["thinking"] = thoughts
+    whole = [(one.name, given) for one in calls if (given := one.parsed) is not None]
+    if whole:
+        said["tool_calls"] = [
+            {"function": {"name": name, "arguments": given}} for name, given in whole
+        ]
+    return said
+
+
+def _nanoseconds(milliseconds: float) -> int:
+    return round(milliseconds * 1_000_000)
+
+
+ChatReply = partial(OllamaReply, lambda said: {"message": {"role": "assistant"} | said})
+GenerateReply = partial(
+    OllamaReply,
+    lambda said: {"response" if name == "content" else name: one for name, one in said.items()},
+)
+CHAT = Dialect(chat, ChatReply, errors, LINES)
+GENERATE = Dialect(completion, GenerateReply, errors, LINES)

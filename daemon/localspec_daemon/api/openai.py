@@ -1,0 +1,324 @@
+"""OpenAI's chat and completions: bodies into `Generate`. Pure, no HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec.wire.messages import Generate, Message
+from localspec_daemon.api.bodies import IMAGES, UNSEEN, asked, decode, generate, prefilled
+from localspec_daemon.api.chain import refuse_unless
+from localspec_daemon.api.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.api.framing import EVENTS
+from localspec_daemon.api.openai_errors import errors
+from localspec_daemon.api.openai_replies import ChatReply, CompletionReply, FimReply
+from localspec_daemon.api.openai_types import (
+    LLAMA_ONLY,
+    MAX_CHOICES,
+    NEUTRAL,
+    ChatMessage,
+    ChatRequest,
+    CompletionRequest,
+    Continuation,
+    Part,
+    PromptObject,
+    Prompts,
+    Request,
+)
+from localspec_daemon.api.parts import NO_IMAGES, no_text
+
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+"""The roles that clients write, and those that templates know."""
+
+
+def chat(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /v1/chat/completions. Raises RequestError."""
+    request = decode(data, ChatRequest)
+    refuse_unless(LLAMA_ONLY, request)
+    if not request.messages:
+        raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
+    messages, prefill = begun(
+        request, [message(index, given) for index, given in enumerate(request.messages)]
+    )
+    most = request.max_completion_tokens
+    one = generate(
+        config,
+        caller,
+        prefix="chatcmpl",
+        endpoint="chat",
+        max_tokens=limit(request) if most is None else most,
+        messages=messages,
+        prefill=prefill,
+        template_kwargs=_template_kwargs(request, prefill),
+        prediction=text("prediction.content", request.prediction.content)
+        if request.prediction
+        else None,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else request.n_probs or None,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        reasoning_effort=request.reasoning_effort,
+        reasoning_apart=request.reasoning_format != "none",
+        **shared(request, config),
+    )
+    return as_asked(request, [one])
+
+
+def _template_kwargs(request: ChatRequest, prefill: str) -> Json | None:
+    """The template's variables; whether the assistant is to begin, if no beginning is there."""
+    if request.add_generation_prompt is False and not prefill:
+        return {**(request.chat_template_kwargs or {}), "add_generation_prompt": False}
+    return request.chat_template_kwargs
+
+
+def completion(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /v1/completions or /v1/fim/completions. Raises RequestError."""
+    request = decode(data, CompletionRequest)
+    refuse_unless(LLAMA_ONLY, request)
+    if request.best_of not in {None, request.n or request.n_cmpl or 1}:
+        raise RequestError(
+            "best_of other than n is not served: every choice is sent.",
+            fix="Leave best_of out, and choose among n.",
+            param="best_of",
+        )
+    return continued(
+        request,
+        config,
+        caller,
+        suffix=request.suffix or None,
+        echo=request.echo,
+        logprobs=request.n_probs if request.logprobs is None else request.logprobs,
+    )
+
+
+def continued(request: Continuation, config: Config, caller: Caller, **more: Any) -> Asked:
+    """A request to go on with each of its prompts; `more` is what its endpoint says besides.
+
+    Raises RequestError.
+    """
+    fields = shared(request, config) | more
+    return as_asked(
+        request,
+        [
+            generate(
+                config,
+                caller,
+                prefix="cmpl",
+                endpoint="completion",
+                max_tokens=limit(request),
+                **as_prompt(prompt),
+                **fields,
+            )
+            for prompt in _texts(request.prompt, more)
+        ],
+    )
+
+
+def as_prompt(given: str | list[int | str]) -> Json:
+    """A prompt under the name that it has in a `Generate`."""
+    if isinstance(given, str):
+        return {"prompt": given}
+    mixed = any(isinstance(piece, str) for piece in given)
+    return {"prompt_pieces" if mixed else "prompt_tokens": given}
+
+
+def _texts(given: Prompts | None, more: Json) -> list[str | list[int | str]]:
+    """The prompts. Before a suffix there may be nothing: a cursor at the beginning of a file.
+
+    Raises RequestError.
+    """
+    return [""] if more.get("suffix") and given in ("", [""], None) else prompts(given)
+
+
+CHAT = Dialect(chat, ChatReply, errors, EVENTS, endpoint="chat/completions")
+COMPLETION = Dialect(completion, CompletionReply, errors, EVENTS, endpoint="completions")
+FIM = Dialect(completion, FimReply, errors, EVENTS, endpoint="fim/completions")
+
+
+def message(index: int, given: ChatMessage) -> Message:
+    """One turn as templates read it. Raises RequestError, which names the part."""
+    extra = {
+        name: value
+        for name in ("name", "tool_calls", "tool_call_id", "reasoning_content")
+        if (value := getattr(given, name)) is not None
+    }
+    role = ROLES[given.role]
+    param = f"messages[{index}].content"
+    if given.content is not None:
+        read = tool_text if role == "tool" else text
+        return Message(role, read(param, given.content), extra)
+    if role not in ("assistant", "tool"):
+        raise RequestError(f"{param} is missing.", param=param)
+    return Message(role, "", extra)  # an assistant that only called, a tool that gave nothing
+
+
+def begun(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:
+    """The messages, and how the answer begins, unless the request says otherwise.
+
+    Raises RequestError where it wants a beginning and there is none.
+    """
+    wanted = request.continue_final_message
+    if wanted and request.add_generation_prompt:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt exclude each other.",
+            fix="Leave add_generation_prompt out.",
+            param="continue_final_message",
+        )
+    if wanted is None:
+        wanted = not request.add_generation_prompt
+    before, prefill = prefilled(messages) if wanted else (messages, "")
+    if len(before) < len(messages):
+        return before, prefill
+    if request.continue_final_message:
+        raise RequestError(
+            "continue_final_message needs a last message of the assistant after others.",
+            fix="End messages with what the answer is to begin with.",
+            param="continue_final_message",
+        )
+    return messages, ""
+
+
+def text(param: str, content: str | list[Part]) -> str:
+    """The text of a content, its parts joined. Raises RequestError, which names the part."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for index, part in enumerate(content):
+        if part.type not in {"text", "input_text", "output_text"} or part.text is None:
+            raise no_text(f"{param}[{index}]", part.type, part.data)
+        texts.append(part.text)
+    return "".join(texts)
+
+
+def tool_text(param: str, content: str | list[Part]) -> str:
+    """The result of a tool as text; an image is mentioned. Raises RequestError."""
+    if not isinstance(content, str):
+        content = [Part("text", UNSEEN) if part.type in IMAGES else part for part in content]
+    return text(param, content)
+
+
+def prompts(
+    given: Prompts | None, param: str = "prompt", most: int = MAX_CHOICES, *, empty: bool = False
+) -> list[str | list[int | str]]:
+    """The prompts: one, or those of a list. A list with a token in it is one, texts and tokens.
+
+    Raises RequestError, also where one says nothing, unless it may be `empty`.
+    """
+    alone = not isinstance(given, list) or any(isinstance(one, int) for one in given)
+    several: Any = [given] if alone else given
+    if given is None or not several:
+        raise RequestError(f"{param} is empty.", fix="Send some text or tokens.", param=param)
+    if len(several) > most:
+        raise RequestError(f"{param} has {len(several)} texts; {most} may be.", param=param)
+    places = [param if alone else f"{param}[{index}]" for index in range(len(several))]
+    pairs = zip(several, places, strict=True)
+    return [_prompt(one, place, empty=empty) for one, place in pairs]
+
+
+def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
+    if isinstance(given, PromptObject):
+        if given.multimodal_data:
+            raise RequestError(
+                f"{param} has multimodal_data, and {NO_IMAGES}.",
+                fix="Send the text alone.",
+                param=param,
+            )
+        said = given.prompt_string
+        if said is None and isinstance(given.content, list):
+            said = text(f"{param}.content", given.content)
+        if said is None:
+            raise RequestError(
+                f"{param} is an object without prompt_string or a content in parts.", param=param
+            )
+        given = said
+    if isinstance(given, list) and not all(isinstance(piece, int | str) for piece in given):
+        raise RequestError(f"{param} has an object or a list inside of a prompt.", param=param)
+    if not given and not (empty and given == ""):
+        raise RequestError(f"{param} is empty.", fix="Send some text or tokens.", param=param)
+    return given if isinstance(given, str) else [*given]
+
+
+def response_format(request: Request) -> Json | None:
+    """The form of the answer, whichever field has it; None for plain text."""
+    given = request.response_format
+    if given and given.type != "text":
+        fields = msgspec.structs.asdict(given).items()
+        return {key: value for key, value in fields if value is not None}
+    schema = request.guided_json if request.json_schema is None else request.json_schema
+    if schema is not None:
+        return {"type": "json_schema", "json_schema": {"schema": schema}}
+    if grammar := request.grammar or request.guided_grammar:
+        return {"type": "gbnf", "grammar": grammar}
+    if request.guided_regex:
+        return {"type": "regex", "pattern": request.guided_regex}
+    if request.guided_choice:
+        return {"type": "choice", "choices": request.guided_choice}
+    return None
+
+
+def limit(request: Request) -> float | None:
+    """Tokens to say, whichever of its fields says so; None for as many as there is room for."""
+    return request.max_tokens if request.max_tokens is not None else request.n_predict
+
+
+def shared(request: Request, config: Config) -> Json:
+    """The arguments of `generate` that chats and completions share. Raises RequestError."""
+    refuse_unless(NEUTRAL, request)
+    return {
+        "chain": request,
+        "stop": request.stop,
+        "speculation": request.speculation,
+        "ignore_eos": request.ignore_eos,
+        "response_format": response_format(request),
+        "session": request.prompt_cache_key or _slot(request, config),
+        "prompt_seconds": seconds(request.t_max_prompt_ms),
+        "predict_seconds": seconds(request.t_max_predict_ms),
+        "indent": request.n_indent,
+        "reuse": request.cache_prompt,
+        "after_sampling": request.post_sampling_probs,
+        "tells_prompt": request.verbose,
+        "tells_reading": request.return_progress,
+    }
+
+
+def seconds(milliseconds: float | None) -> float | None:
+    """A deadline; none from 0 down."""
+    return milliseconds / 1000 if milliseconds and milliseconds > 0 else None
+
+
+def _slot(request: Request, config: Config) -> str:
+    """A slot's number as the name of a conversation; numbers that grow come round again."""
+    number = request.id_slot
+    if number is None or number < 0:
+        return ""
+    return f"slot {number % config.engine.slots}"
+
+
+def as_asked(request: Request, generates: list[Generate]) -> Asked:
+    """The request, each of its prompts as many times as `n` says."""
+    times = request.n or request.n_cmpl or 1
+    if len(generates) * times > MAX_CHOICES:
+        raise RequestError(f"n makes more than {MAX_CHOICES} choices.", param="n")
+    return asked(request, [again(one, turn) for one in generates for turn in range(times)])
+
+
+def again(one: Generate, turn: int) -> Generate:
+    """The same request once more, with the next seed: of `n` choices no two draw alike."""
+    if not turn:
+        return one
+    seed = (one.sampling.seed + turn) % 2**64
+    return msgspec.structs.replace(
+        one,
+        id=f"{one.id}-{turn}",
+        sampling=msgspec.structs.replace(one.sampling, seed=seed),
+    )

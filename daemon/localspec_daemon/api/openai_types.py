@@ -1,0 +1,205 @@
+"""The bodies of OpenAI's chat and completions, with llama.cpp's extras: types and ranges."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from localspec_daemon.api.bodies import Count, TextRequest
+from localspec_daemon.api.chain import TokenId
+
+MAX_CHOICES = 64
+Milliseconds: TypeAlias = Annotated[float, Meta(ge=-1, le=86_400_000)]
+"""A span of time up to a day; none from 0 down."""
+MAX_ALTERNATIVES = 20
+"""Alternatives to a token that logprobs may list: OpenAI's own bound."""
+
+
+class Part(msgspec.Struct):
+    """One part of a message's content; `file` or `file_data` is what a file holds."""
+
+    type: str = "text"
+    text: str | None = None
+    file: Any = None
+    file_data: Any = None
+
+    @property
+    def data(self) -> str:
+        """What a file holds, as an address that has it in itself; "" of any other part."""
+        held = self.file.get("file_data") if isinstance(self.file, dict) else self.file_data
+        return held if isinstance(held, str) else ""
+
+
+class ChatMessage(msgspec.Struct):
+    """One turn. The last four fields are for templates only."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class StreamOptions(msgspec.Struct):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """Plain text, any JSON, JSON of a schema, or what a pattern, choices or a grammar allow."""
+
+    type: Literal["text", "json_object", "json_schema", "regex", "choice", "gbnf", "lark"] = "text"
+    pattern: str | None = None
+    choices: list[str] | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = None
+
+
+class Prediction(msgspec.Struct):
+    """The output that the client expects; both fields are required."""
+
+    type: Literal["content"]
+    content: str | list[Part]
+
+
+class Foreign(TextRequest):
+    """Fields that would change an answer and are not served: `NEUTRAL` has the allowed values.
+
+    Everything else that is unknown is taken for harmless, as `user`, `store` and `metadata` are.
+    """
+
+    audio: Any = None
+    image_data: Any = None
+    modalities: Any = None
+    web_search_options: Any = None
+    lora: Any = None
+    functions: Any = None
+    function_call: Any = None
+    n_cache_reuse: Any = None
+    n_discard: Any = None
+    reasoning_control: Any = None
+    reasoning_budget_tokens: Any = None
+    parse_tool_calls: Any = None
+    generation_prompt: Any = None
+    grammar_lazy: Any = None
+    grammar_triggers: Any = None
+    preserved_tokens: Any = None
+
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (None,),
+    "image_data": (None, []),
+    "modalities": (None, ["text"]),
+    "web_search_options": (None,),
+    "lora": (None, []),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "n_cache_reuse": (None, 0),
+    "n_discard": (None, 0),
+    "reasoning_control": (None, False),
+    "reasoning_budget_tokens": (None, -1),
+    "parse_tool_calls": (None, True),
+    "generation_prompt": (None, ""),
+    "grammar_lazy": (None, False),
+    "grammar_triggers": (None, []),
+    "preserved_tokens": (None, []),
+}
+"""Values of those fields that ask for nothing."""
+
+LLAMA_ONLY: dict[str, tuple[Any, ...]] = {
+    "return_tokens": (None, False),
+    "response_fields": (None, []),
+}
+"""The same of fields that shape llama-server's own answers, and have no place in OpenAI's."""
+
+
+class Request(Foreign):
+    """What both endpoints share, llama-server's own fields among them.
+
+    `t_max_predict_ms` after its first token an answer ends, once it has a line. One without a token
+    ends `t_max_prompt_ms` after it began, and is read on as a warm-up. `sse_ping_interval`
+    is how many seconds a stream may be silent, -1 for ever. `n_keep` is granted: no context is
+    shifted, so nothing of a prompt is ever lost. `backend_sampling` says where, and not what.
+    """
+
+    stream_options: StreamOptions | None = None
+    return_origins: bool | None = None
+    max_tokens: Count | None = None
+    n_predict: Count | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    n_cmpl: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    n_keep: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    t_max_prompt_ms: Milliseconds | None = None
+    t_max_predict_ms: Milliseconds | None = None
+    cache_prompt: bool | None = None
+    timings_per_token: bool | None = None
+    post_sampling_probs: bool | None = None
+    backend_sampling: bool | None = None
+    verbose: bool | None = None
+    n_indent: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    return_tokens: Any = None
+    response_fields: Any = None
+    sse_ping_interval: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    stop: str | list[str] | None = None
+    ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None
+    guided_json: dict[str, Any] | None = None
+    guided_grammar: str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    prompt_cache_key: str | None = None
+    id_slot: int | None = None
+
+
+class ChatRequest(Request):
+    """POST /v1/chat/completions. `reasoning_format` "none" leaves thoughts in the text."""
+
+    messages: list[ChatMessage] | None = None
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    n_probs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    prediction: Prediction | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning_format: Literal["none", "auto", "deepseek", "deepseek-legacy"] | None = None
+
+
+class PromptObject(msgspec.Struct):
+    """A prompt as an object: its text, which may be in parts."""
+
+    prompt_string: str | None = None
+    content: str | list[Part] | None = None
+    multimodal_data: Any = None
+
+
+Prompts: TypeAlias = str | PromptObject | list[str | TokenId | PromptObject | list[TokenId | str]]
+"""One prompt or several: as text, as tokens, or as texts and tokens in a row."""
+
+
+class Continuation(Request):
+    """One prompt, or a list of them."""
+
+    prompt: Prompts | None = None
+
+
+class CompletionRequest(Continuation):
+    """POST /v1/completions."""
+
+    suffix: str | None = None
+    echo: bool | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    n_probs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None

@@ -1,0 +1,164 @@
+"""OpenAI's Responses: bodies into `Generate`. Stateless: nothing is stored. Pure, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from localspec.config import Config
+from localspec.errors import RequestError
+from localspec.wire.messages import Message
+from localspec_daemon.api.bodies import Count, TextRequest, answered, decode
+from localspec_daemon.api.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.api.framing import NAMED_EVENTS
+from localspec_daemon.api.openai import ROLES, text, tool_text
+from localspec_daemon.api.openai_errors import errors
+from localspec_daemon.api.openai_types import MAX_ALTERNATIVES, Part
+from localspec_daemon.api.responses_replies import ResponsesReply
+from localspec_daemon.api.responses_tools import flat, functions
+
+_LOGPROBS = "message.output_text.logprobs"
+
+
+class Item(msgspec.Struct):
+    """One item of the input: a message, a call of a tool, or what a tool gave."""
+
+    type: str = "message"
+    role: str | None = None
+    content: str | list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    output: str | list[Part] | None = None
+
+
+class ResponsesRequest(TextRequest):
+    """POST /v1/responses."""
+
+    input: str | list[Item] | None = None
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    previous_response_id: str | None = None
+    conversation: Any = None
+    prompt: Any = None
+    background: bool | None = None
+    prompt_cache_key: str | None = None
+    include: list[str] | None = None
+    timings_per_token: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
+
+
+def response(data: bytes, config: Config, caller: Caller) -> Asked:
+    """A body of POST /v1/responses. Raises RequestError."""
+    request = decode(data, ResponsesRequest)
+    for name in ("previous_response_id", "conversation", "background", "prompt"):
+        if getattr(request, name):
+            raise RequestError(
+                f"{name} needs something that is kept here, and nothing is.",
+                fix="Send the whole conversation as input.",
+                param=name,
+            )
+    effort = (request.reasoning or {}).get("effort")
+    return answered(
+        request,
+        config,
+        caller,
+        prefix="resp",
+        endpoint="chat",
+        max_tokens=request.max_output_tokens,
+        messages=_messages(request),
+        tools=[*functions(request.tools or [])] or None,
+        tool_choice=_choice(request.tool_choice),
+        parallel_tool_calls=request.parallel_tool_calls,
+        response_format=_format(request.text),
+        reasoning_effort=effort if isinstance(effort, str) else None,
+        logprobs=(request.top_logprobs or 0) if _LOGPROBS in (request.include or ()) else None,
+        session=request.prompt_cache_key,
+        tells_reading=request.return_progress,
+    )
+
+
+def _messages(request: ResponsesRequest) -> list[Message]:
+    """The conversation. Raises RequestError, which names the item."""
+    found = [Message("system", request.instructions)] if request.instructions else []
+    if isinstance(request.input, str):
+        return [*found, Message("user", request.input)]
+    for index, item in enumerate(request.input or ()):
+        for turn in _turns(f"input[{index}]", item):
+            found[-1:] = _joined(found[-1:], turn)
+    if not found:
+        raise RequestError("input is empty.", fix="Send some text.", param="input")
+    return found
+
+
+def _joined(last: list[Message], turn: Message) -> list[Message]:
+    """The last message and the next; one where both are what one answer said and called."""
+    if not last or {last[0].role, turn.role} != {"assistant"}:
+        return [*last, turn]
+    calls = [call for one in (last[0], turn) for call in one.extra.get("tool_calls", ())]
+    if not calls:
+        return [*last, turn]
+    text = f"{last[0].content}{turn.content}"
+    return [Message("assistant", text, {"tool_calls": calls})]
+
+
+def _turns(param: str, item: Item) -> Iterator[Message]:
+    """One item as a turn; thoughts of other models, and what their servers did, are left out.
+
+    A call of a tool that takes a text is one of a function here, as all calls are.
+    """
+    match item.type:
+        case "message" if item.role in ROLES:
+            yield Message(ROLES[item.role], text(f"{param}.content", item.content or ""))
+        case "function_call" | "custom_tool_call":
+            given = item.arguments or "{}"
+            if item.type == "custom_tool_call":
+                given = msgspec.json.encode({"input": item.input or ""}).decode()
+            function = {"name": flat(item.namespace, item.name), "arguments": given}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            yield Message("assistant", "", {"tool_calls": [call]})
+        case "function_call_output" | "custom_tool_call_output":
+            said = tool_text(f"{param}.output", item.output or "")
+            yield Message("tool", said, {"tool_call_id": item.call_id})
+        case "reasoning" | "web_search_call":
+            pass
+        case _:
+            raise RequestError(
+                f"{param} is of type {item.type[:40]!r} with role {str(item.role)[:40]!r}.",
+                fix="Send messages, calls and what they gave.",
+                param=param,
+            )
+
+
+def _choice(given: str | Json | None) -> str | Json | None:
+    """A choice of tools in the shape of chats."""
+    if isinstance(given, dict) and given.get("type") == "function":
+        name = flat(given.get("namespace"), given.get("name"))
+        return {"type": "function", "function": {"name": name}}
+    return given
+
+
+def _format(given: Json | None) -> Json | None:
+    """The form of the text, in the shape of chats. Raises RequestError."""
+    form = (given or {}).get("format") or {}
+    if not isinstance(form, dict):
+        raise RequestError("text.format is no object.", param="text.format")
+    if form.get("type", "text") == "text":
+        return None
+    if form["type"] == "json_object":
+        return {"type": "json_object"}
+    inner = {name: form[name] for name in ("name", "schema", "strict") if name in form}
+    return {"type": form["type"], "json_schema": inner}
+
+
+RESPONSES = Dialect(response, ResponsesReply, errors, NAMED_EVENTS)

@@ -1,0 +1,1 @@
+"""Types of answers, for the OpenAPI document; tests hold answers to them."""

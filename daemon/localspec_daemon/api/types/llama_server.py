@@ -1,0 +1,197 @@
+"""Answers of llama-server's own endpoints."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from localspec.wire.values import Timings
+from localspec_daemon.api.types.openai import EmbeddingUsage, PromptProgress
+from localspec_daemon.api.types.shape import Shape
+
+
+class Probability(Shape):
+    """A token by its number, and how likely it was: as the model has it, or after sampling."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: float | UnsetType | None = UNSET
+    prob: float | UnsetType = UNSET
+
+
+class Probabilities(Probability):
+    """The token of an answer, and the likeliest at its place."""
+
+    top_logprobs: list[Probability] | UnsetType = UNSET
+    top_probs: list[Probability] | UnsetType = UNSET
+
+
+class LlamaCompletion(msgspec.Struct, kw_only=True):
+    """One completion. With `response_fields` it is what they name, out of objects too."""
+
+    index: int | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    tokens: list[int] | UnsetType = UNSET
+    id_slot: int | UnsetType = UNSET
+    stop: bool | Any | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    tokens_predicted: int | UnsetType = UNSET
+    tokens_evaluated: int | UnsetType = UNSET
+    generation_settings: dict[str, Any] | UnsetType = UNSET
+    prompt: str | UnsetType = UNSET
+    has_new_line: bool | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    stop_type: Literal["word", "limit", "eos"] | UnsetType = UNSET
+    stopping_word: str | UnsetType = UNSET
+    tokens_cached: int | UnsetType = UNSET
+    timings: Timings | UnsetType = UNSET
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    completion_probabilities: list[Probabilities] | UnsetType = UNSET
+
+
+LlamaCompletions: TypeAlias = LlamaCompletion | list[LlamaCompletion]
+"""One, or a list of them where several were asked for."""
+
+
+class TokenPiece(Shape):
+    """A token and what it writes: text, or bytes where it is only part of a character."""
+
+    id: int
+    piece: str | list[int]
+
+
+class Tokens(Shape):
+    """A text in tokens."""
+
+    tokens: list[int | TokenPiece]
+
+
+class Content(Shape):
+    """The text of tokens."""
+
+    content: str
+
+
+class Prompt(Shape):
+    """The prompt of a chat."""
+
+    prompt: str
+
+
+class LlamaEmbedding(Shape):
+    """One text's vectors: the one that stands for all of it."""
+
+    index: int
+    embedding: list[list[float]]
+
+
+class Rank(Shape):
+    """A document's place in the request, and its score."""
+
+    index: int
+    relevance_score: float
+
+
+class TextRank(Shape):
+    """The same as TEI has it."""
+
+    index: int
+    score: float
+    text: str | UnsetType = UNSET
+
+
+class Ranking(Shape):
+    """The documents, best first."""
+
+    model: str
+    object: Literal["list"]
+    usage: EmbeddingUsage
+    results: list[Rank]
+
+
+Ranks: TypeAlias = Ranking | list[TextRank]
+"""A list where the request had `texts`."""
+
+
+class GenerationDefaults(Shape):
+    """Defaults of a request."""
+
+    id: int
+    id_task: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    params: dict[str, Any]
+    prompt: str
+    next_token: dict[str, Any]
+
+
+class Props(Shape):
+    """Properties of a model."""
+
+    default_generation_settings: GenerationDefaults
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: dict[str, bool]
+    chat_template: str
+    chat_template_caps: dict[str, bool]
+    build_info: str
+    is_sleeping: bool
+
+
+class Slot(Shape):
+    """One of the requests that are answered at the same time."""
+
+    id: int
+    id_task: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    next_token: list[dict[str, Any]]
+
+
+class Health(Shape):
+    """All is well."""
+
+    status: Literal["ok"]
+
+
+class AilmentFields(Shape):
+    """An error; the code is that of HTTP."""
+
+    code: int
+    message: str
+    type: str
+
+
+class Ailment(Shape):
+    """The reason why requests make no progress."""
+
+    error: AilmentFields
+
+
+class Loading(Shape):
+    """How far a loading is."""
+
+    stages: list[str]
+    current: str
+    value: float
+
+
+class ModelState(Shape):
+    """Where a model is, and how far."""
+
+    status: str
+    progress: Loading | UnsetType = UNSET
+
+
+class ModelEvent(Shape):
+    """A model's status, now and whenever it changes."""
+
+    model: str
+    event: Literal["model_status"]
+    data: ModelState

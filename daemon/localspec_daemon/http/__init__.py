@@ -1,0 +1,1 @@
+"""Listening, access, limits, routes and their handlers."""

@@ -1,0 +1,59 @@
+"""The choices of one request, answered at the same time: several prompts, or one several times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+from localspec.wire.messages import Generate, Progress
+from localspec_daemon.api.dialect import Asked
+from localspec_daemon.supervisor.model import Model
+from localspec_daemon.supervisor.resumption import Resumed
+from localspec_daemon.supervisor.supervisor import Supervisor
+from localspec_daemon.supervisor.worker import StreamEvent
+
+ChoiceEvent: TypeAlias = tuple[int, Progress | Resumed | StreamEvent]
+
+
+async def answered(
+    supervisor: Supervisor, found: Model, asked: Asked
+) -> AsyncGenerator[ChoiceEvent]:
+    """The events of all choices, each with its choice's number.
+
+    `found` answers a single one; for several the model is looked up anew each time, because it may
+    be retired between two of them. No more run at once than there are slots. Closing the iterator
+    cancels all. Raises what `Supervisor.generate` raises.
+    """
+    if len(asked.generates) == 1:
+        async with aclosing(supervisor.generate(found, asked.generates[0])) as events:
+            async for event in events:
+                yield 0, event
+        return
+    queue: asyncio.Queue[ChoiceEvent | None] = asyncio.Queue()
+    turns = asyncio.Semaphore(found.load.config.engine.slots)
+
+    async def one(choice: int, generate: Generate) -> None:
+        async with turns:
+            model = await supervisor.model(asked.model, aliases=asked.aliases)
+            async with aclosing(supervisor.generate(model, generate)) as events:
+                async for event in events:
+                    queue.put_nowait((choice, event))
+
+    def over(done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            done.exception()  # seen, also when the client has gone
+        queue.put_nowait(None)
+
+    tasks = [asyncio.create_task(one(*numbered)) for numbered in enumerate(asked.generates)]
+    everything = asyncio.gather(*tasks)
+    everything.add_done_callback(over)
+    try:
+        while (numbered := await queue.get()) is not None:
+            yield numbered
+        await everything
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,228 @@
+"""Embeddings in the words of OpenAI, llama-server and Ollama."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from localspec.catalog import header
+from localspec.catalog.header import Header
+from localspec.errors import LocalSpecError, UnknownModel, no_embeddings
+from localspec.wire.messages import Embed, QuestionAnswer
+from localspec_daemon.api.bodies import identity
+from localspec_daemon.api.openai import prompts
+from localspec_daemon.api.openai_types import Prompts
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.serve import SUPERVISOR
+from localspec_daemon.http.tokens import decoded
+from localspec_daemon.supervisor.keep_alive import wished_seconds
+from localspec_daemon.supervisor.model import Model
+from localspec_daemon.supervisor.supervisor import Supervisor
+
+MAX_TEXTS = 2048
+"""Of one request: OpenAI's own bound."""
+MAX_NORM = 64
+
+Width: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class EmbeddingRequest(msgspec.Struct):
+    """POST /v1/embeddings and POST /embedding: texts, or tokens, in `input` or in `content`.
+
+    `embd_normalize` is llama-server's: 2 is Euclid's norm, -1 none. Fewer `dimensions` are the
+    first ones, scaled again.
+    """
+
+    model: str | None = None
+    input: Prompts | None = None
+    content: Prompts | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Width | None = None
+    embd_normalize: Annotated[int, Meta(ge=-1, le=MAX_NORM)] | None = None
+
+
+class OllamaEmbedRequest(msgspec.Struct):
+    """POST /api/embed. A text that is too long is cut unless `truncate` is false."""
+
+    model: str
+    input: str | list[str] | None = None
+    truncate: bool | None = None
+    dimensions: Width | None = None
+    keep_alive: Any = None
+
+
+class OllamaEmbeddingRequest(msgspec.Struct):
+    """POST /api/embeddings, the older way: one text."""
+
+    model: str
+    prompt: str | None = None
+    keep_alive: Any = None
+
+
+async def openai_vectors(request: web.Request) -> web.Response:
+    """POST /v1/embeddings."""
+    asked, model, told = await _generally(request)
+    count = sum(told.tokens)
+    return json_response(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": vector}
+                for index, vector in enumerate(_shown(told, asked.encoding_format))
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": count, "total_tokens": count},
+        }
+    )
+
+
+async def llama_vectors(request: web.Request) -> web.Response:
+    """POST /embedding."""
+    _, _, told = await _generally(request)
+    return json_response(
+        [{"index": index, "embedding": [one]} for index, one in enumerate(_shown(told))]
+    )
+
+
+async def ollama_vectors(request: web.Request) -> web.Response:
+    """POST /api/embed."""
+    began = time.monotonic()
+    asked = await decoded(request, OllamaEmbedRequest)
+    given: Any = asked.input
+    texts = prompts(given, "input", MAX_TEXTS, empty=True)
+    embed = Embed(identity("embd"), texts, width=asked.dimensions, cut=asked.truncate is not False)
+    told = await _ollama_told(request, asked, embed)
+    return json_response(
+        {
+            "model": asked.model,
+            "embeddings": _shown(told),
+            "total_duration": round(1e9 * (time.monotonic() - began)),
+            "load_duration": 0,
+            "prompt_eval_count": sum(told.tokens),
+        }
+    )
+
+
+async def ollama_vector(request: web.Request) -> web.Response:
+    """POST /api/embeddings: as the model gives it, of whatever length."""
+    asked = await decoded(request, OllamaEmbeddingRequest)
+    embed = Embed(identity("embd"), prompts(asked.prompt), norm=-1, cut=True)
+    told = await _ollama_told(request, asked, embed)
+    return json_response({"embedding": _shown(told)[0]})
+
+
+async def _generally(request: web.Request) -> tuple[EmbeddingRequest, str, QuestionAnswer]:
+    """The shared part of OpenAI's and llama-server's embedding endpoints."""
+    asked = await decoded(request, EmbeddingRequest)
+    texts = prompts(
+        asked.content if asked.input is None else asked.input, "input", MAX_TEXTS, empty=True
+    )
+    norm = 2 if asked.embd_normalize is None else asked.embd_normalize
+    model, told = await _told(
+        request, asked.model, Embed(identity("embd"), texts, norm, asked.dimensions)
+    )
+    return asked, model, told
+
+
+async def _told(request: web.Request, name: str | None, embed: Embed) -> tuple[str, QuestionAnswer]:
+    """Which model answered, and what. Raises what `Model.ask` raises."""
+    found = await _encoder(request.app[SUPERVISOR], name)
+    return found.name, await _asked(request, found, embed)
+
+
+async def _ollama_told(
+    request: web.Request, asked: OllamaEmbedRequest | OllamaEmbeddingRequest, embed: Embed
+) -> QuestionAnswer:
+    """The same for Ollama's clients, who say how long the model should stay."""
+    wished = wished_seconds(asked.keep_alive)
+    supervisor = request.app[SUPERVISOR]
+    found = await _encoder(supervisor, asked.model.removesuffix(":latest"))
+    with supervisor.pool.staying(found, wished):
+        return await _asked(request, found, embed)
+
+
+async def _asked(request: web.Request, model: Model, embed: Embed) -> QuestionAnswer:
+    supervisor = request.app[SUPERVISOR]
+    async with supervisor.request():
+        began = time.monotonic()
+        told = await model.ask(embed, supervisor.config.server.max_queue)
+        supervisor.tallies[model.name].embedded(told.tokens, time.monotonic() - began)
+        return told
+
+
+async def _encoder(supervisor: Supervisor, name: str | None) -> Model:
+    """The model of that name; for a name that only means the default, one that gives embeddings.
+
+    Raises NotServed where it gives none, and UnknownModel.
+    """
+    return await of_kind(supervisor, name, _gives_vectors, no_embeddings)
+
+
+def _gives_vectors(header: Header) -> bool:
+    return header.embeds and not header.ranks
+
+
+async def of_kind(
+    supervisor: Supervisor,
+    name: str | None,
+    fits: Callable[[Header], bool],
+    refusal: Callable[[str], LocalSpecError],
+) -> Model:
+    """The model of that name; for a name that only means the default, one that fits.
+
+    Raises UnknownModel, and the refusal where it does not fit.
+    """
+    found = await supervisor.model(name)
+    paths = {found.name: Path(found.load.target_path)}
+    if not name or not await _is_here(supervisor, name):
+        paths |= {entry.name: entry.path for entry in await supervisor.entries() if entry.path}
+    for model, path in paths.items():
+        if await asyncio.to_thread(_fits, path, fits):
+            return await supervisor.model(model, aliases=False)
+    raise refusal(found.name)
+
+
+async def _is_here(supervisor: Supervisor, name: str) -> bool:
+    try:
+        await supervisor.entry(name)
+    except UnknownModel:
+        return False
+    return True
+
+
+def _fits(path: Path, fits: Callable[[Header], bool]) -> bool:
+    """Whether the file says so; False for what is no model."""
+    try:
+        return _read(path, path.stat().st_mtime_ns, fits)
+    except (LocalSpecError, OSError):
+        return False
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, _modified: int, fits: Callable[[Header], bool]) -> bool:
+    return fits(header.read(path))
+
+
+def _shown(told: QuestionAnswer, encoding: str | None = None) -> list[Any]:
+    """The vectors as numbers, or in Base64."""
+    if encoding == "base64":
+        return [base64.b64encode(vector).decode() for vector in told.vectors]
+    return [_numbers(vector) for vector in told.vectors]
+
+
+def _numbers(vector: bytes) -> list[float]:
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()

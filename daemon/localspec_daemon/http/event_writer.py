@@ -1,0 +1,66 @@
+"""Writes the events of one stream: frames, and comments about what it waits for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from localspec.wire.messages import Delta, Finished, Progress, Reading, Started
+from localspec_daemon.api.dialect import Json, Reply
+from localspec_daemon.http.choices import ChoiceEvent
+from localspec_daemon.supervisor.resumption import Resumed
+
+Output: TypeAlias = Iterable[Json | str]
+"""Frames, and comments as texts."""
+
+
+@dataclass(slots=True)
+class EventWriter:
+    """One stream. Request lifetime.
+
+    Of a load it tells every word if `eager`, otherwise one now and then: not before `quiet_until`,
+    a time, and again after `silence_seconds`.
+    """
+
+    reply: Reply
+    silence_seconds: float
+    eager: bool
+    quiet_until: float
+    _why: str = "waiting for its turn"
+    _begun: bool = False
+
+    def tell(self, event: ChoiceEvent | None, now: float) -> Output:
+        """The output for the next event; None is a pause that was too long for some clients."""
+        told: Output = ()
+        match event:
+            case None:
+                told = tuple(self.reply.waiting()) or (self._why,)
+            case _, Progress() as progress:
+                told = self._loading(progress, now)
+            case _, Resumed(cause):
+                told = (f"going on with another worker after {cause}",)
+            case _, Started() as started:
+                told = self._begin(started)
+            case choice, Reading() as reading:
+                told = self.reply.reading(choice, reading)
+            case choice, Delta() as delta:
+                told, self._why = self.reply.delta(choice, delta), ""
+            case choice, Finished() as finished:
+                told = self.reply.finish(choice, finished)
+        return told
+
+    def _loading(self, progress: Progress, now: float) -> Output:
+        self._why = progress.why or f"loading {progress.stage} {progress.fraction:.0%}"
+        if not self.eager:
+            if now < self.quiet_until:
+                return ()
+            self.quiet_until = now + self.silence_seconds
+        return (self._why,)
+
+    def _begin(self, started: Started) -> Output:
+        """Once: the first choice that has its slot begins them all."""
+        if self._begun:
+            return ()
+        self._begun, self._why = True, "reading the prompt"
+        return self.reply.begin(started)

@@ -1,0 +1,74 @@
+"""Writes responses: bodies of JSON, and streams frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from localspec_daemon.api.framing import EVENTS, Framing
+
+STALLED_SECONDS = 60.0
+"""A reader that takes nothing for so long has hung; its slot is worth more."""
+
+RETRY_SECONDS = {429: "1", 503: "2"}
+
+
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """A whole body. Compact: one editor drops answers with blanks in them."""
+    retry = {"Retry-After": RETRY_SECONDS[status]} if status in RETRY_SECONDS else None
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, headers=retry, content_type="application/json")
+
+
+class FrameStream:
+    """One response, written at once frame by frame: never batched, never compressed.
+
+    The response begins with the first frame, so that an error before it still has its own status.
+    Raises ConnectionError when the client has gone or hangs.
+    """
+
+    def __init__(self, request: web.Request, framing: Framing = EVENTS) -> None:
+        self.response = web.StreamResponse(
+            headers={"Content-Type": framing.media_type, "Cache-Control": "no-cache"}
+        )
+        self._request = request
+        self._framing = framing
+
+    @property
+    def begun(self) -> bool:
+        """Whether the status has been sent."""
+        return self.response.prepared
+
+    async def data(self, value: Any) -> None:
+        """One frame."""
+        await self._write(self._framing.frame(value))
+
+    async def comment(self, text: str) -> None:
+        """Write a comment, which parsers skip: why there is no text yet."""
+        if comment := self._framing.comment(text):
+            await self._write(comment)
+
+    async def done(self) -> web.StreamResponse:
+        """The end of an orderly stream."""
+        if self._framing.done:
+            await self._write(self._framing.done)
+        return await self.end()
+
+    async def end(self) -> web.StreamResponse:
+        """The end of the response."""
+        await self.response.write_eof()
+        return self.response
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                if not self.begun:
+                    await self.response.prepare(self._request)
+                await self.response.write(data)
+        except TimeoutError as error:
+            if self._request.transport:
+                self._request.transport.abort()
+            raise ConnectionResetError("the client reads nothing") from error

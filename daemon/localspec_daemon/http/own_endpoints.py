@@ -1,0 +1,52 @@
+"""Endpoints of our own, and those every server has about itself."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from aiohttp import web
+
+from localspec.wire.messages import Replayed
+from localspec_daemon.api import own
+from localspec_daemon.http import metrics
+from localspec_daemon.http.access import body, caller
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.serve import SUPERVISOR
+
+
+async def replay(request: web.Request) -> web.Response:
+    """POST /v1/replay: what target and drafters think of a text that is there already."""
+    supervisor = request.app[SUPERVISOR]
+    data = await body(request, supervisor.config.server.max_body_bytes)
+    asked, wanted = own.replay(data, supervisor.config, caller(request))
+    found = await supervisor.model(asked.model, aliases=asked.aliases)
+    async with supervisor.request(), aclosing(supervisor.generate(found, wanted)) as events:
+        async for event in events:
+            if isinstance(event, Replayed):
+                return json_response(own.replayed(event))
+    raise RuntimeError("a replay ended without its last event")
+
+
+async def status(request: web.Request) -> web.Response:
+    """GET /v1/status: everything that `localspec status` shows."""
+    return json_response(await request.app[SUPERVISOR].status())
+
+
+async def health(request: web.Request) -> web.Response:
+    """GET /health: whether requests make progress, not whether a port answers."""
+    ailment = request.app[SUPERVISOR].ailment()
+    if not ailment:
+        return json_response({"status": "ok"})
+    fields = {"code": 503, "message": ailment, "type": "unavailable_error"}
+    return json_response({"error": fields}, 503)
+
+
+async def prometheus(request: web.Request) -> web.Response:
+    """GET /metrics."""
+    supervisor = request.app[SUPERVISOR]
+    text = metrics.exposition(supervisor.tallies, supervisor.pool.models.values())
+    headers = {
+        "Content-Type": "text/plain; version=0.0.4",
+        "Process-Start-Time-Unix": str(int(supervisor.began_at)),
+    }
+    return web.Response(body=text, headers=headers)

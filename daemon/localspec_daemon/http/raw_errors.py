@@ -1,0 +1,161 @@
+"""Answers what is no HTTP request in our own words: no echo, no page of HTML."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+from typing import Any
+
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import RequestHandler
+
+from localspec.errors import RequestError
+from localspec_daemon.http.connections import Connections
+from localspec_daemon.http.half_closed import reads
+from localspec_daemon.http.output import json_response
+from localspec_daemon.http.route import family
+
+_log = logging.getLogger("localspec.http")
+
+
+FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.05, 1.0
+"""From an end of stream to the first look whether its sender reads on, and between the others."""
+_REQUEST_LINE = re.compile(rb"[A-Z]{3,7} (/[!-~]{0,255})")
+
+
+class HeadTooLarge(RequestError):
+    """A line of the head, or all of it, is over what a client has to say."""
+
+    status, code = 431, "head_too_large"
+
+
+class HttpConnection(RequestHandler):
+    """One connection. `_asked` is the path of its latest request, where a piece began with that."""
+
+    __slots__ = ("_asked", "_departure", "_latest", "_patience", "_room")
+    _asked: str
+
+    def __init__(self, room: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._room = room
+        self._patience: asyncio.TimerHandle | None = None
+        self._departure: asyncio.TimerHandle | None = None
+        self._latest: StreamReader | None = None  # the body of the latest request
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It was accepted. One by TCP has seconds to show the token."""
+        super().connection_made(transport)
+        on_socket = transport.get_extra_info("socket").family == socket.AF_UNIX
+        self._room.enter(self, on_socket=on_socket)
+        if not on_socket:
+            self._wait()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It was closed."""
+        self._room.leave(self)
+        for timer in (self._patience, self._departure):
+            if timer:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes one, aiohttp has none
+        """The caller writes no more. True where it still gets the answers to what it has asked."""
+        waits = self._waiter is not None
+        rests = not self._request_count or (waits and not self._messages)
+        if rests or not self._latest or not self._latest.is_eof() or not self._is_read():
+            return False
+        if len(self._messages) == waits:
+            self.close()  # behind the one answer that is left
+        self._departure = self._loop.call_later(FIRST_LOOK_SECONDS, self._look_after)
+        return True
+
+    def _is_read(self) -> bool:
+        return self.transport is not None and reads(self.transport.get_extra_info("socket"))
+
+    def _look_after(self) -> None:
+        """Who has left meanwhile is sent nothing more; the event loop hears nothing of that."""
+        if self.transport is None:
+            return
+        if self._is_read():
+            self._departure = self._loop.call_later(LOOK_SECONDS, self._look_after)
+        else:
+            self.transport.abort()
+
+    def admit(self) -> None:
+        """A request on it had the token. Raises Busy where there is no room for it."""
+        self._room.admit(self)
+
+    def turn_away(self) -> None:
+        """Close it now."""
+        self.force_close()
+
+    def _wait(self) -> None:
+        self._patience = self._loop.call_later(self._room.unknown_seconds, self._look)
+
+    def _look(self) -> None:
+        """Its time is over, but for an answer that needs no token and is on its way."""
+        if not self._room.is_unknown(self):
+            return
+        if self._request_in_progress:
+            self._wait()
+        else:
+            self.force_close()
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of what the client sends. Of a head that cannot be read aiohttp keeps nothing."""
+        if line := _REQUEST_LINE.match(data):
+            self._asked = line[1].decode("ascii", "replace")
+        super().data_received(data)
+        if self._messages:
+            self._latest = self._messages[-1][1]
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no HTTP; `message` would repeat what the client sent."""
+        _log.debug("refused status=%d what=%s", status, type(exc).__name__)
+        if request.writer.output_size > 0:
+            raise ConnectionError("a response has begun already") from exc
+        error = RequestError("This is not valid HTTP/1.1.")
+        if isinstance(exc, LineTooLong) or "Too many headers" in (message or ""):
+            error = HeadTooLarge("The head of the request is too large.", fix="Send fewer headers.")
+        response = json_response(family(getattr(self, "_asked", "")).errors(error), error.status)
+        response.force_close()
+        return response
+
+
+class _Server(web.Server):
+    """aiohttp's server with our handler for each connection."""
+
+    room: Connections
+
+    def __call__(self) -> RequestHandler:
+        """A connection was accepted."""
+        return HttpConnection(self.room, self, loop=self._loop, **self._kwargs)
+
+
+class Runner(web.AppRunner):
+    """aiohttp's runner of an application, with the doorman before it."""
+
+    def __init__(self, app: web.Application, room: Connections, **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._room = room
+
+    async def _make_server(self) -> Any:
+        made = await super()._make_server()
+        server = _Server(
+            made.request_handler,
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            loop=made._loop,  # noqa: SLF001 - aiohttp has no other door for this
+            **made._kwargs,  # noqa: SLF001
+        )
+        server.room = self._room
+        return server

@@ -1,0 +1,80 @@
+"""Doors that systemd opened before it started us, and keeps while we restart: sd_listen_fds(3)."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from localspec.errors import ConfigError, Forbidden
+from localspec_daemon.http.listen import WRITABLE_BY_OTHERS, Door
+
+FIRST_DESCRIPTOR = 3
+
+
+def names(environ: MutableMapping[str, str], pid: int) -> list[str]:
+    """Names of the sockets handed to this process, in their order; [] for none.
+
+    The variables are taken out of `environ`: what we start is not meant by them.
+    """
+    listen_pid, count, called = (
+        environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+    )
+    if listen_pid != str(pid) or not count.isdecimal():
+        return []
+    given = called.split(":") if called else []
+    return (given + ["unknown"] * int(count))[: int(count)]
+
+
+def doors(first: int = FIRST_DESCRIPTOR) -> list[Door]:
+    """The sockets that systemd listens on for us; it owns them, so they outlive this process.
+
+    Raises ConfigError, Forbidden: what LocalSpec would not have opened itself it does not serve.
+    """
+    found = []
+    with contextlib.ExitStack() as stack:
+        for descriptor, name in enumerate(names(os.environ, os.getpid()), first):
+            os.set_inheritable(descriptor, False)
+            try:
+                found.append(stack.enter_context(Door(fileno=descriptor)))
+            except OSError as error:
+                raise _refused(name, "is no socket") from error
+            _check(found[-1], name)
+        stack.pop_all()
+    return found
+
+
+def _check(door: Door, name: str) -> None:
+    """A listening stream: on a path that is private, or on loopback."""
+    listening = 0
+    with contextlib.suppress(OSError):
+        listening = door.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not listening or door.type != socket.SOCK_STREAM:
+        raise _refused(name, "does not listen as a stream")
+    address = door.getsockname()
+    if door.family == socket.AF_UNIX:
+        _check_path(name, address)
+    elif door.family not in {socket.AF_INET, socket.AF_INET6}:
+        raise _refused(name, "is neither a Unix socket nor TCP")
+    elif not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
+        raise _refused(name, f"is on {address[0]}, which is not loopback")
+
+
+def _check_path(name: str, address: str | bytes) -> None:
+    if not address or not isinstance(address, str):
+        raise _refused(name, "has no path, so every user can connect to it")
+    if Path(address).stat().st_mode & WRITABLE_BY_OTHERS:  # who may write may connect
+        raise Forbidden(
+            f"The socket {address} that systemd handed over is open to others.",
+            fix="Set SocketMode=0600 in its unit.",
+        )
+
+
+def _refused(name: str, why: str) -> ConfigError:
+    return ConfigError(
+        f'The socket "{name}" that systemd handed over {why}.',
+        fix="systemctl --user cat localspec.socket  # shows where it comes from",
+    )

@@ -1,0 +1,1 @@
+"""Models, their worker processes and restarts, and who holds memory."""

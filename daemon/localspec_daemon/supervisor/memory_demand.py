@@ -1,0 +1,85 @@
+"""The memory a model needs, by its headers, and its process has, by the system."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from localspec.catalog import header, pairing, placement
+from localspec.catalog.devices import Device
+from localspec.catalog.memory import outline
+from localspec.catalog.plan import FLOOR_CELLS, Plan, Wish
+from localspec.errors import BadGGUF, BadPair
+from localspec.wire.messages import Load
+from localspec_daemon.supervisor.memory_admission import Memory, Worth
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The memory needs of one model."""
+
+    wish: Wish
+
+    @classmethod
+    def read(cls, load: Load) -> Demand:
+        """From the headers, without a draft that `sound` leaves out. Blocks. Raises BadGGUF."""
+        load = sound(load)
+        files = [Path(name) for name in (load.target_path, load.draft_path) if name]
+        return cls(Wish.of(load.config, [outline(header.read(file)) for file in files]))
+
+    def worth(self, room: Memory) -> Worth:
+        """The worth of the best plan in that room. Raises ConfigError for a device not in it."""
+        gpus = [Device(name, "gpu", size, size) for name, size in room.items() if name != "CPU"]
+        plan = placement.best(self.wish, [*gpus, Device("CPU", "cpu", room["CPU"], room["CPU"])])
+        return worth(plan)
+
+
+def sound(load: Load) -> Load:
+    """The worker's Load, once the headers were checked, before native code sees a file.
+
+    A draft that does not fit is left out, with the reason: the target answers without it. Blocks.
+    Raises BadGGUF for the target.
+    """
+    target = header.read(Path(load.target_path))
+    if not load.draft_path:
+        return load
+    try:
+        pairing.fitting(target, Path(load.draft_path))
+    except (BadGGUF, BadPair) as error:
+        return msgspec.structs.replace(load, draft_path=None, no_draft=error.message)
+    return load
+
+
+def worth(plan: Plan) -> Worth:
+    """The worth of a plan, in the order in which things would be given up last."""
+    on_gpus = plan.target.gpu_layers + (plan.draft.gpu_layers if plan.draft else 0)
+    return Worth(
+        plan.fits,
+        plan.draft is not None,
+        min(plan.context, FLOOR_CELLS),
+        on_gpus,
+        plan.slots,
+    )
+
+
+class Used(NamedTuple):
+    """Memory of a process, in bytes: what it alone has, and pages of files."""
+
+    own: int
+    files: int
+
+
+def used(pid: int) -> Used | None:
+    """The host memory of a process; None where the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    sizes = {name: int(size) << 10 for name, size in re.findall(r"Rss(\w+):\s+(\d+) kB", text)}
+    if "Anon" not in sizes:
+        return None
+    return Used(sizes["Anon"] + sizes.get("Shmem", 0), sizes.get("File", 0))

@@ -1,0 +1,457 @@
+"""One model of the pool: its worker while it has one, the requests on it, its crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
+from localspec.wire.messages import (
+    Delta,
+    Event,
+    Generate,
+    Load,
+    Progress,
+    Question,
+    QuestionAnswer,
+    Replay,
+)
+from localspec_daemon.supervisor import memory_demand
+from localspec_daemon.supervisor.broadcast import Broadcast
+from localspec_daemon.supervisor.health import activity
+from localspec_daemon.supervisor.memory_admission import loaded
+from localspec_daemon.supervisor.restarts import CrashHistory
+from localspec_daemon.supervisor.resumption import MAX_RESUMES, Resumed, Stream
+from localspec_daemon.supervisor.suspects import Files, Poisons, Trials
+from localspec_daemon.supervisor.worker import Exit, StreamEvent, Worker
+
+_log = logging.getLogger("localspec.model")
+
+MAX_SMALLER = 2
+"""So often a worker that ran out of memory is answered by a smaller plan."""
+
+State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything that the models of a pool share.
+
+    `make_room` returns when the model may take memory, with how much of the host's; `unload_one`
+    unloads an idle other one if there is one; `changed` rings whenever a state, a number of
+    requests or a loading progress changes; `command` starts a worker; `poisons` are refused;
+    `workers` are all processes there are.
+    """
+
+    make_room: Callable[[Model], Awaitable[int]]
+    unload_one: Callable[[Model], Awaitable[bool]]
+    changed: Broadcast
+    command: Sequence[str]
+    poisons: Poisons
+    workers: set[Worker] = field(default_factory=set)
+
+
+class Model:
+    """Answers requests for one model, loading it when the first one comes.
+
+    Lives on the event loop's thread. `load` never changes: after a change of settings or files the
+    pool retires this object, which then finishes what it has, and makes a new one.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        files: Files,
+        surroundings: Surroundings,
+    ) -> None:
+        self.load = load
+        self.files = files
+        self.crashes = CrashHistory()
+        self.last_crash = ""
+        self.error: LocalSpecError | None = None
+        self.progress: Progress | None = None
+        self.worker: Worker | None = None
+        self._starting: Worker | None = None
+        self._given_up = False
+        self.resident = False
+        self.safe_kernels = False
+        self.smaller = 0
+        self.host_bytes: int | None = None
+        self.displaced: list[str] = []
+        self._helped = False
+        self.load_seconds = 0.0
+        self.requests = 0
+        self.used_at = asyncio.get_running_loop().time()
+        self.stay_seconds: float | None = None
+        self._turns = asyncio.Semaphore(load.config.engine.slots)
+        self._streams: dict[str, Stream] = {}
+        self._trials = Trials()
+        self._loading: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._make_room, self._unload_one = surroundings.make_room, surroundings.unload_one
+        self._changed = surroundings.changed
+        self._command = surroundings.command
+        self._poisons = surroundings.poisons
+        self._workers = surroundings.workers
+
+    @property
+    def name(self) -> str:
+        """The model's name in the API."""
+        return self.load.model
+
+    @property
+    def queued(self) -> int:
+        """Requests beyond the slots."""
+        return max(0, self.requests - self.load.config.engine.slots)
+
+    @property
+    def state(self) -> State:
+        """The card that a picker shows."""
+        if self._loading:
+            return "loading"
+        if self.worker:
+            return "ready"
+        if self._now() < self.crashes.failed_until() or self.error:
+            return "failed"
+        return "unloaded"
+
+    async def generate(
+        self, request: Generate | Replay, max_queue: int
+    ) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
+        """Progress while the model loads, then the events of the request, its end last.
+
+        When a worker dies, the next one goes on where it stopped, at most `MAX_RESUMES` times.
+        Closing the iterator cancels the request wherever it is. Raises Busy, Poisonous,
+        WorkerCrashed, RemoteUnavailable, what refused the model and what the worker answered with
+        `Failed`.
+        """
+        stream = Stream(request)
+        with self._admitted(stream, max_queue):
+            turn = nullcontext() if stream.warms else self._turns
+            async with turn, aclosing(self._lives(stream)) as events:
+                async for event in events:
+                    yield event
+
+    async def ask(self, question: Question, max_queue: int) -> QuestionAnswer:
+        """The answer to a question, which waits for the model and not for a slot.
+
+        Raises what `generate` raises.
+        """
+        stream = Stream(question)
+        with self._admitted(stream, max_queue):
+            async with aclosing(self._lives(stream)) as events:
+                async for event in events:
+                    if isinstance(event, QuestionAnswer):
+                        return event
+        raise RuntimeError("a question ended without its answer")
+
+    async def _lives(self, stream: Stream) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
+        """The events of worker after worker about it, its end last."""
+        while True:
+            async with aclosing(self._loading_for(stream)) as loading:
+                async for progress in loading:
+                    yield progress
+            if not (worker := await self._board(stream)):
+                continue
+            try:
+                async with aclosing(worker.generate(stream.command())) as events:
+                    async for event in events:
+                        if (news := stream.take(event)) is not None:
+                            yield news
+            except (WorkerCrashed, RemoteUnavailable) as error:
+                self._judge(stream, error)
+            else:
+                return
+            finally:
+                self._leave_board(stream)
+            yield Resumed(self.last_crash)
+
+    async def loading(self) -> AsyncGenerator[Progress]:
+        """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
+        if self.worker:
+            return
+        if self._given_up:
+            raise self._unloaded()
+        task = self.start_loading()
+        seen = None
+        while not task.done():
+            await self._changed.wait()
+            if self.progress and self.progress != seen:
+                seen = self.progress
+                yield seen
+        if task.cancelled():
+            raise self._unloaded()
+        task.result()
+        yield Progress("ready", 1.0, loaded(self.name, self.load_seconds, self.displaced))
+
+    def start_loading(self) -> asyncio.Task[None]:
+        """The loading that is under way, begun if there is none. No request owns it."""
+        if not self._loading:
+            self._loading = asyncio.create_task(self._settle())
+            self._loading.add_done_callback(_seen)
+            self._changed.ring()
+        return self._loading
+
+    def unload(self) -> asyncio.Task[None]:
+        """End the worker, or the loading; when the task is done, all memory is back.
+
+        From this call on no request reaches the old worker; a new one loads again. Wait for the
+        task behind a shield: it must end even when no caller waits any more.
+        """
+        self.safe_kernels, self.smaller = False, 0  # another day may be a better one
+        worker, self.worker = self.worker, None
+        loading, self._loading = self._loading, None
+        if worker or loading or not self._leaving:
+            self._leaving = asyncio.create_task(self._leave(worker, loading, self._leaving))
+        return self._leaving
+
+    def give_up(self) -> None:
+        """End a loading that is not wanted any more, and its waiting callers with an error.
+
+        A model that is ready finishes what it has, and so does one that loads again for an answer
+        that has begun. For one that is retired.
+        """
+        if self._loading and not any(stream.begun for stream in self._streams.values()):
+            self._given_up = True
+            self.unload()
+
+    def watch(self, now: float) -> None:
+        """Time has passed: kill a worker that no longer makes progress."""
+        worker = self.worker or self._starting
+        if worker:
+            worker.watchdog.tick(now, activity(worker.pid))
+            if reason := worker.watchdog.verdict():
+                _log.error("hung model=%s pid=%d reason=%r", self.name, worker.pid, reason)
+                worker.kill(reason)
+
+    def _unloaded(self) -> Loading:
+        return Loading(f"{self.name} was unloaded while it was loading.", fix="Send it again.")
+
+    async def _loading_for(self, stream: Stream) -> AsyncGenerator[Progress]:
+        """As `loading`; an answer that has begun outlives crashes there as well."""
+        while not self.worker:
+            try:
+                async with aclosing(self.loading()) as loading:
+                    async for progress in loading:
+                        yield progress
+            except WorkerCrashed:
+                if not stream.begun or self._now() < self.crashes.failed_until():
+                    raise
+
+    async def _board(self, stream: Stream) -> Worker | None:
+        """The worker, once the stream may go there; None if it is gone."""
+        while self.worker and not self._trials.admits(stream):
+            await self._changed.wait()
+        worker = self.worker
+        if worker and worker.exited.done():  # and `_exited` is about to be called
+            await asyncio.sleep(0)
+            worker = None
+        if not worker:
+            self._trials.over(stream)
+            return None
+        stream.aboard = True
+        return worker
+
+    def _leave_board(self, stream: Stream) -> None:
+        stream.aboard = False
+        self._trials.over(stream)
+        self._changed.ring()
+
+    def _judge(self, stream: Stream, error: LocalSpecError) -> None:
+        """A worker died with the stream aboard. Raises what ends it, if something does."""
+        if stream.convicted:
+            _log.error("poison model=%s id=%s", self.name, stream.request.id)
+            now, cause = self._now(), self.last_crash
+            raise self._poisons.add(self.files, stream.request, cause, now) from error
+        if stream.crashes > MAX_RESUMES:
+            raise error
+
+    def _heard(self, event: Event) -> None:
+        """An answer may have grown."""
+        stream = self._streams.get(event.id) if isinstance(event, Delta) else None
+        tokens = len(event.decided) if isinstance(event, Delta) else 0
+        if stream and self._trials.heard(stream, tokens):
+            self._changed.ring()
+
+    @contextmanager
+    def _admitted(self, stream: Stream, max_queue: int) -> Iterator[None]:
+        self._poisons.check(self.files, stream.request, self._now())
+        if self.queued >= max_queue:
+            raise Busy(
+                f"{self.requests} requests are on {self.name} already.",
+                fix="Try again in a moment, or raise server.max_queue.",
+            )
+        self.requests += 1
+        self._streams[stream.request.id] = stream
+        self._changed.ring()
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            del self._streams[stream.request.id]
+            self.used_at = self._now()
+            self._changed.ring()
+
+    async def _settle(self) -> None:
+        """Load, and keep the outcome before any waiting caller can look."""
+        this = self._loading
+        try:
+            worker = await self._load()
+            if self._loading is not this:  # unloaded in the moment in which it became ready
+                await worker.quit()
+                raise asyncio.CancelledError  # noqa: TRY301 - what `unload` asked for, a bit late
+            self.worker, self.error = worker, None
+            worker.on_event = self._heard
+            worker.exited.add_done_callback(self._exited)
+        except BaseException as error:
+            if isinstance(error, LocalSpecError):
+                self.error = error
+                _log.error("load_failed model=%s code=%s %s", self.name, error.code, error.message)
+            if self._loading is this:
+                self.resident = False
+            raise
+        finally:
+            if self._loading is this:
+                self._loading, self.progress = None, None
+            self.used_at = self._now()
+            self._changed.ring()
+
+    async def _load(self) -> Worker:
+        if self._leaving:
+            await asyncio.shield(self._leaving)
+        now = self._now()
+        if now < self.crashes.failed_until():
+            raise WorkerCrashed(
+                f"{self.name} crashed {len(self.crashes.times)} times; the last one: "
+                f"{self.last_crash}.",
+                fix="It is tried again a minute after the last crash; `localspec logs` says more.",
+            )
+        await asyncio.sleep(max(0, self.crashes.restart_at() - now))
+        load = await asyncio.to_thread(memory_demand.sound, self.load)
+        self.displaced, self._helped = [], False
+        self.host_bytes = await self._make_room(self)
+        began = self._now()
+        worker, exit_ = await self._start(load)
+        while exit_ and await self._gives_in(worker, exit_):
+            worker, exit_ = await self._start(load)
+        worker.loaded.result()
+        self.load_seconds = self._now() - began
+        _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, self.load_seconds)
+        return worker
+
+    async def _leave(
+        self,
+        worker: Worker | None,
+        loading: asyncio.Task[None] | None,
+        before: asyncio.Task[None] | None,
+    ) -> None:
+        if before:
+            await before
+        if loading:
+            loading.cancel()
+            await asyncio.wait({loading})
+        if worker:
+            exit_ = await worker.quit()
+            _log.info("unloaded model=%s goodbye=%s", self.name, exit_.goodbye)
+        self.resident = False
+        self._leaving = None
+        self._changed.ring()
+
+    async def _gives_in(self, worker: Worker, exit_: Exit) -> bool:
+        """Change what may have ended a load; False when there is nothing left to change."""
+        if worker.short_of_memory and not self._helped and await self._unload_one(self):
+            self._helped = True
+            return True
+        if not exit_.by_signal:
+            return False
+        if exit_.out_of_memory and self.smaller < MAX_SMALLER:
+            self.smaller += 1
+            _log.warning("smaller model=%s plans=%d", self.name, self.smaller)
+            return True
+        if exit_.from_outside:
+            return self._now() >= self.crashes.failed_until()
+        if exit_.out_of_memory or self.safe_kernels or not exit_.by_fault:
+            return False
+        # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
+        self.safe_kernels = True
+        _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
+        return True
+
+    async def _start(self, load: Load) -> tuple[Worker, Exit | None]:
+        """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
+        load = msgspec.structs.replace(
+            load,
+            safe_kernels=self.safe_kernels,
+            smaller=self.smaller,
+            host_bytes=self.host_bytes,
+        )
+        worker = await Worker.spawn(load, self._command)
+        self._workers.add(worker)
+        worker.exited.add_done_callback(lambda _: self._workers.discard(worker))
+        worker.on_progress = self.progressed
+        self._starting = worker
+        try:
+            await asyncio.wait({worker.loaded})
+            if worker.ready:
+                return worker, None
+            exit_ = await worker.quit()
+        except asyncio.CancelledError:
+            worker.kill("being unloaded")
+            await asyncio.shield(worker.exited)
+            raise
+        finally:
+            self._starting = None
+        if isinstance(worker.loaded.exception(), WorkerCrashed):
+            self._crashed(exit_, lived_seconds=0)
+        return worker, exit_
+
+    def _exited(self, exited: asyncio.Future[Exit]) -> None:
+        """A worker that was ready is gone: as wished (`unload`), by its own will, or it crashed."""
+        if not self.worker or self.worker.exited is not exited:
+            return
+        worker, exit_ = self.worker, exited.result()
+        self.worker, self.resident = None, False
+        aboard = [stream for stream in self._streams.values() if stream.aboard]
+        culprit = self._trials.crashed(aboard, faulty=exit_.faulty)
+        if exit_.lost_remote:  # the next request looks whether it is back
+            self.error, self.last_crash = worker.crash(exit_), "a remote that went away"
+            _log.error("remote_lost model=%s %s", self.name, self.error.message)
+        elif exit_.out_of_memory and not self.requests:  # the kernel has unloaded an idle model
+            _log.warning("unloaded model=%s for=memory", self.name)
+        elif not exit_.goodbye:
+            if exit_.out_of_memory and self.smaller < MAX_SMALLER:
+                self.smaller += 1
+            self._crashed(exit_, self._now() - worker.ready_at, counts=culprit is None)
+            if culprit or self.crashes.streak == 1:
+                self.start_loading()
+        self._changed.ring()
+
+    def _crashed(self, exit_: Exit, lived_seconds: float, *, counts: bool = True) -> None:
+        """Note a crash; one that a request was convicted of says nothing about the model."""
+        if counts:
+            self.crashes.record(self._now(), lived_seconds)
+        self.last_crash = exit_.cause
+        _log.error("worker_crashed model=%s cause=%r", self.name, exit_.cause)
+        for line in exit_.last_words:
+            _log.error("last_words model=%s %s", self.name, line)
+
+    def progressed(self, progress: Progress) -> None:
+        """Its loading has come further."""
+        self.progress = progress
+        self._changed.ring()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """The outcome is kept in the model; asyncio need not complain that it was not awaited."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,221 @@
+"""The models that are or may be loaded, and who of them holds memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from localspec.config import Config
+from localspec.errors import Busy, OutOfMemory
+from localspec.wire.messages import Load, Progress
+from localspec_daemon.supervisor import memory_use
+from localspec_daemon.supervisor.broadcast import Broadcast
+from localspec_daemon.supervisor.keep_alive import configured_seconds
+from localspec_daemon.supervisor.memory_admission import (
+    Enter,
+    Memory,
+    Newcomer,
+    Refuse,
+    Verdict,
+    Wait,
+    Worth,
+    decide,
+    overdrawn,
+)
+from localspec_daemon.supervisor.memory_demand import Demand
+from localspec_daemon.supervisor.model import Model, Surroundings
+from localspec_daemon.supervisor.suspects import Files, Poisons
+from localspec_daemon.supervisor.worker import COMMAND
+
+_log = logging.getLogger("localspec.pool")
+
+MOURNING_SECONDS = 30.0
+"""From SIGKILL to the end of a process: the kernel gives back tens of gigabytes in seconds."""
+LOOK_SECONDS = 1.0
+"""How often a waiting load looks at free memory: other programs give some back, too."""
+
+
+class Pool:
+    """As many models as memory bears (`admission.py`). Lives on the event loop's thread."""
+
+    def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
+        self.config = config
+        self.models: dict[str, Model] = {}
+        self.changed = Broadcast()
+        self._retired: set[Model] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Lock()
+        self.poisons = Poisons()
+        self._surroundings = Surroundings(
+            self._make_room, self._unload_one, self.changed, command, self.poisons
+        )
+
+    def model(self, load: Load, files: Files) -> Model:
+        """The model that was loaded, or will be, just as `load` says and from these very files."""
+        model = self.models.get(load.model)
+        if model and not (_same(model.load, load) and model.files == files):
+            self.retire(model)
+            model = None
+        if not model:
+            model = self.models[load.model] = Model(load, files, self._surroundings)
+        return model
+
+    def retire(self, model: Model) -> None:
+        """Take nothing new, finish what there is, then leave memory."""
+        if self.models.get(model.name) is model:
+            del self.models[model.name]
+        if model not in self._retired:
+            _log.info("retire model=%s requests=%d", model.name, model.requests)
+            self._retired.add(model)
+            task = asyncio.create_task(self._see_off(model))
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+            self.changed.ring()
+
+    def tick(self, now: float) -> None:
+        """Time has passed: look after hung workers, unload what was idle for long enough."""
+        for model in [*self.models.values(), *self._retired]:
+            model.watch(now)
+            idle = model.worker and not model.requests
+            if idle and now - model.used_at >= self.stay_seconds(model):
+                _log.info("idle model=%s", model.name)
+                model.unload()
+        self._relieve()
+
+    @contextlib.contextmanager
+    def staying(self, model: Model, seconds: float | None) -> Iterator[None]:
+        """Hold the model during a request, and set how long it stays after it; None for no wish."""
+        if seconds is not None:
+            model.stay_seconds = seconds
+        try:
+            yield
+        finally:  # without waiting: who has a whole stream may be gone
+            if seconds == 0:
+                self.retire(model)
+
+    def stay_seconds(self, model: Model) -> float:
+        """How long a model stays without a request, math.inf for ever: as its clients last said."""
+        if model.stay_seconds is not None:
+            return model.stay_seconds
+        return configured_seconds(self.config.server.keep_alive)
+
+    def sound(self, now: float) -> bool:
+        """False while a worker outlives its SIGKILL: its model waits for that, maybe for ever."""
+        return all(
+            worker.killed_at is None or now - worker.killed_at < MOURNING_SECONDS
+            for worker in self._surroundings.workers
+        )
+
+    async def close(self) -> None:
+        """End every worker. No request may be open any more."""
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+        await asyncio.gather(*(model.unload() for model in [*self.models.values(), *self._retired]))
+
+    async def _see_off(self, model: Model) -> None:
+        while model.requests:
+            await self.changed.wait()
+        await asyncio.shield(model.unload())
+        self._retired.discard(model)
+
+    async def _make_room(self, newcomer: Model) -> int:
+        """How much of the host's memory it may take, once it may. Raises OutOfMemory, Busy."""
+        async with self._room:  # newcomers in the order in which they came
+            clock = asyncio.get_running_loop().time
+            came: float = clock()
+            demand: Demand | None = None
+            while True:
+                if not demand and (self._knows(newcomer) or self.config.server.memory_bytes):
+                    demand = await asyncio.to_thread(Demand.read, newcomer.load)
+                others = self._residents(newcomer)
+                match self._verdict(newcomer, demand, others, clock() - came):
+                    case Enter(leave, room):
+                        if await self._displace([others[each.key] for each in leave], newcomer):
+                            newcomer.resident = True
+                            return room["CPU"]
+                    case Wait(why, retire):
+                        newcomer.progressed(Progress("room", 0, f"waiting for memory: {why}"))
+                        for each in retire:
+                            self.retire(others[each.key])
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(LOOK_SECONDS):
+                                await self.changed.wait()
+                    case Refuse(why, forever=True):
+                        raise OutOfMemory(why, fix="Take a smaller model or quantization.")
+                    case Refuse(why):
+                        raise Busy(why, fix="Send it again in a moment, or unload one of them.")
+
+    def _verdict(
+        self,
+        newcomer: Model,
+        demand: Demand | None,
+        others: Mapping[str, Model],
+        waited_seconds: float,
+    ) -> Verdict:
+        """Without a `demand` no worker is ready that could tell of the devices."""
+        residents = [memory_use.resident(key, model) for key, model in others.items()]
+        total = memory_use.total(others.values(), self.config.server.memory_bytes)
+        if not demand:
+            return decide(Newcomer(newcomer.name, _any), residents, total, waited_seconds)
+        remote = any(each.load.config.engine.remote for each in (newcomer, *others.values()))
+        asking = Newcomer(newcomer.name, demand.worth, alone=remote)
+        bounded = self.config.server.memory_bytes > 0
+        return decide(asking, residents, total, waited_seconds, bounded=bounded)
+
+    async def _displace(self, leavers: Sequence[Model], newcomer: Model) -> bool:
+        """Unload them for a newcomer; False when one has got a request meanwhile."""
+        for leaver in leavers:
+            if leaver.requests:
+                return False
+            _log.info("displaced model=%s for=%s", leaver.name, newcomer.name)
+            newcomer.displaced.append(leaver.name)
+            await asyncio.shield(leaver.unload())
+        return True
+
+    async def _unload_one(self, newcomer: Model) -> bool:
+        """Unload the idle model that was used longest ago; False if there is none."""
+        idle = [model for model in self._residents(newcomer).values() if not model.requests]
+        oldest = sorted(idle, key=lambda model: model.used_at)[:1]
+        return bool(oldest) and await self._displace(oldest, newcomer)
+
+    def _relieve(self) -> None:
+        """Memory has become short: an idle model leaves before the kernel chooses who does."""
+        models = self._residents()
+        residents = [memory_use.resident(key, model) for key, model in models.items()]
+        total = memory_use.total(models.values(), self.config.server.memory_bytes)
+        if len(residents) > 1 and (leaver := overdrawn(residents, total)):
+            _log.info("overdrawn model=%s", leaver.name)
+            models[leaver.key].unload()
+
+    def _residents(self, newcomer: Model | None = None) -> dict[str, Model]:
+        """Who has memory, without the newcomer, each by a name of its own."""
+        known = [*self.models.values(), *self._retired]
+        return {str(id(each)): each for each in known if each.resident and each is not newcomer}
+
+    def _knows(self, newcomer: Model) -> bool:
+        """Whether a worker is ready, which tells of the devices."""
+        workers = [model.worker for model in self._residents(newcomer).values()]
+        return any(each and each.ready for each in workers)
+
+
+def _any(_: Memory) -> Worth:
+    """For a model that is alone: the worker makes the most of the room that there is."""
+    return Worth(fits=True, draft=True, context=0, gpu_blocks=0, slots=0)
+
+
+def _same(one: Load, other: Load) -> bool:
+    """Whether a worker that was told `one` serves for `other`.
+
+    Sampling and server settings travel with each request or concern the supervisor alone.
+    """
+    return (
+        one.target_path == other.target_path
+        and one.draft_path == other.draft_path
+        and one.machine == other.machine
+        and one.template == other.template
+        and one.config.engine == other.config.engine
+        and one.config.speculation == other.config.speculation
+    )

@@ -1,0 +1,133 @@
+"""Decides when to restart and which worker to kill. Pure: time is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from localspec.wire.messages import Heartbeat
+from localspec_daemon.supervisor.health import Activity
+
+CRASH_WINDOW_SECONDS = 60.0
+MAX_CRASHES_IN_WINDOW = 3
+MAX_RESTART_DELAY_SECONDS = 60.0
+
+PATIENCE_SECONDS = 30.0
+LOADING_PATIENCE_SECONDS = 600.0
+"""Between two signs of life of a loading worker: a slow disk sends none for minutes."""
+STILL_PATIENCE_SECONDS = 60.0
+"""For a loading worker in which nothing moves at all, as far as the system tells: no disk and no
+device keeps a process waiting so long for its next byte."""
+UNMEASURED_PATIENCE_SECONDS = 300.0
+"""Before the first costs are known: on a slow machine one prefill chunk takes minutes."""
+SLOW_STEPS = 20
+"""A step may take this many times the usual one: a prefill chunk among single tokens does."""
+SLOW_PREFILL = 4
+MAX_TICK_SECONDS = 2.0
+"""A longer gap between ticks means that this process slept (suspend, SIGSTOP), so its workers did
+too: counting it would kill every worker at wake-up."""
+
+
+@dataclass(slots=True)
+class CrashHistory:
+    """The crashes of one model and what follows from them.
+
+    The first crash of a streak is answered at once, the next ones after 1, 2, 4 ... 60 s; a worker
+    that lived longer than the window starts a new streak. More than three crashes within the window
+    make the model fail, until the window has passed since the last one.
+    """
+
+    times: list[float] = field(default_factory=list)
+    streak: int = 0
+
+    def record(self, now: float, lived_seconds: float) -> None:
+        """One more crash, of a worker that was ready for `lived_seconds`."""
+        self.streak = 1 if lived_seconds >= CRASH_WINDOW_SECONDS else self.streak + 1
+        self.times = [when for when in self.times if now - when < CRASH_WINDOW_SECONDS] + [now]
+
+    def restart_at(self) -> float:
+        """The earliest time of the next start; in the past when nothing has crashed."""
+        if self.streak <= 1:
+            return self.times[-1] if self.times else float("-inf")
+        return self.times[-1] + min(2.0 ** (self.streak - 2), MAX_RESTART_DELAY_SECONDS)
+
+    def failed_until(self) -> float:
+        """When the model may be tried again after too many crashes; the past if it may now."""
+        if len(self.times) <= MAX_CRASHES_IN_WINDOW:
+            return float("-inf")
+        return self.times[-1] + CRASH_WINDOW_SECONDS
+
+
+@dataclass(slots=True)
+class Watchdog:
+    """Decides from signs of life whether a worker still loads, and once ready, still decodes.
+
+    The engine's own thread sends the heartbeats between its steps, so a step that lasts longer than
+    the patience looks like a hang; the patience therefore grows with what steps cost here.
+    """
+
+    prefill_rows: int
+    timed_here: bool = True
+    ready: bool = False
+    silent_seconds: float = 0.0
+    stuck_seconds: float = 0.0
+    still_seconds: float = 0.0
+    step_seconds: float = 0.0
+    prefill_seconds: float | None = None
+    steps: int = 0
+    busy: bool = False
+    ticked_at: float | None = None
+    pulse: Activity | None = None
+
+    def loading(self, *, ready: bool = False) -> None:
+        """Loading has come further, or to its end."""
+        self.silent_seconds, self.still_seconds, self.ready = 0.0, 0.0, ready
+
+    def heard(self, beat: Heartbeat) -> None:
+        """A heartbeat has come."""
+        if beat.steps > self.steps and self.busy:
+            seconds = self.stuck_seconds / (beat.steps - self.steps)
+            self.step_seconds += 0.2 * (seconds - self.step_seconds)
+        if beat.steps != self.steps or not beat.active:
+            self.stuck_seconds = 0.0
+        self.silent_seconds = 0.0
+        self.steps, self.busy = beat.steps, beat.active > 0
+        if beat.cost_ms_by_rows and self.timed_here:
+            rows, cost_ms = max(beat.cost_ms_by_rows.items())
+            self.prefill_seconds = cost_ms / 1000 / max(rows, 1) * self.prefill_rows
+
+    def tick(self, now: float, pulse: Activity | None = None) -> None:
+        """Time has passed, and the process has done what `pulse` says. Called once a second."""
+        elapsed = 0.0 if self.ticked_at is None else min(now - self.ticked_at, MAX_TICK_SECONDS)
+        self.ticked_at = now
+        self.silent_seconds += elapsed
+        if self.busy:
+            self.stuck_seconds += elapsed
+        moved = self.ready or pulse is None or pulse != self.pulse
+        self.still_seconds = 0.0 if moved else self.still_seconds + elapsed
+        self.pulse = pulse
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long no progress is still believable."""
+        if not self.ready:
+            return LOADING_PATIENCE_SECONDS
+        if self.prefill_seconds is None:
+            return UNMEASURED_PATIENCE_SECONDS
+        return max(
+            PATIENCE_SECONDS, SLOW_STEPS * self.step_seconds, SLOW_PREFILL * self.prefill_seconds
+        )
+
+    @property
+    def doubtful(self) -> bool:
+        """True when half of the patience is gone: health stops saying ok."""
+        return max(self.silent_seconds, self.stuck_seconds) > self.patience_seconds / 2
+
+    def verdict(self) -> str | None:
+        """Why the worker has to be killed, or None while it may live."""
+        if self.still_seconds > STILL_PATIENCE_SECONDS:
+            return f"standing still for {self.still_seconds:.0f} s"
+        if self.silent_seconds > self.patience_seconds:
+            return f"no sign of life for {self.silent_seconds:.0f} s"
+        if self.stuck_seconds > self.patience_seconds:
+            return f"no decoding step for {self.stuck_seconds:.0f} s"
+        return None

@@ -1,0 +1,116 @@
+"""One request over the lives of several workers: what the next one needs to go on. Pure, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from localspec.wire import frames
+from localspec.wire.messages import (
+    Delta,
+    Generate,
+    Question,
+    Reading,
+    Render,
+    Replay,
+    SoFar,
+    Started,
+)
+from localspec_daemon.supervisor.worker import StreamEvent
+
+Asked: TypeAlias = Generate | Replay | Question
+
+MAX_RESUMES = 2
+"""Workers that may die under a request before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The request goes on with another worker; `cause` is what ended the one before."""
+
+    cause: str
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A request as far as it has come. Request lifetime.
+
+    `take` every event that a worker sends and pass on what it gives; `command` is what the next
+    worker has to be told. `crashes` counts workers that died with it and may have died of it,
+    `faults` those that a request can be blamed for; `blame.Trials` counts. `aboard` while a worker
+    has it.
+    """
+
+    request: Asked
+    crashes: int = 0
+    faults: int = 0
+    aboard: bool = False
+    suspected: bool = False
+    convicted: bool = False
+    _started: Started | None = None
+    _tokens: list[int] = field(default_factory=list)
+    _sources: list[str] = field(default_factory=list)
+    _latest: Delta | None = None
+
+    @property
+    def warms(self) -> bool:
+        """Whether it is a warm-up: a worker reads it while there is nothing else to do."""
+        request = self.request
+        return isinstance(request, Generate) and request.max_tokens == 0 and not request.echo
+
+    @property
+    def begun(self) -> bool:
+        """Whether something of the answer has come."""
+        return self._latest is not None
+
+    def take(self, event: StreamEvent) -> StreamEvent | None:
+        """The next event of the present worker; None where the client has heard it already."""
+        if isinstance(event, Started):
+            again, self._started = self._started is not None, self._started or event
+            return None if again else event
+        if isinstance(event, Reading) and self._latest:
+            return None
+        if isinstance(event, Delta):
+            self._latest = event
+            self._tokens += event.decided
+            self._sources += event.decided_by
+        return event
+
+    def command(self) -> Asked:
+        """The command for the next worker: the request, and the text to go on behind."""
+        if not (self._latest and self._started and isinstance(self.request, Generate)):
+            return self.request
+        so_far = SoFar(
+            prompt=self._started.prompt,
+            cached_tokens=self._started.cached_tokens,
+            tokens=list(self._tokens),
+            sources=list(self._sources),
+            held=self._latest.held,
+            spent=self._latest.spent,
+        )
+        return msgspec.structs.replace(self.request, so_far=so_far)
+
+
+def digest(request: Asked) -> bytes:
+    """The digest of a request, without client and seed.
+
+    Raises RequestError for one that no worker can be told.
+    """
+    return hashlib.sha256(frames.pack(_of_nobody(request))).digest()
+
+
+def _of_nobody(request: Asked) -> Asked:
+    match request:
+        case Generate():
+            sampling = msgspec.structs.replace(request.sampling, seed=0)
+            nobody = {"id": "", "client": "", "session": ""}
+            return msgspec.structs.replace(request, **nobody, sampling=sampling, so_far=None)
+        case Replay():
+            return msgspec.structs.replace(request, request=_of_nobody(request.request))
+        case Render():
+            return msgspec.structs.replace(request, id="", request=_of_nobody(request.request))
+        case _:
+            return msgspec.structs.replace(request, id="")

@@ -1,0 +1,98 @@
+"""Tells the service manager of a running daemon: sd_notify(3)'s states, and its watchdog."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from localspec_daemon.supervisor.model import Model
+from localspec_daemon.supervisor.sd_notify import notify, watchdog_seconds
+from localspec_daemon.supervisor.supervisor import Supervisor
+
+_log = logging.getLogger("localspec.herald")
+
+FEEDS_PER_INTERVAL = 4
+"""So often the watchdog is fed in the time after which it bites."""
+LEAVING_SECONDS = 20.0
+"""The time workers and connections take to end after the drain."""
+DRAINING = "Letting answers finish"
+
+
+class ServiceManager:
+    """Tells the service manager, if there is one. Lives on the event loop's thread.
+
+    The watchdog is fed by a task of the event loop, and only while every worker decodes, rests, or
+    can still be helped by the supervisor: what neither sees any more, a restart has to mend.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._said = ""
+        self._feed_at = 0.0
+        seconds = watchdog_seconds()
+        self._interval_seconds = seconds / FEEDS_PER_INTERVAL if seconds else None
+
+    def ready(self) -> None:
+        """Requests are answered from now on."""
+        self._say("READY=1")
+
+    @asynccontextmanager
+    async def reloading(self) -> AsyncIterator[None]:
+        """The configuration is read again; systemd's reload waits for the end of it."""
+        notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            yield
+        finally:
+            self._say("READY=1")
+
+    def stopping(self, drain_seconds: float) -> None:
+        """Answers that run may finish; systemd shall not cut them before we do."""
+        extend = int((drain_seconds + LEAVING_SECONDS) * 1e6)
+        notify("STOPPING=1", f"STATUS={DRAINING}", f"EXTEND_TIMEOUT_USEC={extend}")
+
+    async def run(self) -> None:
+        """Tell what changes, and feed the watchdog, for ever."""
+        while True:
+            if status_line(self._supervisor) != self._said:
+                self._say()
+            self._feed(asyncio.get_running_loop().time())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_seconds):
+                    await self._supervisor.pool.changed.wait()
+
+    def _feed(self, now: float) -> None:
+        if not self._interval_seconds or now < self._feed_at:
+            return
+        self._feed_at = now + self._interval_seconds / 2
+        if self._supervisor.pool.sound(now):
+            notify("WATCHDOG=1")
+        else:
+            _log.error("watchdog_not_fed reason='a worker outlives its end'")
+
+    def _say(self, *states: str) -> None:
+        self._said = status_line(self._supervisor)
+        notify(*states, f"STATUS={self._said}")
+
+
+def status_line(supervisor: Supervisor) -> str:
+    """One line of `systemctl status`: what the daemon does."""
+    if supervisor.draining:
+        return DRAINING
+    said = [*_of_models(supervisor.pool.models.values())] or ["no model is loaded"]
+    if supervisor.config_error:
+        said.append("the configuration has a mistake, the last good one is in force")
+    return f"Listening on {supervisor.socket}; {'; '.join(said)}"
+
+
+def _of_models(models: Iterable[Model]) -> Iterable[str]:
+    for model in models:
+        if model.state == "loading":
+            done = f" ({model.progress.fraction:.0%})" if model.progress else ""
+            yield f"loading {model.name}{done}"
+        elif model.state != "unloaded":
+            open_requests = f", {model.requests} open" if model.requests else ""
+            yield f"{model.name} is {model.state}{open_requests}"

@@ -1,0 +1,342 @@
+"""One worker process and the requests on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from localspec.errors import (
+    DaemonError,
+    EngineError,
+    LocalSpecError,
+    OutOfMemory,
+    RemoteUnavailable,
+    WorkerCrashed,
+    bounded,
+    by_code,
+)
+from localspec.wire.messages import (
+    REMOTE_LOST_EXIT,
+    Cancel,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Load,
+    Progress,
+    Question,
+    QuestionAnswer,
+    Quit,
+    Reading,
+    Ready,
+    Refused,
+    Replay,
+    Replayed,
+    Started,
+)
+from localspec_daemon.supervisor.channel import Channel
+from localspec_daemon.supervisor.restarts import Watchdog
+
+_log = logging.getLogger("localspec.worker")
+
+COMMAND = (sys.executable, "-P", "-m", "localspec.worker")
+"""-P: a file of that name in the current directory must not become the worker."""
+QUIT_SECONDS = 3.0
+"""From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits for us."""
+LAST_WORDS_LINES = 12
+MAX_WORDS_CHARS = 1000
+"""Of one of its last lines: a line may hold a whole key of a file."""
+
+StreamEvent: TypeAlias = Progress | Started | Reading | Delta | Finished | Replayed | QuestionAnswer
+
+
+_NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
+"""llama.cpp's last words before it aborts for want of memory."""
+_FAULTS = {signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a worker ended. `last_words` are the last lines it wrote to its standard error."""
+
+    goodbye: bool
+    returncode: int
+    killed_for: str = ""
+    last_words: tuple[str, ...] = ()
+    memory_kills: int | None = None
+    """Processes that the kernel killed for want of memory meanwhile; None where it does not say."""
+
+    @property
+    def by_signal(self) -> bool:
+        """True when the native code died of a signal that we did not send."""
+        return self.returncode < 0 and not self.killed_for
+
+    @property
+    def by_fault(self) -> bool:
+        """True when it died of its own code, not of a signal from outside."""
+        return self.by_signal and -self.returncode in _FAULTS
+
+    @property
+    def lost_remote(self) -> bool:
+        """True when a remote went away, and llama.cpp with it: no fault of the model."""
+        return self.returncode == REMOTE_LOST_EXIT and not self.goodbye
+
+    @property
+    def out_of_memory(self) -> bool:
+        """True when it died for want of memory: the kernel counts SIGKILLs, llama.cpp says so."""
+        said = any(_NO_MEMORY.search(line) for line in self.last_words)
+        killed = self.returncode == -signal.SIGKILL and self.memory_kills != 0
+        return self.by_signal and (killed or said)
+
+    @property
+    def from_outside(self) -> bool:
+        """True when it was sent a signal: no fault of the model, nor of a request."""
+        return self.by_signal and not self.by_fault and not self.out_of_memory
+
+    @property
+    def faulty(self) -> bool:
+        """True when a request may have done it."""
+        return not (self.goodbye or self.lost_remote or self.out_of_memory or self.from_outside)
+
+    @property
+    def cause(self) -> str:
+        """A few words for people."""
+        if self.killed_for:
+            return f"killed after {self.killed_for}"
+        if self.returncode < 0:
+            return signal.Signals(-self.returncode).name
+        return f"exit code {self.returncode}"
+
+
+class Worker:
+    """One process that hosts one model, from spawn to exit. Lives on the event loop's thread.
+
+    `loaded` ends with Ready or with the error that refused the model; `exited` always ends with an
+    Exit, and only then is the process gone and its memory free.
+    """
+
+    def __init__(self, load: Load, process: asyncio.subprocess.Process, channel: Channel) -> None:
+        loop = asyncio.get_running_loop()
+        self.load = load
+        self.pid = process.pid
+        self.loaded: asyncio.Future[Ready] = loop.create_future()
+        self.exited: asyncio.Future[Exit] = loop.create_future()
+        self.ready: Ready | None = None
+        self.ready_at = 0.0
+        self.heartbeat: Heartbeat | None = None
+        self.watchdog = Watchdog(load.config.engine.prefill_rows, timed_here=not load.machine)
+        self.on_progress: Callable[[Progress], None] = lambda _: None
+        self.on_event: Callable[[Event], None] = lambda _: None
+        self._process = process
+        self._channel = channel
+        self._streams: dict[str, asyncio.Queue[Event | Exit]] = {}
+        self._goodbye = False
+        self._killed_for = ""
+        self.killed_at: float | None = None
+        self._memory_kills = _memory_kills()
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_LINES)
+        channel.send(load)
+        self._life = loop.create_task(self._live())
+
+    @classmethod
+    async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
+        """A new process that has been told what to load. Raises EngineError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            channel = Channel(*await asyncio.open_unix_connection(sock=ours))
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    "--fd",
+                    str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),),
+                    process_group=0,  # Ctrl-C in a terminal is for the supervisor alone
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=2,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+            except BaseException as error:
+                await channel.close()
+                if isinstance(error, OSError):
+                    raise EngineError(f"A worker cannot be started: {error}.") from error
+                raise
+        return cls(load, process, channel)
+
+    async def generate(self, request: Generate | Replay | Question) -> AsyncGenerator[StreamEvent]:
+        """The events of one request, its end last. Closing the iterator cancels the request.
+
+        Raises WorkerCrashed, RemoteUnavailable, and what the worker answered with `Failed`.
+        """
+        if self.exited.done():
+            raise self.crash(self.exited.result())
+        events = self._streams[request.id] = asyncio.Queue()
+        over = False
+        try:
+            self._channel.send(request)
+            while not over:
+                event = await events.get()
+                over = isinstance(event, Finished | Replayed | QuestionAnswer | Failed | Exit)
+                if isinstance(event, Exit):
+                    raise self.crash(event)
+                if isinstance(event, Failed):
+                    raise _error(event)
+                if isinstance(event, StreamEvent):
+                    yield event
+        finally:
+            del self._streams[request.id]
+            if not over and not self.exited.done():
+                self._channel.send(Cancel(request.id))
+
+    async def quit(self) -> Exit:
+        """Ask the process to leave, end it if it does not, and return when it is gone."""
+        if not self.exited.done():
+            self._channel.send(Quit())
+            await asyncio.wait({self.exited}, timeout=QUIT_SECONDS)
+            if not self.exited.done():
+                self.kill("ignoring the request to quit")
+        return await asyncio.shield(self.exited)
+
+    def kill(self, reason: str) -> None:
+        """SIGKILL for the whole process group; `exited` follows."""
+        if not self.exited.done() and self._process.returncode is None:
+            self._killed_for = self._killed_for or reason
+            self.killed_at = self.killed_at or asyncio.get_running_loop().time()
+            with contextlib.suppress(ProcessLookupError):  # it was faster
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def crash(self, exit_: Exit) -> DaemonError:
+        """The error for requests that were on this worker, or waited for it, when it died."""
+        doing = "answering" if self.ready else "loading"
+        if exit_.lost_remote:
+            remote = " or ".join(self.load.config.engine.remote)
+            return RemoteUnavailable(
+                f"{remote} went away with layers of {self.load.model}.",
+                fix="Send the request again; if it is still missing, the answer says what to do.",
+            )
+        return WorkerCrashed(
+            f"The worker of {self.load.model} died while {doing}: {exit_.cause}.",
+            fix="It is restarted when needed; `localspec logs` shows its last words.",
+        )
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether a load that is over ended for want of memory: died of it, or said so."""
+        return self.exited.result().out_of_memory or isinstance(
+            self.loaded.exception(), OutOfMemory
+        )
+
+    async def _live(self) -> None:
+        words = asyncio.create_task(self._relay_stderr())
+        try:
+            while (event := await self._channel.receive()) is not None:
+                self._take(event)
+        except EngineError as error:
+            self.kill(error.message)
+        await self._channel.close()
+        try:
+            async with asyncio.timeout(QUIT_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill("closing its channel without leaving")
+        returncode = await self._process.wait()
+        await words
+        before, now = self._memory_kills, _memory_kills()
+        exit_ = Exit(
+            self._goodbye,
+            returncode,
+            self._killed_for,
+            tuple(self._last_words),
+            None if before is None or now is None else now - before,
+        )
+        self.exited.set_result(exit_)
+        if not self.loaded.done():
+            self.loaded.set_exception(self.crash(exit_))
+            self.loaded.exception()  # seen: no caller needs to be waiting
+        await asyncio.sleep(0)  # who asked for `exited` hears of it before the requests go on
+        for stream in self._streams.values():
+            stream.put_nowait(exit_)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self._progressed(event)
+            case Ready():
+                self.ready = event  # another one where its exactness was decided
+                if not self.loaded.done():
+                    self.watchdog.loading(ready=True)
+                    self.ready_at = asyncio.get_running_loop().time()
+                    self.loaded.set_result(event)
+            case Refused():
+                if not self.loaded.done():
+                    self.loaded.set_exception(by_code(event.code)(event.message, fix=event.fix))
+                    self.loaded.exception()
+            case Heartbeat():
+                self.heartbeat = event
+                self.watchdog.heard(event)
+            case Goodbye():
+                self._goodbye = True
+            case (
+                Started()
+                | Reading()
+                | Delta()
+                | Finished()
+                | Replayed()
+                | QuestionAnswer()
+                | Failed()
+            ):
+                if stream := self._streams.get(event.id):
+                    stream.put_nowait(event)
+                self.on_event(event)
+
+    def _progressed(self, event: Progress) -> None:
+        """A load has come further, or what a request waits for."""
+        if stream := self._streams.get(event.id):
+            stream.put_nowait(event)
+        elif not event.id:
+            self.watchdog.loading()
+            self.on_progress(event)
+
+    async def _relay_stderr(self) -> None:
+        """Native code explains its aborts on standard error: into our log, and kept."""
+        stderr = self._process.stderr
+        assert stderr is not None  # noqa: S101 - spawn asked for a pipe
+        while True:
+            try:
+                line = await stderr.readline()
+            except ValueError:
+                continue  # a line over the reader's limit; the rest of it follows
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            self._last_words.append(bounded(text, MAX_WORDS_CHARS))
+            quiet = text.startswith(("DEBUG ", "INFO "))  # our own log says the same in its words
+            _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
+
+
+def _memory_kills() -> int | None:
+    """How many processes the kernel has killed for want of memory; None where it does not say."""
+    try:
+        counters = Path("/proc/vmstat").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^oom_kill (\d+)$", counters, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _error(event: Failed) -> LocalSpecError:
+    kind = by_code(event.code)
+    return kind(event.message, fix=event.fix, param=event.param, details=event.details)

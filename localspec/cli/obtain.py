@@ -1,0 +1,91 @@
+"""A model that is wanted here: a file of the user's is copied, what is elsewhere is fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from localspec.catalog import header, joining, prepare, shelf
+from localspec.catalog.registry import Model, Registry
+from localspec.cli import chosen, fetching
+from localspec.cli.progress import shown
+from localspec.errors import PullError, UnknownModel
+
+
+def file_of(model: str) -> Path | None:
+    """The file of this machine that is meant; None for a name, a reference or a URL.
+
+    Raises PullError for what is written as a path and leads to no file.
+    """
+    text = model.removeprefix("file://")
+    path = Path(text).expanduser()
+    is_path = text != model or text.startswith(("./", "../", "/", "~"))
+    if not is_path and not (text.lower().endswith(".gguf") and path.is_file()):
+        return None
+    if path.is_dir():
+        raise PullError(f"{path} is a directory.", fix="Name the GGUF file in it.")
+    if not path.exists():
+        raise PullError(f"There is no file {path}.", fix="Give the path of a GGUF file.")
+    return path
+
+
+def bring(
+    file: Path,
+    directory: Path,
+    name: str | None,
+    wants_draft: bool | None,  # noqa: FBT001 - None asks at the terminal
+    *,
+    as_json: bool,
+) -> Model:
+    """Copy a file of the user's among the models, and find a draft for it.
+
+    One that was brought before is not copied again.
+    """
+    registry = Registry(directory)
+    found = None if name else _brought(registry, file)
+    if found is None:
+        with shown(as_json=as_json) as report:
+            found = shelf.add(file, directory, report, name=name)
+    if found.path and found.draft is None and wants_draft is not False:
+        names = (header.read(found.path).text("general.name"), found.name)
+        fetching.find_draft(found.path, names, registry, wanted=bool(wants_draft), as_json=as_json)
+        found = registry.find(found.name)
+    if as_json:
+        ready = {"stage": "ready", "model": found.name, "path": str(found.path)}
+        click.echo(msgspec.json.encode({**ready, "draft": found.draft}).decode())
+    else:
+        click.echo(f"{found.name}: {found.path}", err=True)
+    return found
+
+
+def _brought(registry: Registry, file: Path) -> Model | None:
+    """The model that was made of this file before, or that this file is."""
+    try:
+        found = registry.find(joining.stem(file).lower().replace(" ", "-"))
+    except UnknownModel:
+        return None
+    if found.path is None:
+        return None
+    same = found.path.samefile(file) or found.size_bytes == file.stat().st_size
+    return found if same else None
+
+
+def ready(model: str) -> str:
+    """The name of a model that is here now: fetched if it was not. Raises what fetching raises."""
+    directory = chosen.models_directory()
+    if file := file_of(model):
+        return bring(file, directory, None, False, as_json=False).name
+    registry = Registry(directory)
+    try:
+        found = registry.find(model)
+    except UnknownModel:
+        wanted = fetching.meant(model)
+        if wanted is None:
+            raise
+        return fetching.fetch(wanted, directory, None, None, as_json=False, quiet=True)
+    if not found.installed:
+        with shown() as report:
+            prepare.ensure_pair(found.name, directory, report, draft_required=True)
+    return found.name

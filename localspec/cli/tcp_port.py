@@ -1,0 +1,89 @@
+"""The TCP door of the daemon, for tools that cannot be told a Unix socket: opened and closed.
+
+Who opened it is remembered beside the records of `localspec connect`: a door that the user opened
+is never closed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+
+import click
+
+from localspec import config, paths
+from localspec.cli import chosen, config_edit, launch, waiting
+from localspec.cli.confirm import confirm
+from localspec.errors import ConfigError, NotRunning, RequestError
+
+_HOST = "127.0.0.1"
+_PORTS = range(8080, 8180)
+"""8080 is where llama-server listens, and where tools look first."""
+_KEY = "server.tcp"
+
+
+def opened(title: str, *, yes: bool) -> str:
+    """The address at which the daemon listens for such tools: opened now if the user agrees.
+
+    Raises ConfigError where nobody does.
+    """
+    if address := chosen.settings().server.tcp:
+        return address
+    address = f"{_HOST}:{_free_port()}"
+    try:
+        confirm(
+            f"{title} cannot speak through a Unix socket. Open {address}, for programs of this "
+            "computer that have the token, and restart the daemon?",
+            yes=yes,
+        )
+    except RequestError as error:
+        raise ConfigError(
+            f"{title} cannot speak through a Unix socket, and {_KEY} is not set.",
+            fix=f"Add --yes, or: localspec config set {_KEY} {address}; localspec restart",
+        ) from error
+    config_edit.apply(paths.config_file(), config_edit.set_to(_KEY, address))
+    paths.write_atomically(_record(), address.encode())
+    click.echo(f"opened: {address}, by {_KEY} in {paths.config_file()}", err=True)
+    _restart()
+    return address
+
+
+def closed() -> str:
+    """Close a door that was opened here and is still as it was; a sentence, "" if there is none."""
+    try:
+        address = _record().read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    _record().unlink()
+    if config.load(paths.config_file()).server.tcp != address:
+        return ""
+    config_edit.apply(paths.config_file(), config_edit.without(_KEY))
+    _restart()
+    return f"closed: {address}"
+
+
+def _record() -> Path:
+    return paths.state_dir() / "door"
+
+
+def _restart() -> None:
+    """Have a daemon that runs listen as the file says now."""
+    client = chosen.client()
+    drain_seconds = chosen.settings().server.drain_seconds
+    with contextlib.suppress(NotRunning), waiting.word("restarting the daemon"):
+        launch.local_pid(client)
+        launch.stop(client, drain_seconds=drain_seconds)
+        waiting.reached()
+
+
+def _free_port() -> int:
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((_HOST, port))
+            return port
+    raise ConfigError(
+        f"No port from {_PORTS[0]} to {_PORTS[-1]} is free.",
+        fix=f"localspec config set {_KEY} {_HOST}:PORT",
+    )

@@ -1,0 +1,134 @@
+"""A draft head: what the target's own last state says of the token after next.
+
+Free of any prompt to be read: it knows of the text what the target's state knows. So it drafts from
+an answer's second token on, at a fraction of a millisecond, where a draft model would have to read
+first; and where one drafts, what the head expects is read along with its first tokens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from localspec.types import Draft, DraftRequest, Floats, Proposing, Signal, Token
+
+if TYPE_CHECKING:
+    from localspec.engine.speculation.states import FeatureHead, Prediction
+
+NAME = "hydra"
+
+_EDGES = (0.15, 0.3, 0.5, 0.7, 0.9)
+_PRIORS = (0.1, 0.18, 0.34, 0.48, 0.6, 0.88)
+"""How often the target agreed, by the head's own probability, on texts that it was not made of."""
+_GOES_ON = 0.45
+"""With a chain less likely than this the next step would take longer than it gives."""
+_FAR = 3
+"""Behind a longer prefix the head's own state is too far from the target's."""
+
+
+def build(*, head: FeatureHead, ends: frozenset[Token]) -> FeatureHeadDrafter:
+    """A drafter on a head of the target.
+
+    Args:
+        head: What the target's states are shown to; only lent.
+        ends: End-of-generation tokens, after which drafting stops.
+    """
+    return FeatureHeadDrafter(head, ends)
+
+
+class _Step(NamedTuple):
+    """One prediction of the head, and the token that it stands behind."""
+
+    token: Token
+    foretold: Prediction
+
+
+@dataclass(slots=True)
+class FeatureHeadSession:
+    """A request as its head sees it: the latest state and token, and what was foretold of them."""
+
+    head: FeatureHead
+    ends: frozenset[Token]
+    greedy: bool
+    token: Token
+    state: Floats | None = None
+    steps: list[_Step] = field(default_factory=list)
+    pending: int = 0
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """The text goes on; its state is not known yet."""
+        self.token, self.state = tokens[-1], None
+        self.steps.clear()
+
+    def watch(self, state: Floats) -> None:
+        """The state that the last committed token came of."""
+        self.state = state.copy()
+
+    def propose(self, ask: DraftRequest) -> Draft:
+        """The chain that the head predicts after the prefix."""
+        path = [self.token, *ask.prefix.tokens]
+        signals: list[Signal] = []
+        alive = 1.0
+        start = len(ask.prefix)
+        if self.state is None or start > _FAR:
+            return Draft()
+        for place in range(start + ask.budget):
+            if path[place] in self.ends or alive < _GOES_ON:
+                break
+            foretold = self._foretold(place, path[place])
+            if place < start:
+                continue
+            path.append(foretold.token)
+            signals.append(self._signal(foretold.probability, place))
+            alive *= signals[-1].prior
+            if not ask.worth(signals):
+                break
+        return Draft.chain(path[1 + start :], signals)
+
+    def _foretold(self, place: int, before: Token) -> Prediction:
+        """Behind a token at this place; the head is asked once."""
+        if place == len(self.steps) or self.steps[place].token != before:
+            del self.steps[place:]
+            state = self.steps[-1].foretold.state if place else cast("Floats", self.state)
+            self.steps.append(_Step(before, self.head.predict(state, before)))
+        return self.steps[place].foretold
+
+    def _signal(self, probability: float, place: int) -> Signal:
+        bucket = bisect_right(_EDGES, probability)
+        kind = 2 * (not self.greedy) + (place > 0)
+        return Signal(NAME, bucket + kind * len(_PRIORS), _PRIORS[bucket])
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class FeatureHeadDrafter:
+    """Drafts what a head foretells."""
+
+    name = NAME
+    free = True
+    takes_time = True
+
+    def __init__(self, head: FeatureHead, ends: frozenset[Token]) -> None:
+        self._head = head
+        self._ends = ends
+
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Proposing,
+        prediction: Sequence[Token] = (),
+    ) -> FeatureHeadSession:
+        """Begin a request; nothing is known before the target's first state."""
+        del slot, prediction
+        return FeatureHeadSession(self._head, self._ends, sampler.greedy, prompt[-1])
+
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft for each ask."""
+        return [cast("FeatureHeadSession", ask.session).propose(ask) for ask in asks]
+
+    def close(self) -> None:
+        """Do nothing: the head belongs to the loader."""

@@ -1,0 +1,1 @@
+"""KV cells and slots: prefixes, admission, sharing and rollback."""

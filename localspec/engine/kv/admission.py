@@ -1,0 +1,113 @@
+"""When the cells that all slots share are too few: who goes on, who waits, what is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.engine.kv.cells import Reserving, unasked
+from localspec.engine.kv.slots import Slot, fitting, idle
+from localspec.engine.session import Session
+from localspec.errors import LocalSpecError, NoRoom
+from localspec.types import Backend, Sharing
+
+RESERVED_TOKENS = 1024
+"""So much of an answer is foreseen with its prompt; few are longer."""
+
+
+class KvAdmission:
+    """The sessions of one engine on one KV cache. It looks at the engine's own lists.
+
+    No session is turned away for want of cells: one that does not fit beside older ones waits,
+    and when it goes on it reads again what had to be forgotten. The oldest always goes on.
+
+    Args:
+        target: What holds the cells; one without `Sharing` has enough.
+        slots: What each slot remembers.
+        sessions: Admitted ones, the oldest first.
+        multiple: Rows of a session's forward are padded to it.
+    """
+
+    def __init__(
+        self, target: Backend, slots: list[Slot], sessions: Sequence[Session], multiple: int
+    ) -> None:
+        self._target = target
+        self._sharing = target if isinstance(target, Sharing) else None
+        self._slots = slots
+        self._sessions = sessions
+        self._multiple = multiple
+        self.going: list[Session] = []
+        """The sessions of the present step."""
+        self._known = self._size
+        if self._sharing is not None:
+            self._sharing.on_full = self._forget
+
+    @property
+    def _size(self) -> tuple[int | None, int]:
+        """Tokens of all slots and of one, as far as they may go."""
+        return self._sharing.shared_cells if self._sharing else None, self._target.context
+
+    @property
+    def shrank(self) -> bool:
+        """Whether there are fewer cells than when it was last decided who fits."""
+        return self._size != self._known
+
+    @property
+    def unasked(self) -> int:
+        """Tokens that an idle slot may hold to probe something."""
+        return unasked(self._target)
+
+    def foresee(self, slot: int, tokens: int = 0) -> None:
+        """The slot is going to hold so many; 0 where nothing is known any more."""
+        if isinstance(self._target, Reserving):
+            self._target.foresee(slot, min(tokens, self._target.context))
+
+    def fitting(self) -> tuple[list[Session], int]:
+        """The sessions that there are cells for, and how many draft nodes each of them may add."""
+        sharing, self._known = self._sharing, self._size
+        if sharing is None or sharing.shared_cells is None:
+            self.going = list(self._sessions)
+            return self.going, self._target.context
+        mine = {session.slot for session in self._sessions}
+        others = sum(
+            sharing.held[index]
+            for index, slot in enumerate(self._slots)
+            if slot.busy and index not in mine
+        )
+        needs = [len(session.tokens) + self._multiple for session in self._sessions]
+        chosen, spare = fitting(needs, sharing.shared_cells - others)
+        self.going = [self._sessions[index] for index in chosen]
+        return self.going, spare // len(chosen)
+
+    def outgrown(self, context: int) -> list[tuple[Session, LocalSpecError | None]]:
+        """Sessions that have outgrown a context of so many tokens, which became smaller.
+
+        Each with its error, if it has no output that could stand for an answer.
+        """
+        found: list[tuple[Session, LocalSpecError | None]] = []
+        for session in self._sessions:
+            if session.finish is None and len(session.tokens) >= context:
+                session.finish = "length"
+                why = NoRoom(
+                    f"There is memory for {context} tokens now; the prompt has {session.n_prompt}.",
+                    fix="Shorten it, or end programs that take memory.",
+                )
+                found.append((session, None if session.n_output else why))
+        return found
+
+    def _forget(self) -> bool:
+        """Drop the text that no session uses for longest, or what a waiting session holds.
+
+        Nothing while no slot is busy: a measurement is worth no text.
+        """
+        if not any(slot.busy for slot in self._slots):
+            return False
+        if remembering := idle(self._slots):
+            slot = remembering[-1]
+            self._slots[slot] = Slot(used=self._slots[slot].used)
+        else:
+            waiting = [each for each in self._sessions if each not in self.going and each.cached]
+            if not waiting:
+                return False
+            slot, waiting[-1].cached = waiting[-1].slot, 0
+        self._target.truncate(slot, 0)
+        return True

@@ -1,0 +1,108 @@
+"""How full a KV cache is, and how large it has to be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from localspec.types import Backend, Row, Sharing
+
+STEP = 256
+"""llama.cpp allocates so many cells at a time."""
+
+KEPT_CELLS = 32768
+"""Up to so many cells a cache grows before idle slots forget their texts; beyond, after that."""
+
+
+@runtime_checkable
+class Reserving(Protocol):
+    """A backend that may grow, and grows once where it knows how long a text will be."""
+
+    def foresee(self, slot: int, tokens: int) -> None:
+        """The slot is going to hold so many; 0 where nothing is known."""
+
+
+class Cells:
+    """The cells of one context: what each slot holds, how many there are, how many may become.
+
+    Args:
+        slots: Sessions at the same time.
+        now: Cells that there are, for all slots together.
+        most: Cells that there may come to be.
+        streams: Every slot has an equal part of its own; otherwise all share all.
+    """
+
+    def __init__(self, slots: int, now: int, most: int, *, streams: bool) -> None:
+        self.held = [0] * slots
+        self.foreseen = [0] * slots
+        """Tokens that each slot is going to hold, as far as that is known."""
+        self.streams = streams
+        self._parts = slots if streams else 1
+        self.now = self._whole(now)
+        self.most = max(self.now, self._whole(most))
+
+    @property
+    def longest(self) -> int:
+        """Tokens that one slot may come to hold."""
+        return self.most // self._parts
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Note that these rows were decoded."""
+        for row in rows:
+            self.held[row.slot] = row.position + 1
+
+    def cut(self, slot: int, length: int) -> None:
+        """Note that a slot was truncated."""
+        self.held[slot] = min(self.held[slot], length)
+
+    def needed(self, rows: Sequence[Row]) -> int:
+        """Cells that there must be, for all slots together, to decode these rows as well."""
+        held = list(self.held)
+        for row in rows:
+            held[row.slot] = row.position + 1
+        return self._room(held)
+
+    def needed_with(self, slot: int, length: int) -> int:
+        """Cells that there must be, for all slots together, where this one holds so many tokens."""
+        return self._room([*self.held[:slot], length, *self.held[slot + 1 :]])
+
+    def wanted(self, rows: Sequence[Row]) -> int:
+        """Cells for these rows and what is foreseen to follow them, as far as there may be so many.
+
+        Who grows to that at once copies what others hold, and not twice what it has read itself.
+        """
+        held = list(self.held)
+        for row in rows:
+            held[row.slot] = max(row.position + 1, self.foreseen[row.slot])
+        return min(self._room(held), self.most)
+
+    def _room(self, held: Sequence[int]) -> int:
+        return max(held) * self._parts if self.streams else sum(held)
+
+    def grown(self, needed: int) -> int:
+        """The size to grow to: twice as often as it takes, at most what may be."""
+        size = self.now
+        while size < needed:
+            size *= 2
+        return min(self._whole(size), self.most)
+
+    def fail(self, size: int) -> None:
+        """There is no memory for `size`: from now on that is known, and less is foreseen."""
+        self.most = max(self.now, self._whole(min(self.most, size) // 2 - 1))
+        self.foreseen = [0] * len(self.held)
+
+    def _whole(self, cells: int) -> int:
+        """Cells as llama.cpp allocates them: each stream a multiple of its step."""
+        unit = STEP * self._parts
+        return -(-cells // unit) * unit
+
+
+def unasked(target: Backend) -> int:
+    """Tokens that a slot may hold only to measure or to probe something.
+
+    For these a cache grows as far as it would rather than forget, and no farther: memory that no
+    conversation has asked for is left to others.
+    """
+    if not isinstance(target, Sharing):
+        return target.context
+    return min(target.context, max(target.kv_cells, KEPT_CELLS) // target.n_slots)

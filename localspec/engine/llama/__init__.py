@@ -1,0 +1,1 @@
+"""The only bindings of llama.cpp: models, contexts, devices, threads, single products."""

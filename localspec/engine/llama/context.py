@@ -1,0 +1,449 @@
+"""A context: what one model holds of its sessions, and the forward that reads on."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from localspec.config import Placement
+from localspec.engine.kv.cells import KEPT_CELLS, Cells
+from localspec.engine.kv.rollback import Checkpoints, Rollback, Stored
+from localspec.engine.llama.cores import performance_cores
+from localspec.engine.llama.kernels import UNLISTED_LOGIT
+from localspec.engine.llama.library import log, native, ours
+from localspec.engine.llama.model import FLASH, KV_TYPES, Model, made
+from localspec.engine.llama.shortlist import Shortlist
+from localspec.engine.llama.threads import ThreadTuner
+from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
+from localspec.types import Floats, Row
+
+_WHOLE, _STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
+
+
+class Context:
+    """One llama_context with its KV cache: a `Backend`. Used by the thread that made it.
+
+    In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
+    move its cells; otherwise all slots share one, and any mixture of rows is one forward.
+
+    There need not be KV for all that it may hold. Where cells take memory when they are used
+    (`lazy`) all are there, and it only counts how many may be used. Elsewhere a decode that finds
+    no room makes the cache larger and takes the sequences over. Where it may not grow any more,
+    `on_full` is asked to forget something (with `truncate`); it says whether it did. `rollback` is
+    how its memory goes back, as the model has it; `find_rollback` tries it. On a device a forward
+    goes on after llama_decode has returned: there it is `Waiting`.
+    """
+
+    def __init__(
+        self, model: Model, params: Any, cells: Cells, context: int, *, lazy: bool
+    ) -> None:
+        self._params = params
+        self._cells = cells
+        self._lazy = lazy
+        self._context = context
+        self.model = model
+        self.n_vocab = model.n_vocab
+        self.n_slots = len(cells.held)
+        self.max_rows = int(params.n_ubatch)
+        self._outputs = int(params.n_outputs_max)
+        self.rollback: Rollback = "restore" if model.has_state else "trim"
+        self._checkpoints = Checkpoints()
+        self._team: ThreadTuner | None = None
+        self._words: Shortlist | None = None
+        self.on_full: Callable[[], bool] = lambda: False
+        self.states: Floats | None = None
+        self._shows = False
+        self.waits = not model.on_cpu
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._make()
+        self._batch = native.llama_batch_init(self.max_rows, 0, 1)
+
+    @classmethod
+    def open(  # noqa: PLR0913 — llama_context_params has sixty
+        cls,
+        model: Model,
+        placement: Placement = Placement(),  # noqa: B008 — frozen value
+        *,
+        slots: int,
+        context: int,
+        rows: int,
+        outputs: int | None = None,
+        streams: bool = False,
+        cells: int | None = None,
+        most_cells: int | None = None,
+        lazy: bool = False,
+    ) -> Context:
+        """A context for `slots` sessions of at most `context` tokens each.
+
+        Args:
+            model: Its weights; must outlive the context.
+            placement: Threads, flash attention, KV type.
+            slots: Concurrent sessions.
+            context: Tokens of one session.
+            rows: Most rows of one `decode`.
+            outputs: Most of these that want logits; by default all. llama.cpp keeps scratch memory
+                for the logits of so many.
+            streams: One KV stream for each slot, for strict exactness.
+            cells: Tokens of all slots together that there is KV for at first; by default for all.
+            most_cells: Tokens of all slots together that there may be KV for; by default as many.
+            lazy: Cells take memory when they are used, as `Ours.cells` says of those on the
+                host; not without flash attention, whose values stand across all cells.
+
+        Raises:
+            OutOfMemory: there is no memory for it.
+            ModelError: the model cannot make such a context.
+        """
+        now = cells or context * slots
+        params = native.llama_context_default_params()
+        params.n_batch = params.n_ubatch = rows
+        params.n_seq_max = slots
+        params.n_outputs_max = max(slots, min(outputs or rows, rows))
+        params.n_threads = params.n_threads_batch = placement.threads or performance_cores()
+        params.flash_attn_type = FLASH[placement.flash_attention]
+        params.type_k = params.type_v = KV_TYPES[placement.kv_type]
+        params.kv_unified = not streams
+        params.no_perf = True
+        params.swa_full = True  # a windowed cache cannot forget a rejected draft
+        there = Cells(slots, now, most_cells or now, streams=streams)
+        return cls(model, params, there, context, lazy=lazy)
+
+    def _make(self) -> None:
+        """The native context, with as many cells as `_cells` says. Raises ModelError."""
+        cells = self._cells
+        self._params.n_ctx = cells.most if self._lazy else cells.now
+        try:
+            self._handle, buffers = made(self.model, self._params)
+        except OutOfMemory:
+            if not self._lazy:
+                raise
+            self._lazy = False  # addresses are scarce as well
+            self._make()
+            return
+        used = cells.now / self._params.n_ctx
+        self.buffers = [
+            replace(each, bytes=int(each.bytes * (used if each.what == "KV" else 1)))
+            for each in buffers
+        ]
+        self._memory = native.llama_get_memory(self._handle)
+
+    def close(self) -> None:
+        """Free the context and its KV cache."""
+        if self._handle is not None:
+            native.llama_batch_free(self._batch)
+            native.llama_free(self._handle)
+            self._handle = None
+
+    @property
+    def context(self) -> int:
+        """Tokens that one session may have; fewer once it is known that there is no more memory."""
+        return min(self._context, self._cells.longest)
+
+    @property
+    def shared_cells(self) -> int | None:
+        """Tokens that all slots together may come to hold; None where each has its own stream."""
+        return None if self._cells.streams else self._cells.most
+
+    @property
+    def streams(self) -> bool:
+        """Whether each slot has a KV stream of its own."""
+        return self._cells.streams
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Tokens that each slot holds."""
+        return self._cells.held
+
+    @property
+    def kv_cells(self) -> int:
+        """Tokens of all slots that there is KV for now."""
+        return self._cells.now
+
+    def foresee(self, slot: int, tokens: int) -> None:
+        """The slot is going to hold so many: a cache that is too small for them grows once."""
+        self._cells.foreseen[slot] = tokens
+
+    def _make_room(self, rows: Sequence[Row]) -> None:
+        """See that these rows find cells: by growing, then by forgetting. Raises NoRoom."""
+        cells = self._cells
+        if cells.now < (foreseen := cells.grown(cells.wanted(rows))) <= KEPT_CELLS:
+            self._grow(foreseen)  # once, while there is little to take over
+        while (needed := cells.needed(rows)) > cells.now:
+            enough, larger = cells.grown(needed), cells.grown(max(needed, cells.wanted(rows)))
+            kept = larger <= KEPT_CELLS and needed <= larger
+            if not kept and self.on_full():
+                continue
+            if needed > larger or not (self._grow(larger) or self._grow(enough)):
+                raise NoRoom(
+                    f"{needed} tokens of KV are needed, and there is memory for {cells.now}.",
+                    fix="Shorten the text, or lower engine.slots in config.toml.",
+                )
+
+    def _grow(self, size: int) -> bool:
+        """Have `size` cells, what is held taken over; False, and no more than now, without memory.
+
+        One instruction to everybody else, unless they are there already: the cells are made and
+        cleared, and what is held is copied out and in.
+        """
+        cells, before = self._cells, self._cells.now
+        if not before < size <= cells.most:
+            return False
+        if self._lazy:
+            cells.now = size
+            return True
+        try:
+            saved = {slot: self._saved(slot) for slot, length in enumerate(cells.held) if length}
+        except MemoryError:  # not even for the copies
+            cells.fail(size)
+            return False
+        native.llama_free(self._handle)
+        self._handle, cells.now = None, size
+        try:
+            self._make()
+        except ModelError:
+            cells.now = before
+            cells.fail(size)
+            self._make()
+        for slot, state in saved.items():
+            self._load(slot, state)
+        return cells.now == size
+
+    def _saved(self, slot: int) -> Any:
+        """A copy of all that the slot holds."""
+        state = (ctypes.c_uint8 * self._size(slot))()
+        self._save(slot, state)
+        return state
+
+    def _size(self, slot: int, what: int = _WHOLE) -> int:
+        """Bytes of a copy."""
+        return int(native.llama_state_seq_get_size_ext(self._handle, slot, what))
+
+    def _save(self, slot: int, state: Any, what: int = _WHOLE) -> None:
+        size = len(state)
+        if native.llama_state_seq_get_data_ext(self._handle, state, size, slot, what) != size:
+            raise EngineError(f"The memory of slot {slot} could not be read.")
+
+    def _load(self, slot: int, state: Any, what: int = _WHOLE) -> None:
+        if not native.llama_state_seq_set_data_ext(self._handle, state, len(state), slot, what):
+            raise EngineError(f"The memory of slot {slot} could not be taken over.")
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """One forward over all rows (llama_decode).
+
+        Args:
+            rows: At most `max_rows`; the rows of one slot in order of position.
+
+        Returns:
+            Logits (rows that want them, n_vocab): a view of llama.cpp's own buffer, overwritten by
+            the next call.
+
+        Raises:
+            NoRoom: there are no cells for them and none can be made; nothing was changed.
+            EngineError: llama.cpp refused or failed; the slots of these rows must be truncated.
+        """
+        wanted = self._fill(rows)
+        self._make_room(rows)
+        self.states = None
+        shows = self._shows and wanted == len(rows)
+        native.llama_set_embeddings(self._handle, shows)  # which would make outputs of all rows
+        if self._words is not None:
+            self._words.read(row.token for row in rows)
+        code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
+        if code != 0:
+            raise EngineError(f"llama_decode gave {code} for {len(rows)} rows: {log.why()}.")
+        self._cells.take(rows)
+        if self.waits:
+            self.meanwhile()
+        if wanted == 0:
+            native.llama_synchronize(self._handle)  # a device may still be at it
+            return np.empty((0, self.n_vocab), dtype=np.float32)
+        pointer = native.llama_get_logits(self._handle)
+        if not pointer:
+            raise EngineError("llama_decode left no logits.")
+        if shows:
+            self.states = self._seen(wanted)
+        return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
+
+    def _decode(self) -> int:
+        if self._words is None or self._words.misses:
+            return int(native.llama_decode(self._handle, self._batch))
+        with ours.listing(self.n_vocab, self._words.runs):
+            return int(native.llama_decode(self._handle, self._batch))
+
+    def narrow(self, words: Shortlist) -> bool:
+        """From now on logits are those of these words, and `UNSAID` of all others; whether so.
+
+        For a draft model: they are learned from all that it reads, and while it reads too many new
+        ones it speaks of all. So does a head that our kernels do not compute. Leaves slot 0 empty.
+        """
+        self._words = words
+        self.truncate(0, 0)
+        told = self.decode([Row(0, 0, 0, wants_logits=True)])[0]
+        if words.unlisted is None or told[words.unlisted] != UNLISTED_LOGIT:
+            self._words = None
+        self.truncate(0, 0)
+        return self._words is not None
+
+    def show(self) -> bool:
+        """From now on there are `states`, of forwards in which every row wants logits; or never.
+
+        Not of a model that makes one vector of a text. Nor of one whose memory is a state: it is
+        read otherwise where states are shown, a hybrid wrongly (llama_memory_hybrid::init_batch).
+        """
+        pooling = native.llama_pooling_type(self._handle)
+        self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and not self.model.has_state
+        return self._shows
+
+    def _seen(self, rows: int) -> Floats:
+        """The hidden states that the latest logits were made of: a view."""
+        pointer = native.llama_get_embeddings(self._handle)
+        if not pointer:
+            raise EngineError("llama_decode left no states.")
+        return np.ctypeslib.as_array(pointer, shape=(rows, self.model.width))
+
+    def use_threads(self, count: int) -> None:
+        """From the next forward on, on the CPU."""
+        if count != self._params.n_threads:
+            self._params.n_threads = self._params.n_threads_batch = count
+            native.llama_set_n_threads(self._handle, count, count)
+
+    @property
+    def threads(self) -> int:
+        """How many the next forward has on the CPU."""
+        return int(native.llama_n_threads(self._handle))
+
+    def join(self, team: ThreadTuner) -> None:
+        """From now on that decides how many threads a forward has, unless a device computes it."""
+        self._team = None if self.waits else team
+
+    def _fill(self, rows: Sequence[Row]) -> int:
+        """Write `rows` into the batch, checked; how many of them want logits."""
+        if not 0 < len(rows) <= self.max_rows:
+            raise EngineError(f"{len(rows)} rows do not fit a batch of {self.max_rows}.")
+        if sum(row.wants_logits for row in rows) > self._outputs:
+            raise EngineError(f"More than {self._outputs} of {len(rows)} rows want logits.")
+        batch, wanted = self._batch, 0
+        batch.n_tokens = len(rows)
+        token, pos, logits = batch.token, batch.pos, batch.logits
+        n_seq_id, seq_id = batch.n_seq_id, batch.seq_id
+        for index, row in enumerate(rows):
+            if not (0 <= row.token < self.n_vocab and 0 <= row.slot < self.n_slots):
+                raise EngineError(f"{row} has no such token or slot.")
+            token[index] = row.token
+            pos[index] = row.position
+            n_seq_id[index] = 1
+            seq_id[index][0] = row.slot
+            logits[index] = row.wants_logits
+            wanted += row.wants_logits
+        return wanted
+
+    def truncate(self, slot: int, length: int) -> int:
+        """Forget a slot's tokens from position `length` on; how many it holds then.
+
+        A memory that is a state goes back to its latest checkpoint before, or forgets all. Cells
+        that stand beside a state (hybrid models) are cut to the same length.
+        """
+        kept = min(length, self._cells.held[slot])
+        if kept < self._cells.held[slot] and kept and self.rollback != "trim":
+            checkpoint = self._checkpoints.latest(slot, kept)
+            if checkpoint is not None:
+                self._load(slot, checkpoint.state, _STATE_ONLY)
+            kept = 0 if checkpoint is None else checkpoint.length
+        if not native.llama_memory_seq_rm(self._memory, slot, kept, -1):
+            raise EngineError(f"The memory of slot {slot} cannot go back to {kept}.")
+        self._cells.cut(slot, kept)
+        self._checkpoints.cut(slot, kept)
+        return kept
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Copy the slot's state, which replaces the latest copy, or the latest lasting one.
+
+        Nothing to do where cells can be forgotten, or for an empty slot.
+        """
+        length = self._cells.held[slot]
+        if self.rollback != "restore" or not length:
+            return
+        if not self._checkpoints.has(slot, length, lasting=lasting):
+            size = self._size(slot, _STATE_ONLY)
+            checkpoint = self._checkpoints.begun(slot, size, lasting=lasting)
+            self._save(slot, checkpoint.state, _STATE_ONLY)
+            checkpoint.length = length
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Let `slot` hold the first `length` tokens that `source` holds, and nothing else.
+
+        In one cache the cells belong to both (llama_memory_seq_cp); streams are copied, bit by bit.
+        """
+        native.llama_memory_seq_rm(self._memory, slot, 0, -1)
+        if not self._cells.streams:
+            native.llama_memory_seq_cp(self._memory, source, slot, 0, length)
+            self._cells.held[slot] = length
+            return
+        self._load(slot, self._saved(source))
+        self._cells.held[slot] = self._cells.held[source]
+        self.truncate(slot, length)
+
+    def take_out(self, slot: int) -> Stored:
+        """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
+        state, length = self._saved(slot), self._cells.held[slot]
+        stored = Stored(length, state, self._checkpoints.taken(slot))
+        self.truncate(slot, 0)
+        return stored
+
+    def put_back(self, slot: int, stored: Stored) -> None:
+        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
+        cells = self._cells
+        needed = cells.needed_with(slot, stored.length)
+        if needed > cells.now and not self._grow(cells.grown(needed)):
+            raise NoRoom(f"There is no memory for {stored.length} tokens any more.")
+        self._load(slot, stored.state)
+        cells.held[slot] = stored.length
+        self._checkpoints.given(slot, stored.checkpoints)
+
+    def arrange(self, *, streams: bool, context: int, cells: int, most_cells: int) -> None:
+        """Keep tokens in another way from now on: a stream for each slot, or one for all.
+
+        Every slot is empty before and afterwards; the amounts are as for `open`. Raises OutOfMemory
+        or ModelError where there is no memory for that, and all is as it was.
+        """
+        before = self._cells, self._context, self._lazy
+        self._cells = Cells(self.n_slots, cells, most_cells, streams=streams)
+        self._context, self._params.kv_unified = context, not streams
+        native.llama_free(self._handle)
+        self._handle = None
+        try:
+            self._make()
+        except ModelError:
+            self._cells, self._context, self._lazy = before
+            self._params.kv_unified = not self.streams
+            self._make()
+            raise
+
+    def length(self, slot: int) -> int:
+        """Number of positions that the slot's memory holds."""
+        return int(native.llama_memory_seq_pos_max(self._memory, slot)) + 1
+
+    def find_rollback(self) -> Rollback:
+        """Whether this memory goes back as it should, "none" if not. Leaves slot 0 empty.
+
+        Two tokens are read and one is forgotten. A state that came back has to give the same bits.
+        """
+        second = [Row(0, 1, 0, wants_logits=True)]
+        self.decode([Row(0, 0, 0)])
+        self.checkpoint(0)
+        logits = self.decode(second).copy()
+        try:
+            able = self.truncate(0, 1) == self.length(0) == 1
+        except EngineError:
+            able = False
+        if able and self.rollback == "restore":
+            able = np.array_equal(self.decode(second), logits)
+        if not able:
+            self.rollback = "none"
+        native.llama_memory_clear(self._memory, True)
+        self._cells.held = [0] * self.n_slots
+        self._checkpoints = Checkpoints()
+        return self.rollback

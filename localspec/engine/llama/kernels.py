@@ -1,0 +1,106 @@
+"""Describes the kernels that LocalSpec compiled into llama.cpp (`native/`), as its library says."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_int64
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Layout = Literal["plain", "packed", "tiles"]
+"""As in a file, or as llama.cpp packs it on this CPU: for vectors, or for the tiles of AMX."""
+
+
+UNLISTED_LOGIT = np.float32(-1e30)
+"""The logit of an output row that was not computed (`native/shortlist.h`)."""
+
+
+class KernelInfo:
+    """The functions of ours in one library. Of what a build lacks, "", nothing or False is said."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    @property
+    def kernels(self) -> str:
+        """Instruction set of our kernels (`rows.cpp`), unless they are switched off."""
+        said: bytes | None = self._said("rows_kernels", c_char_p)
+        return (said or b"").decode()
+
+    @property
+    def formats(self) -> list[tuple[Layout, str]]:
+        """The instruction set that these kernels are for."""
+        said: bytes | None = self._said("rows_formats", c_char_p)
+        return formats((said or b"").decode())
+
+    @property
+    def attends(self) -> bool:
+        """Whether attention is ours as well (`attention.h`).
+
+        False once this process has computed one that is not: of slopes, or over another type than
+        f16.
+        """
+        return bool(self._said("rows_attention", c_bool))
+
+    @property
+    def graphs(self) -> bool:
+        """Whether there is a graph for each row count (`graphs.cmake`)."""
+        return self._function("graphs") is not None
+
+    @property
+    def cells(self) -> bool:
+        """Whether KV cells on the host take memory when they are used (`cells.cmake`)."""
+        return bool(self._said("cells", c_bool))
+
+    @property
+    def switch(self) -> Callable[[bool], None] | None:
+        """`use`; None in a build that cannot change that."""
+        return self.use if self._function("rows_use") else None
+
+    def use(self, ours: bool) -> None:  # noqa: FBT001 — it is what is switched
+        """From now on our kernels compute in this process, or all is left to llama.cpp's own."""
+        self._library.localspec_rows_use(c_bool(ours))
+
+    @contextmanager
+    def listing(self, outputs: int, runs: NDArray[np.int32]) -> Iterator[None]:
+        """Of products with so many outputs compute these runs of 16 alone (`shortlist.h`).
+
+        All others are `UNSAID`. Where a product is not by our kernels, everything is computed. One
+        forward at a time in a process, and this around it.
+        """
+        shorten = self._function("rows_shortlist")
+        if shorten is None:
+            yield
+            return
+        listed = np.ascontiguousarray(runs, np.int32)
+        shorten(c_int64(outputs), listed.ctypes.data_as(POINTER(c_int32)), c_int(len(listed)))
+        try:
+            yield
+        finally:
+            shorten(c_int64(0), None, c_int(0))
+
+    def _said(self, name: str, kind: Any) -> Any:
+        function = self._function(name)
+        if function is None:
+            return None
+        function.restype = kind
+        return function()
+
+    def _function(self, name: str) -> Any:
+        return getattr(self._library, f"localspec_{name}", None)
+
+
+def formats(said: str) -> list[tuple[Layout, str]]:
+    """Layouts and names of `localspec_rows_formats`, which says "packed q4_0 plain q8_0"."""
+    found: dict[tuple[Layout, str], None] = {}
+    layout: Layout = "plain"
+    for word in said.split():
+        if word in {"plain", "packed"}:
+            layout = "packed" if word == "packed" else "plain"
+        else:
+            found[layout, word] = None
+    return list(found)

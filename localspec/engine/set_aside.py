@@ -1,0 +1,67 @@
+"""Texts that idle slots remember, out of the target's memory while something needs every slot."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from localspec.engine.kv.slots import Slot
+from localspec.engine.step import Engine
+from localspec.errors import NoRoom
+from localspec.types import Backend
+
+
+@runtime_checkable
+class Storing(Backend, Protocol):
+    """A backend that gives out what a slot holds, and takes it in again."""
+
+    def take_out(self, slot: int) -> Any:
+        """Copy all that the slot holds, and empty it. Raises MemoryError, and changes nothing."""
+
+    def put_back(self, slot: int, kept: Any) -> None:
+        """Let an empty slot hold that again. Raises NoRoom: it stays empty."""
+
+
+class Aside:
+    """Takes the texts of all idle slots out of the target, and puts them back.
+
+    Meanwhile the engine remembers them as if they were there: whoever takes a slot has to see that
+    they are (`Engine.vacate`). Engine lifetime.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._kept: dict[int, Any] = {}
+        self.out = False
+        """Whether every slot is empty, for somebody else."""
+
+    def take_out(self) -> None:
+        """Empty all slots, none of which is busy. What there is no memory to copy is forgotten."""
+        self.out = True
+        engine = self._engine
+        for slot, _ in engine.held():
+            try:
+                if isinstance(engine.backend, Storing):
+                    self._kept[slot] = engine.backend.take_out(slot)
+                else:
+                    engine.forget(slot)
+            except MemoryError:
+                engine.forget(slot)
+
+    def put_back(self) -> None:
+        """Let slots hold what they remember, and nothing else. What finds no room is forgotten."""
+        engine = self._engine
+        for slot in range(engine.backend.n_slots):
+            engine.backend.truncate(slot, 0)
+        for slot, kept in self._kept.items():
+            try:
+                if isinstance(engine.backend, Storing):
+                    engine.backend.put_back(slot, kept)
+            except NoRoom:
+                engine.forget(slot)
+        self._kept.clear()
+        self.out = False
+
+    def forget(self) -> list[Slot]:
+        """All texts are forgotten; these were they, the latest used first."""
+        self._kept.clear()
+        return [self._engine.forget(slot) for slot, _ in self._engine.held()]

@@ -1,0 +1,231 @@
+"""A simulated machine: forwards are computed here and take as long as its table says.
+
+`clock` tells only the time that was charged. So everything that learns from
+times learns the machine of the table, and the same requests in the same order take the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from localspec.control.forwards import forwards
+from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.engine.speculation.states import FeatureHead, Prediction
+from localspec.machine import History, Host, Machine
+from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal, Token
+
+
+class SimulatedClock:
+    """Seconds that pass when they are charged, and at no other time."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since the beginning."""
+        return self._now
+
+    def charge(self, ms: float) -> None:
+        """So many milliseconds have passed."""
+        self._now += ms / 1000
+
+
+class SimulatedBackend:
+    """A `Backend` whose forwards are charged; target and draft each have their own history."""
+
+    def __init__(self, backend: Backend, history: History, clock: SimulatedClock) -> None:
+        self.n_vocab, self.n_slots = backend.n_vocab, backend.n_slots
+        self.max_rows = backend.max_rows
+        self._sharing = backend if isinstance(backend, Sharing) else None
+        self._backend, self._history, self._clock = backend, history, clock
+
+    @property
+    def context(self) -> int:
+        """As the backend has it."""
+        return self._backend.context
+
+    @property
+    def on_full(self) -> Callable[[], bool]:
+        """As the backend has it."""
+        return self._sharing.on_full if self._sharing else lambda: False
+
+    @on_full.setter
+    def on_full(self, forget: Callable[[], bool]) -> None:
+        if self._sharing:
+            self._sharing.on_full = forget
+
+    @property
+    def shared_cells(self) -> int | None:
+        """As the backend has them."""
+        return self._sharing.shared_cells if self._sharing else None
+
+    @property
+    def held(self) -> Sequence[int]:
+        """As the backend has them."""
+        return self._sharing.held if self._sharing else ()
+
+    @property
+    def kv_cells(self) -> int:
+        """As the backend has them."""
+        return self._sharing.kv_cells if self._sharing else 0
+
+    @property
+    def states(self) -> Floats | None:
+        """As the backend shows them, for nothing."""
+        states: Floats | None = getattr(self._backend, "states", None)
+        return states
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """As the backend does. Raises what it raises; that takes no time."""
+        logits = self._backend.decode(rows)
+        behind = sum(row.position for row in rows) / len(rows)
+        streams = self._sharing is not None and self._sharing.shared_cells is None
+        slots = Counter(row.slot for row in rows)
+        for each in forwards(slots, "streams" if streams else "shared"):
+            self._clock.charge(self._history.charge_ms(each, behind))
+        return logits
+
+    def truncate(self, slot: int, length: int) -> int:
+        """As the backend does, for nothing."""
+        return self._backend.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """As the backend does, for nothing."""
+        self._backend.checkpoint(slot, lasting=lasting)
+
+
+class SimulatedPolicy:
+    """A policy whose rounds are charged for what the host does in them besides forwards.
+
+    That falls between the decision what to verify and the forward, where no other meter runs.
+    """
+
+    def __init__(self, policy: Policy, host: Host, clock: SimulatedClock) -> None:
+        self._policy, self._host, self._clock = policy, host, clock
+
+    def open_session(self) -> Memory | None:
+        """As the policy does."""
+        return self._policy.open_session()
+
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        """As the policy does."""
+        return self._policy.asks(name, memory, beside)
+
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        """As the policy does."""
+        return self._policy.likely(memory)
+
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        """As the policy does."""
+        return self._policy.plan(views, other_rows, before)
+
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        """As the policy does."""
+        return self._policy.wants(views, other_rows, before)
+
+    def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
+        """As the policy does; the last word on what a round verifies."""
+        cuts = self._policy.cut(views, drafts, other_rows)
+        if views:
+            self._clock.charge(self._host.work_ms(len(views) + sum(cuts)))
+        return cuts
+
+    def padded(self, rows: int) -> int:
+        """As the policy does."""
+        return self._policy.padded(rows)
+
+    def even(self, rows: Sequence[int]) -> bool:
+        """As the policy does."""
+        return self._policy.even(rows)
+
+    def observe(self, round_: Round) -> None:
+        """As the policy does."""
+        self._policy.observe(round_)
+
+
+class SimulatedHead:
+    """A head whose tokens are charged."""
+
+    def __init__(self, head: FeatureHead, token_ms: float, clock: SimulatedClock) -> None:
+        self._head, self._token_ms, self._clock = head, token_ms, clock
+
+    def predict(self, state: Floats, token: Token) -> Prediction:
+        """As the head does."""
+        self._clock.charge(self._token_ms)
+        return self._head.predict(state, token)
+
+    def close(self) -> None:
+        """As the head does."""
+        self._head.close()
+
+
+class Hardware(Protocol):
+    """Where forwards take their time: on this machine, or on a simulated machine."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds, monotonic: of everything that is measured or learned."""
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The backend as it is there."""
+
+    @property
+    def has_head(self) -> bool:
+        """Whether a draft head can be there."""
+
+    def head(self, head: FeatureHead) -> FeatureHead:
+        """The draft head as it is there, where one can be."""
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy as it is there."""
+
+
+class RealHardware:
+    """This machine: everything takes the time that it takes."""
+
+    clock = staticmethod(time.monotonic)
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The backend itself."""
+        del role
+        return backend
+
+    has_head = True
+
+    def head(self, head: FeatureHead) -> FeatureHead:
+        """The head itself."""
+        return head
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy itself."""
+        return policy
+
+
+class SimulatedHardware:
+    """The machine of a table, from the moment at which nothing has happened on it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.clock = SimulatedClock()
+
+    def context(self, backend: Backend, role: Literal["target", "draft"]) -> Backend:
+        """The backend with the prices of its role."""
+        forwards = self._machine.target if role == "target" else self._machine.draft
+        return SimulatedBackend(backend, History(forwards), self.clock)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the table has a price for one."""
+        return self._machine.head is not None
+
+    def head(self, head: FeatureHead) -> FeatureHead:
+        """The head with its price."""
+        assert self._machine.head is not None  # noqa: S101 - as `has_head` says
+        return SimulatedHead(head, self._machine.head.token_ms, self.clock)
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy with the host's time in its rounds."""
+        return SimulatedPolicy(policy, self._machine.host, self.clock)

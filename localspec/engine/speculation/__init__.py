@@ -1,0 +1,1 @@
+"""A round of speculation: drafting, verification, and the target's own states."""

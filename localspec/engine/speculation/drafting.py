@@ -1,0 +1,384 @@
+"""The first part of a step: asking drafters, by the policy's plans. Drafters are not trusted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from localspec.control.round import Drafted, Neural, Plan, Policy, View
+from localspec.engine.session import Session
+from localspec.engine.speculation.masks import Masks
+from localspec.engine.speculation.states import commit
+from localspec.errors import EngineError
+from localspec.types import (
+    Computing,
+    Draft,
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Floats,
+    Forwards,
+    Reading,
+    Token,
+)
+
+_log = logging.getLogger("localspec.engine")
+
+_GUESSED = 8
+"""Tokens guessed for one forward at most: the next forward asks again, knowing more."""
+INDEXED = 2048
+"""Tokens that free drafters read in one step at most, of all sessions together: 15 ms of Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """The drafts of one round and what making them cost, aligned with its decoding sessions."""
+
+    sessions: list[Session]
+    views: list[View]
+    drafts: list[Draft]
+    drafted: list[Drafted]
+    asked_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in drafters that are not free, or take a while nevertheless."""
+        return sum(drafted.seconds for drafted in self.drafted) + self.asked_seconds
+
+
+class Drafting:
+    """Opens drafters for sessions and turns plans into drafts.
+
+    Args:
+        drafters: Sources of drafts by name.
+        policy: Decides source and depth.
+        n_vocab: The target's vocabulary; no draft may leave it.
+        max_draft: Most nodes of one session's draft.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        policy: Policy,
+        *,
+        n_vocab: int,
+        max_draft: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.drafters = dict(drafters)
+        self._computing = {
+            name: drafter for name, drafter in drafters.items() if isinstance(drafter, Computing)
+        }
+        self._indexing = {
+            name: drafter
+            for name, drafter in drafters.items()
+            if drafter.free and isinstance(drafter, Reading)
+        }
+        self._slow = {name for name, each in drafters.items() if getattr(each, "takes_time", False)}
+        self.policy = policy
+        self._n_vocab = n_vocab
+        self._max_draft = max_draft
+        self._clock = clock
+
+    def open(self, session: Session) -> None:
+        """Open the drafters that the session's request allows; nothing is decoded yet."""
+        request = session.request
+        allowed = request.speculation.drafters
+        session.memory = self.policy.open_session()
+        for name, drafter in self.drafters.items():
+            if allowed is not None and name not in allowed:
+                continue
+            with self._optional(name, [session]):
+                session.drafters[name] = drafter.open(
+                    session.slot, request.prompt, session.sampler, request.prediction
+                )
+        if request.so_far:
+            self.commit(session, request.so_far)
+
+    def read_on(self, sessions: Sequence[Session]) -> None:
+        """Let free drafters read what they still have to, the oldest session first; a bounded part.
+
+        Once in every step, so that no session waits for the index of another one's long text.
+        """
+        left = INDEXED
+        for name, drafter in self._indexing.items():
+            for session in sessions:
+                opened = session.drafters.get(name)
+                if opened is None or not left or not opened.pending:
+                    continue
+                with self._optional(name, [session]):
+                    left -= drafter.read(opened, left)
+
+    def commit(
+        self, session: Session, tokens: Sequence[Token], state: Floats | None = None
+    ) -> None:
+        """Tell a session's drafters which tokens have become part of its text.
+
+        And of which `state` the last one came, where that was looked at.
+        """
+        for name, opened in list(session.drafters.items()):
+            with self._optional(name, [session]):
+                commit(opened, tokens, state)
+
+    def close(self, session: Session) -> None:
+        """The session is over for its drafters."""
+        for opened in session.drafters.values():
+            _close_quietly(opened)
+
+    def wants_ease(self, session: Session) -> bool:
+        """Whether a neural drafter may be judged by how easy the session's text is."""
+        return any(not self.drafters[name].free for name in session.drafters)
+
+    def propose(
+        self,
+        sessions: list[Session],
+        context: int,
+        other_rows: int,
+        before: int,
+        spare: int,
+    ) -> Proposals:
+        """One draft per session, cut to what is worth verifying and never short of what was drawn.
+
+        Args:
+            sessions: Those that decode in this step.
+            context: Tokens that one session may hold.
+            other_rows: Rows of prefill that share the decode.
+            before: Rows of the target's latest forward.
+            spare: Nodes that there are cells for, beside the tokens of each session.
+        """
+        views = [self._view(session, context, spare) for session in sessions]
+        plans = self.policy.plan(views, other_rows, before)
+        drafts = [plan.base for plan in plans]
+        drafted = []
+        asked_seconds = sum(sum(view.asked.values()) for view in views)
+        for name in dict.fromkeys(plan.extend for plan in plans if plan.extend is not None):
+            asking = [index for index, plan in enumerate(plans) if plan.extend == name]
+            tails, cost, seconds = self._extend(
+                name, [sessions[index] for index in asking], [plans[index] for index in asking]
+            )
+            drafted.append(cost)
+            asked_seconds += seconds
+            for index, tail in zip(asking, tails, strict=True):
+                drafts[index] = drafts[index].then(tail)
+        drafts = [draft.trunk() for draft in drafts]
+        cuts = self.policy.cut(views, drafts, other_rows)
+        heads = [draft.head(max(cut, draft.drawn)) for draft, cut in zip(drafts, cuts, strict=True)]
+        return Proposals(sessions, views, heads, drafted, asked_seconds)
+
+    def look(
+        self, sessions: list[Session], context: int, other_rows: int, before: int, spare: int
+    ) -> tuple[list[View], bool]:
+        """The views `propose` would look at, and whether drafting would pay. Nothing is drafted."""
+        views = [self._view(session, context, spare) for session in sessions]
+        return views, self.policy.wants(views, other_rows, before)
+
+    def _extend(
+        self, name: str, sessions: list[Session], plans: list[Plan]
+    ) -> tuple[list[Draft], Drafted, float]:
+        """The extension of the plans' bases by one source, all sessions together, and its cost.
+
+        And the seconds in which others were asked for guesses.
+        """
+        guesses = [
+            _Guesses(partial(self._free, session, beside=name), plan)
+            for session, plan in zip(sessions, plans, strict=True)
+        ]
+        asks = [
+            DraftRequest(
+                session.drafters[name],
+                plan.base,
+                plan.budget,
+                plan.worth,
+                guess,
+                plan.read,
+                plan.stride,
+                plan.skip,
+            )
+            for session, plan, guess in zip(sessions, plans, guesses, strict=True)
+        ]
+        unread = self._unread(name, asks, sessions)
+        ran = self._ran(name)
+        began = self._clock()
+        tails = self._ask(name, asks, sessions)
+        asked_seconds = sum(guess.asked_seconds for guess in guesses)
+        seconds = self._clock() - began - asked_seconds
+        left = self._unread(name, asks, sessions)
+        read = unread - left
+        cells = sum(len(session.tokens) for session in sessions) - left
+        forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
+        if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
+            forwards, read = forwards + read - 1, 1
+        guessed = sum(guess.tokens for guess in guesses)
+        changes = self._ran(name).changes - ran.changes
+        cost = Drafted(name, read, forwards, seconds, cells, guessed, changes)
+        return tails, cost, asked_seconds
+
+    def _ran(self, name: str) -> Forwards:
+        """The forwards that a drafter has run so far."""
+        drafter = self._computing.get(name)
+        return replace(drafter.forwards) if drafter else Forwards()
+
+    def _free(
+        self, session: Session, prefix: Draft, budget: int, beside: str | None = None
+    ) -> tuple[list[Draft], dict[str, float]]:
+        """The chains that the session's free drafters expect after `prefix`.
+
+        And the seconds that those took which take a while; `beside` reads it along.
+        """
+        drafts: list[Draft] = []
+        asked: dict[str, float] = {}
+        always = session.request.speculation.mode == "always"
+        for name, opened in list(session.drafters.items()) if budget > 0 else ():
+            slow = name in self._slow
+            if not self.drafters[name].free or (
+                slow and not always and not self.policy.asks(name, session.memory, beside)
+            ):
+                continue
+            ask = DraftRequest(opened, prefix, budget, self.policy.likely(session.memory))
+            began = self._clock()
+            (draft,) = self._ask(name, [ask], [session])
+            if not draft.tokens:
+                continue
+            drafts.append(draft)
+            if slow:
+                asked[name] = self._clock() - began
+        return drafts, asked
+
+    def _view(self, session: Session, context: int, spare: int) -> View:
+        wish = session.request.speculation
+        most = self._max_draft if wish.max_draft is None else wish.max_draft
+        if session.undone:  # a draft behind that could make it even more
+            most = 0
+        room = context - len(session.tokens) - 1  # the bonus needs a place too
+        masks = session.sampler.constraint
+        if isinstance(masks, Masks):
+            most = min(most, masks.nodes)
+        budget = max(0, min(most, self._max_draft, session.remaining - 1, room, spare))
+        free, asked = self._free(session, Draft(), budget)
+        neural = []
+        for name, opened in list(session.drafters.items()):
+            if self.drafters[name].free:
+                continue
+            with self._optional(name, [session]):
+                before = self._ran(name).rows
+                neural.append(Neural(name, opened.pending, before, _skipped(opened)))
+        likely = session.request.expectation.remaining(session.n_output)
+        return View(
+            free=tuple(free),
+            neural=tuple(neural),
+            budget=budget,
+            remaining=min(float(session.remaining), likely),
+            always=wish.mode == "always",
+            memory=session.memory,
+            ease=session.ease,
+            cells=session.cached,
+            elapsed_seconds=self._clock() - session.meter.admitted_at,
+            asked=asked,
+        )
+
+    def _ask(self, name: str, asks: list[DraftRequest], sessions: list[Session]) -> list[Draft]:
+        """Ask a drafter; one that fails or lies costs a session that drafter, nothing else.
+
+        It may have failed over one session's sampler or grammar: asked for each alone, it is left
+        out where it fails again.
+        """
+        if len(asks) == 1:
+            with self._optional(name, sessions):
+                return self._checked(name, asks)
+            return [Draft()]
+        try:
+            return self._checked(name, asks)
+        except Exception:  # noqa: BLE001 — whose fault it is shows next
+            _log.exception("drafter %s failed and is asked for each request alone", name)
+            pairs = zip(asks, sessions, strict=True)
+            return [self._ask(name, [ask], [session])[0] for ask, session in pairs]
+
+    @contextmanager
+    def _optional(self, name: str, sessions: list[Session]) -> Iterator[None]:
+        """A drafter is optional whatever is wrong with it: one that fails here is left out."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001
+            _log.exception("drafter %s failed and is left out of these requests", name)
+            for session in sessions:
+                if (opened := session.drafters.pop(name, None)) is not None:
+                    _close_quietly(opened)
+
+    def _unread(self, name: str, asks: list[DraftRequest], sessions: list[Session]) -> int:
+        """Tokens of these texts that a drafter has not read, as far as it knows."""
+        unread = 0
+        for ask, session in zip(asks, sessions, strict=True):
+            with self._optional(name, [session]):
+                unread += ask.session.pending + (_skipped(ask.session) or 0)
+        return unread
+
+    def _checked(self, name: str, asks: list[DraftRequest]) -> list[Draft]:
+        """The drafts of a drafter. Raises what it raises, and EngineError for nonsense."""
+        drafts = self.drafters[name].propose(asks)
+        for ask, draft in zip(asks, drafts, strict=True):
+            self._check(ask, draft)
+        return drafts
+
+    def _check(self, ask: DraftRequest, draft: Draft) -> None:
+        """A draft is foreign input: it must not reach native code unchecked."""
+        sane = (
+            len(draft) <= ask.budget
+            and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
+            and all(0 <= token < self._n_vocab for token in draft.tokens)
+            and all(-1 <= parent < node for node, parent in enumerate(draft.parents))
+        )
+        if not sane:
+            raise EngineError(f"A draft of {len(draft)} nodes is malformed.")
+
+
+def indexed(drafter: Drafter, opened: DraftSession) -> Iterator[None]:
+    """A free drafter reads all that it still has to; yields after each bounded part."""
+    while drafter.free and isinstance(drafter, Reading) and drafter.read(opened, INDEXED):
+        yield
+
+
+class _Guesses:
+    """The tokens that free drafters expect while another one drafts and reads them along.
+
+    Args:
+        expected: Their drafts after a prefix, of so many nodes at most, and what asking took.
+        plan: What the other one was told.
+    """
+
+    def __init__(
+        self, expected: Callable[[Draft, int], tuple[list[Draft], dict[str, float]]], plan: Plan
+    ) -> None:
+        self._expected = expected
+        self._plan = plan
+        self.asked = self.tokens = 0
+        self.asked_seconds = 0.0
+
+    def __call__(self, nodes: Draft) -> Sequence[Token]:
+        self.asked += 1
+        plan = self._plan
+        room = min(plan.budget - len(nodes) - 1, _GUESSED)
+        drafts, asked = self._expected(plan.base.then(nodes), room)
+        self.asked_seconds += sum(asked.values())
+        chains = [draft.trunk() for draft in drafts]
+        best = max((chain.head(plan.along(chain)) for chain in chains), key=len, default=Draft())
+        self.tokens += len(best)
+        return best.tokens
+
+
+def _skipped(opened: DraftSession) -> int | None:
+    """Tokens that a `Skipping` one does without; None where it has to know them all.
+
+    By the attribute: asked three times a round, isinstance of a protocol takes 15 us.
+    """
+    return getattr(opened, "skipped", None)
+
+
+def _close_quietly(opened: DraftSession) -> None:
+    try:
+        opened.close()
+    except Exception:  # noqa: BLE001 — it is being thrown away
+        _log.exception("a drafter failed while it was closed")

@@ -1,0 +1,51 @@
+"""Times the masks of a grammar, and bounds a draft's nodes by that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.types import Constraint, Token
+
+STEP_SECONDS = 0.05
+"""Of masks for one session's draft in one step: beyond that others would wait for them."""
+
+_LATEST = 8
+"""Masks that the moving average remembers: a grammar is dear in some places only."""
+
+
+class Masks:
+    """A constraint with a watch on it. Request lifetime; implements `types.Constraint`.
+
+    Args:
+        inner: The grammar.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, inner: Constraint, clock: Callable[[], float]) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._seconds = 0.0
+
+    @property
+    def nodes(self) -> int:
+        """How long a draft may be: each node wants a mask when it is drawn and one when judged."""
+        return int(min(STEP_SECONDS / max(self._seconds, 1e-6) / 2, 1 << 16))
+
+    def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
+        """As the grammar says."""
+        began = self._clock()
+        allowed = self._inner.mask(path)
+        seconds = self._clock() - began
+        self._seconds += (seconds - self._seconds) / (_LATEST if self._seconds else 1)
+        return allowed
+
+    def forced(self, path: Sequence[Token]) -> Sequence[Token]:
+        """As the grammar says."""
+        return self._inner.forced(path)
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        """As the grammar does."""
+        self._inner.commit(tokens)

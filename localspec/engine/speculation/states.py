@@ -1,0 +1,56 @@
+"""States of the target: who shows what its logits are made of, and who looks at that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from localspec.types import Backend, DraftSession, Floats, Token
+
+
+@runtime_checkable
+class StateBackend(Backend, Protocol):
+    """A backend that shows the states which its logits are made of."""
+
+    @property
+    def states(self) -> Floats | None:
+        """Of the latest `decode` and valid as long as its logits: (rows wanting them, width).
+
+        None where they were not looked at, as of forwards in which some row wants no logits.
+        """
+
+
+class Prediction(NamedTuple):
+    """The likeliest token with its probability among the words, and the state that it comes of.
+
+    `state` float32 (width,) is a copy.
+    """
+
+    token: Token
+    probability: float
+    state: Floats
+
+
+class FeatureHead(Protocol):
+    """A draft head: the next state of this one and of a token."""
+
+    def predict(self, state: Floats, token: Token) -> Prediction:
+        """The token predicted behind `token`, which came of `state` float32 (width,)."""
+
+    def close(self) -> None:
+        """Free all of it."""
+
+
+class StateDraftSession(DraftSession, Protocol):
+    """A drafter's memory of a request that wants to see the target's states."""
+
+    def watch(self, state: Floats) -> None:
+        """The state that the last committed token came of, float32 (width,): only lent."""
+
+
+def commit(opened: DraftSession, tokens: Sequence[Token], state: Floats | None) -> None:
+    """Which tokens have become part of the text; and of which state the last one came, if known."""
+    opened.commit(tokens)
+    watch = getattr(opened, "watch", None)  # asked each round: isinstance of a protocol takes 15 us
+    if watch is not None and state is not None:
+        watch(state)

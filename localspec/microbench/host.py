@@ -1,0 +1,385 @@
+"""Measures a round besides its forwards: `python -m localspec.microbench.host`.
+
+The real engine, lookup, draft model's drafter and controller decide over logits that were prepared
+in memory, so that no model is needed and nothing but host time passes. Forwards pretend to take
+what they do on a machine whose staircase is flat up to `ROWS`, so that the controller fills them.
+Standard output carries one JSON object, the `HostPath` of `bench/host.py`.
+
+Measured are the dearest rounds: `ROWS` rows, all of them kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar, cast
+
+import msgspec
+import numpy as np
+
+from localspec import drafters
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import POINTS, Costs
+from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.control.routing import Expectation
+from localspec.engine.block_max import BlockMax
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.sampling import Sampler
+from localspec.engine.session import Request
+from localspec.engine.step import Engine, Limits
+from localspec.engine.verify import VERIFIERS, Frontier
+from localspec.types import (
+    Draft,
+    Drafter,
+    DraftRequest,
+    DraftSession,
+    Floats,
+    Proposing,
+    Reading,
+    Row,
+    SamplingParams,
+    Signal,
+    SpeculationParams,
+    Token,
+)
+
+ROWS = 8
+VOCABULARY = 151_936
+"""Rows and width of the logits of one round: eight of Qwen2.5's."""
+
+WAYS = {
+    "greedy": (SamplingParams(temperature=0.0), 0.3),
+    "sampled": (SamplingParams(temperature=0.8, top_k=40), 1.0),
+}
+"""How tokens are chosen, and the milliseconds that a round of each is meant to stay under."""
+
+_PROMPT_TOKENS = 512
+_EDIT_EVERY = 48
+"""The answer copies the prompt with one other token in so many, so that drafts are rejected too."""
+_PEAK = 30.0
+"""Logit of the token that comes next; all others are normal with deviation 3."""
+_WARM_ROUNDS = 20
+_DIRECT_REPEATS = 200
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class _Stopwatch:
+    """Seconds by part of the round that is under way, and a clock to which forwards add theirs."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._pretended = 0.0
+
+    def time(
+        self, part: str, work: Callable[_Given, _Result], *args: _Given.args, **named: _Given.kwargs
+    ) -> _Result:
+        """The result of `work`; its time is added to `part`."""
+        began = time.perf_counter()
+        try:
+            return work(*args, **named)
+        finally:
+            self.seconds[part] += time.perf_counter() - began
+
+    def pretend(self, seconds: float) -> None:
+        self._pretended += seconds
+
+    def now(self) -> float:
+        return time.perf_counter() + self._pretended
+
+
+class _Prepared:
+    """A `Backend` whose logits lie ready: after any row of `text` the next token is the likeliest.
+
+    Args:
+        text: Prompt and answer.
+        vocabulary: Width of a row.
+        seconds: What a forward of so many rows pretends to take.
+        watch: Told of it.
+    """
+
+    n_slots = 1
+    max_rows = 512
+
+    def __init__(
+        self,
+        text: Sequence[Token],
+        vocabulary: int,
+        seconds: Callable[[int], float],
+        watch: _Stopwatch,
+    ) -> None:
+        self.n_vocab = vocabulary
+        self.context = len(text)
+        self.text = text
+        self._seconds = seconds
+        self._watch = watch
+        random = np.random.default_rng(0)
+        self._logits = random.normal(0, 3, (ROWS, vocabulary)).astype(np.float32)
+        self._planted = [(0, float(row[0])) for row in self._logits]
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """The prepared logits of the rows that want them, each with its next token planted."""
+        return self._watch.time("forward", self._decode, rows)
+
+    def _decode(self, rows: Sequence[Row]) -> Floats:
+        wanting = [row.position for row in rows if row.wants_logits]
+        for index, position in enumerate(wanting):
+            row = self._logits[index]
+            token, covered = self._planted[index]
+            row[token] = covered
+            token = self.text[position + 1]
+            self._planted[index] = (token, float(row[token]))
+            row[token] = _PEAK
+        self._watch.pretend(self._seconds(len(rows)))
+        return self._logits[: len(wanting)]
+
+    def truncate(self, slot: int, length: int) -> int:
+        """Nothing is remembered."""
+        del slot
+        return length
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """Nothing to come back to."""
+
+
+@dataclass
+class _TimedPolicy:
+    """A policy, timed."""
+
+    policy: Policy
+    watch: _Stopwatch
+
+    def open_session(self) -> Memory | None:
+        return self.policy.open_session()
+
+    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+        return self.policy.asks(name, memory, beside)
+
+    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+        return self.policy.likely(memory)
+
+    def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
+        return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
+
+    def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
+        return self.watch.time("controller plan", self.policy.wants, views, other_rows, before)
+
+    def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
+        return self.watch.time("controller cut", self.policy.cut, views, drafts, other_rows)
+
+    def padded(self, rows: int) -> int:
+        return self.policy.padded(rows)
+
+    def even(self, rows: Sequence[int]) -> bool:
+        return self.policy.even(rows)
+
+    def observe(self, round_: Round) -> None:
+        self.watch.time("controller observe", self.policy.observe, round_)
+
+
+@dataclass
+class _TimedDrafter:
+    """A drafter, timed. `part` is what its proposals are called."""
+
+    drafter: Drafter
+    watch: _Stopwatch
+    part: str
+    name: str = field(init=False)
+    free: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.free = self.drafter.name, self.drafter.free
+
+    def open(
+        self,
+        slot: int,
+        prompt: Sequence[Token],
+        sampler: Proposing,
+        prediction: Sequence[Token] = (),
+    ) -> DraftSession:
+        return _TimedSession(self.drafter.open(slot, prompt, sampler, prediction), self.watch)
+
+    def read(self, session: DraftSession, most: int) -> int:
+        inner = cast("_TimedSession", session).session
+        return self.drafter.read(inner, most) if isinstance(self.drafter, Reading) else 0
+
+    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+        inner = [replace(ask, session=cast("_TimedSession", ask.session).session) for ask in asks]
+        return self.watch.time(self.part, self.drafter.propose, inner)
+
+    def close(self) -> None:
+        self.drafter.close()
+
+
+@dataclass
+class _TimedSession:
+    """A drafter's memory of one request, timed where it learns."""
+
+    session: DraftSession
+    watch: _Stopwatch
+
+    @property
+    def pending(self) -> int:
+        return self.session.pending
+
+    def commit(self, tokens: Sequence[Token]) -> None:
+        self.watch.time("drafters' commit", self.session.commit, tokens)
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def measure(*, rounds: int, vocabulary: int = VOCABULARY) -> dict[str, Any]:
+    """Both ways, `rounds` dearest rounds of each."""
+    ways = {
+        name: {"limit_ms": limit_ms, **_way(sampling, rounds, vocabulary)}
+        for name, (sampling, limit_ms) in WAYS.items()
+    }
+    return {"rows": ROWS, "vocabulary": vocabulary, "ways": ways}
+
+
+def _way(sampling: SamplingParams, rounds: int, vocabulary: int) -> dict[str, Any]:
+    watch = _Stopwatch()
+    text = _text(_PROMPT_TOKENS + ROWS * (2 * rounds + _WARM_ROUNDS), vocabulary)
+    target = _Prepared(text, vocabulary, _target_seconds, watch)
+    seen = list(_rounds(_engine(target, watch), sampling, text, rounds, watch))
+    parts: dict[str, list[float]] = defaultdict(list)
+    for _, seconds in seen:
+        for part, spent in seconds.items():
+            parts[part].append(spent)
+    parts |= _verification(target, sampling, text)
+    return {
+        "rounds": len(seen),
+        "round": _span([whole for whole, _ in seen]),
+        "parts": {part: _span(spent) for part, spent in parts.items()},
+    }
+
+
+def _text(length: int, vocabulary: int) -> list[Token]:
+    """A prompt, and an answer that goes on copying it with a few other tokens."""
+    random = np.random.default_rng(1)
+    prompt: list[Token] = random.integers(0, vocabulary, _PROMPT_TOKENS).tolist()
+    text = (prompt * (length // _PROMPT_TOKENS + 1))[:length]
+    edits = range(_PROMPT_TOKENS + _EDIT_EVERY, length, _EDIT_EVERY)
+    for place, token in zip(edits, random.integers(0, vocabulary, len(edits)), strict=True):
+        text[place] = int(token)
+    return text
+
+
+def _target_seconds(rows: int) -> float:
+    """Flat to `ROWS` and dear beyond, so that a round is worth filling and no more."""
+    return 0.02 if rows <= ROWS else 0.02 * rows / 2
+
+
+def _draft_seconds(_rows: int) -> float:
+    """As dear as the target: the drafter is there and looked at, and not worth asking."""
+    return 0.02
+
+
+def _a_word(_token: Token) -> bytes:
+    return b" word"
+
+
+def _engine(target: _Prepared, watch: _Stopwatch) -> Engine:
+    """The engine of one session, with every source of drafts, on a machine that is known."""
+    costs = Costs()
+    for rows in POINTS * 3:
+        costs.measured(rows, _target_seconds(rows))
+    draft = _Prepared(target.text, target.n_vocab, _draft_seconds, watch)
+    sources: list[tuple[str, Drafter]] = [
+        ("lookup proposal", drafters.load("lookup", piece=_a_word)),
+        ("draft", drafters.load("model", context=draft, n_vocab=target.n_vocab, ends=frozenset())),
+    ]
+    return Engine(
+        target,
+        {drafter.name: _TimedDrafter(drafter, watch, part) for part, drafter in sources},
+        _TimedPolicy(Controller(costs, Acceptance()), watch),
+        ends=frozenset({-1}),
+        shape=Shape(),
+        limits=Limits(max_draft=ROWS - 1),
+        clock=watch.now,
+    )
+
+
+def _rounds(
+    engine: Engine, sampling: SamplingParams, text: list[Token], rounds: int, watch: _Stopwatch
+) -> Iterator[tuple[float, dict[str, float]]]:
+    """Seconds of the host, in all and by part, in `rounds` rounds of which all `ROWS` were kept."""
+    engine.admit(
+        Request(
+            id="host",
+            client="host",
+            prompt=text[:_PROMPT_TOKENS],
+            sampling=sampling,
+            speculation=SpeculationParams(),
+            max_tokens=len(text) - _PROMPT_TOKENS - 1,
+            expectation=Expectation(at_least=len(text)),
+        )
+    )
+    done = 0
+    finished = False
+    while done < rounds and not finished:
+        watch.seconds.clear()
+        began = time.perf_counter()
+        advances = engine.step()
+        seconds = time.perf_counter() - began - watch.seconds.pop("forward")
+        finished = any(advance.finish for advance in advances)
+        kept = sum(len(advance.tokens) for advance in advances)
+        if engine.steps > _WARM_ROUNDS and kept == ROWS and "draft" not in watch.seconds:
+            done += 1
+            yield seconds, dict(watch.seconds)
+
+
+def _verification(
+    target: _Prepared, sampling: SamplingParams, text: list[Token]
+) -> dict[str, list[float]]:
+    """Verification and commit, called directly on one kept draft."""
+    start = _PROMPT_TOKENS
+    logits = target.decode([Row(text[start + i], start + i, 0, True) for i in range(ROWS)])
+    signals = [Signal("lookup", 0, 0.5)] * (ROWS - 1)
+    draft = Draft.chain(text[start + 1 : start + ROWS], signals)
+    frontier = Frontier(Sampler(sampling), [], start + 1, frozenset({-1}))
+    verify: list[float] = []
+    look: list[float] = []
+    for _ in range(_DIRECT_REPEATS):
+        began = time.perf_counter()
+        rows = [BlockMax(row) for row in logits]
+        verdict = VERIFIERS["coupled"](draft, rows, frontier)
+        judged = time.perf_counter()
+        for row in rows:
+            row.certainty()
+        verify.append(judged - began)
+        look.append(time.perf_counter() - judged)
+        assert len(verdict.accepted) == len(draft)  # noqa: S101 — otherwise less would be measured
+    return {"verification": verify, "certainty": look}
+
+
+def _span(seconds: Sequence[float]) -> dict[str, float]:
+    return {
+        "least_ms": round(1000 * min(seconds, default=0.0), 4),
+        "median_ms": round(1000 * statistics.median(seconds or [0.0]), 4),
+    }
+
+
+def main() -> int:
+    """Measure and say it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m localspec.microbench.host", description=__doc__
+    )
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    asked = parser.parse_args()
+    report = measure(rounds=asked.rounds, vocabulary=asked.vocabulary)
+    sys.stdout.buffer.write(msgspec.json.encode(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

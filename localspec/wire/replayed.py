@@ -1,0 +1,47 @@
+"""What comes of leading a finished text through target and drafters again. A leaf."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The proposals of one drafter along a text, a value for each of the text's tokens.
+
+    `survives[p]` counts the tokens from p on that it would have drafted there and the target kept,
+    `predicted[p]` is the acceptance expected of the first; None where it had nothing to say. `free`
+    is the drafter's.
+    """
+
+    free: bool
+    survives: list[int]
+    predicted: list[float | None]
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """The two likeliest tokens at one position, the likelier first, and how far their logits part.
+
+    The pieces are for people: special tokens are spelled out, broken characters replaced.
+    """
+
+    pieces: tuple[str, str]
+    gap: float
+
+
+class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
+    """The result of a replay, and its last event; `tokens` are those of the text, counted.
+
+    `gaps[p]` is the target's largest logit less that of the text's token p: 0 where greedy decoding
+    says the same. `margins[p]` is that logit less the second largest. `after` is the position that
+    follows the text. A drafter that failed has no trace.
+    """
+
+    id: str
+    prompt_tokens: int
+    cached_tokens: int
+    tokens: int
+    max_draft: int
+    gaps: list[float]
+    margins: list[float]
+    after: Fork
+    drafters: dict[str, Trace]

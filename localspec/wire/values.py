@@ -1,0 +1,68 @@
+"""Values that clients get: counts, times, likelihoods, parts of calls. No engine, no numpy."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Snippet(msgspec.Struct, frozen=True):
+    """A part of another file, which an infill may be like."""
+
+    text: str
+    filename: str = ""
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """A token that might have come, its bytes, its log-probability: NaN where nothing precedes."""
+
+    token: int
+    piece: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """The likelihood of one token of the answer, before any sampler touched its logits.
+
+    `top` are the likeliest tokens at its place, best first, whether it is among them or not.
+    """
+
+    chosen: Alternative
+    top: list[Alternative] = []
+
+
+class CallDelta(msgspec.Struct, frozen=True, array_like=True):
+    """A part of one call of a function. The first part has id and name, later ones arguments.
+
+    `index` counts the answer's calls; all `arguments` of one together are a JSON object.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """OpenAI's counts. Cached tokens are part of the prompt, the last two of the completion."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    predicted_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """llama-server's `timings` object, field for field, times in milliseconds."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: int = 0
+    draft_n_accepted: int = 0

@@ -1,0 +1,166 @@
+"""Decides what `exactness = "auto"` is for one pair on this machine, once, and keeps it on disk.
+
+It is found anew when the files, the build of llama.cpp or the settings of the engine change.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import msgspec
+
+from localspec import paths
+from localspec.catalog import header
+from localspec.catalog.devices import Device
+from localspec.catalog.plan import Plan
+from localspec.control import price, scheduler
+from localspec.control.price import Forwards, Verdict
+from localspec.engine import calibrate
+from localspec.engine.exactness import classes
+from localspec.engine.exactness.classes import Shape
+from localspec.engine.pieces import Pieces, whole
+from localspec.engine.step import Engine
+from localspec.wire.messages import Load
+from localspec.worker import planning
+from localspec.worker.profile import fingerprint
+
+_log = logging.getLogger("localspec.worker")
+
+_STEPS, _CHUNKS = 16, 3
+"""Repeats; the fastest counts. A prompt's forwards last up to a second each."""
+UNSURE_SECONDS = 86_400.0
+"""So long a verdict holds that was found on a busy machine."""
+_QUIET = 1.25
+"""On a machine with nothing else to do, half of the forwards take less than this much longer."""
+
+
+@dataclass(slots=True)
+class ExactnessChoice:
+    """The verdict on one pair, None until there is one."""
+
+    path: Path
+    verdict: Verdict | None
+
+    @classmethod
+    def open(cls, command: Load, files: Sequence[Path], build: str, now: float) -> Self:
+        """The verdict found before; `now` is in seconds since 1970.
+
+        A file that is damaged counts as none, and so does an unsure one after a day.
+        """
+        key = fingerprint(files, command.config.engine, build, command.safe_kernels)
+        path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
+        try:
+            verdict = msgspec.json.decode(paths.read_own(path), type=Verdict)
+            if verdict.sure or now - path.stat().st_mtime < UNSURE_SECONDS:
+                return cls(path, verdict)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            _log.warning("choice ignored path=%s reason=%s", path, error)
+        return cls(path, None)
+
+    def keep(self, verdict: Verdict) -> Verdict:
+        """Write it; a disk that refuses is worth a warning and nothing more."""
+        self.verdict = verdict
+        try:
+            paths.write_atomically(self.path, msgspec.json.encode(verdict))
+        except OSError as error:
+            _log.warning("choice not saved path=%s reason=%s", self.path, error)
+        return verdict
+
+
+def with_exactness(command: Load, exactness: Literal["standard", "strict"]) -> Load:
+    """The command, with "auto" decided."""
+    engine = msgspec.structs.replace(command.config.engine, exactness=exactness)
+    config = msgspec.structs.replace(command.config, engine=engine)
+    return msgspec.structs.replace(command, config=config)
+
+
+def expected(command: Load, file: Path, plan: Plan) -> bool:
+    """Whether strict use is likely to cost nothing, by what is known of build and processor.
+
+    Where our kernels compute all products of weights and attention, a row has the bits of a row
+    alone. Where that turns out wrong, an answer was read in smaller forwards for nothing.
+    """
+    from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
+
+    placement = command.config.engine.target
+    attends = ours.attends and placement.kv_type == "f16" and placement.flash_attention != "off"
+    if command.safe_kernels or plan.target.gpu_layers or not (ours.kernels and attends):
+        return False
+    mine = {name.upper() for _, name in ours.formats}
+    weights = (tensor for tensor in header.read(file).tensors if len(tensor.shape) > 1)
+    return {tensor.type.name for tensor in weights} <= mine
+
+
+def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> Verdict | None:
+    """The verdict by the plans, before anything is loaded. Raises as `planning.plans`."""
+    strict, standard = (
+        planning.plans(with_exactness(command, exactness), files, there)[0]
+        for exactness in ("strict", "standard")
+    )
+    if (strict.target, strict.draft) != (standard.target, standard.draft):
+        return Verdict(False, "strictly, less of the model would be on the GPUs")
+    asked = command.config.engine.context > 0
+    return price.crowded(strict.slots, standard.slots) or price.shorter(
+        strict.context, standard.context, asked=asked
+    )
+
+
+def at_once(engine: Engine) -> Verdict | None:
+    """The verdict by some forwards in standard use; None where strict use may be cheap."""
+    return whole(looked(engine))
+
+
+def looked(engine: Engine) -> Pieces[Verdict | None]:
+    """`at_once`, forward by forward. Slots are empty, and nobody else's meanwhile."""
+    rollback, target = engine.shape.rollback, engine.target
+    if rollback == "none":
+        return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
+    least = yield from classes.least_multiple(target, rollback)
+    if least == 1:  # single rows cost what they cost
+        return None
+    if rollback == "restore":
+        why = "single rows have other bits here, and this model's state would keep padding"
+        return Verdict(False, f"strict is not to be had, as {why}")
+    spans = yield from calibrate.in_turns(target, [1, least], _STEPS, engine.clock)
+    return price.too_dear(min(spans[least]), min(spans[1]), sure=_quiet(spans))
+
+
+def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
+    """The verdict of a strictly loaded engine with empty slots; takes some seconds."""
+    return whole(priced(engine, engine.shape, prefill_rows))
+
+
+def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[Verdict]:
+    """`by_forwards` of a class, forward by forward. Slots are nobody else's meanwhile."""
+    target, clock = engine.target, engine.clock
+    if not shape.bitwise:
+        return Verdict(False, "strict is not to be had, as no class of forwards agrees here")
+    together = 1 if shape.alone else shape.max_rows // shape.multiple
+    if crowded := price.crowded(together, target.n_slots):
+        return crowded
+    step, most = shape.multiple, shape.max_rows // shape.multiple * shape.multiple
+    most = min(most, target.context)
+    steps = yield from calibrate.in_turns(target, [1, step], _STEPS, clock)
+    (seconds,) = (yield from calibrate.in_turns(target, [most], 1, clock))[most]
+    chunk = scheduler.chunk_rows(seconds / most, alone=True, most=prefill_rows)
+    chunk = min(chunk, target.context)
+    reads = yield from calibrate.in_turns(target, [most, chunk], _CHUNKS, clock)
+    read, free = min(reads[most]) / most, min(reads[chunk]) / chunk
+    forwards = Forwards(min(steps[step]), min(steps[1]), read, min(read, free))
+    return price.judge(forwards, sure=_quiet(steps))
+
+
+def pricing(multiple: int) -> int:
+    """Forwards by which a class is priced, at most."""
+    return _STEPS * (1 + (multiple > 1)) + 1 + 2 * _CHUNKS
+
+
+def _quiet(spans: Mapping[int, Sequence[float]]) -> bool:
+    return all(statistics.median(each) <= _QUIET * min(each) for each in spans.values())

@@ -1,0 +1,292 @@
+"""While nobody waits, it is found out how exact forwards are, and from then on that is in force."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from localspec.control.price import Verdict
+from localspec.engine.calibrate import FAR_TOKENS, Timed
+from localspec.engine.exactness import classes
+from localspec.engine.exactness.classes import Blank, Search, Shape, Step
+from localspec.engine.exactness.probe import REACH
+from localspec.engine.kv.cells import unasked
+from localspec.engine.kv.rollback import Rollback
+from localspec.engine.kv.slots import Slot
+from localspec.engine.pieces import Pieces
+from localspec.engine.set_aside import Aside
+from localspec.engine.step import Engine
+from localspec.errors import ModelError, NoRoom
+from localspec.types import Backend, Token
+from localspec.worker import exactness_choice
+from localspec.worker.exactness_choice import ExactnessChoice
+from localspec.worker.profile import Profile
+
+_log = logging.getLogger("localspec.worker")
+
+_Found = TypeVar("_Found")
+
+UNCHECKED = "not checked yet"
+"""The detail of a class that nothing is claimed of."""
+
+
+def unchecked(target: Backend, rollback: Rollback, *, strict: bool) -> Shape:
+    """Forwards before anything is checked: any rows, or those of the cheapest class.
+
+    Of the latter nothing that was read has to be read again, if the class turns out to hold.
+    """
+    if rollback == "none":
+        return classes.standard(target, rollback=rollback)
+    rows = next(classes.candidates(rollback)).max_rows if strict else target.max_rows
+    return Shape(1, min(rows, target.max_rows), rollback, detail=UNCHECKED)
+
+
+class Arranging(Protocol):
+    """What is around an engine and changes with its exactness: memory, plan, what is kept."""
+
+    @property
+    def strict(self) -> bool:
+        """Whether every slot has a stream of its own now."""
+
+    def arrange(self, *, strict: bool) -> None:
+        """Let the target's memory be so; all slots are empty. Raises ModelError, NoRoom."""
+
+    def known(self, *, strict: bool) -> Profile:
+        """What was kept for such use of the model."""
+
+    def settled(self, shape: Shape, verdict: Verdict) -> None:
+        """Forwards are of this class from now on."""
+
+
+class Deciding:
+    """Work for an idle engine: what "auto" is, or which class of forwards holds, step by step.
+
+    Until it is over nothing is claimed. It has every slot to itself: what they remember is put
+    aside, and back as soon as somebody takes one. A search goes on then where it was; what takes
+    fewer forwards begins anew. It belongs to the engine's thread.
+
+    Args:
+        engine: Whose forwards they are.
+        profile: Costs hear of the forwards.
+        house: What else changes.
+        verdict: Strict or standard, where that is known; the class is not.
+        kept: Where a verdict is kept; None where the configuration decides.
+        prefill_rows: Rows of a prompt in one forward of standard use.
+        before: What is to be known first, forward by forward.
+        over: There is nothing to find out.
+    """
+
+    def __init__(  # noqa: PLR0913 — everything that a decision changes
+        self,
+        engine: Engine,
+        profile: Profile,
+        house: Arranging,
+        *,
+        verdict: Verdict | None,
+        kept: ExactnessChoice | None,
+        prefill_rows: int,
+        before: Callable[[], Pieces[None]] | None = None,
+        over: bool = False,
+    ) -> None:
+        self.over = over
+        self.forgotten: list[Slot] = []
+        """Texts that were read in forwards of another class."""
+        self._engine, self._profile, self._house = engine, profile, house
+        self._verdict, self._kept, self._prefill_rows = verdict, kept, prefill_rows
+        self._before = before
+        self._aside = Aside(engine)
+        self._search: Search | None = None
+        self._vacated = 0
+        self._done, self._ahead = 0, 0 if over else self._expected()
+        self._work: Iterator[None] = self._deciding()
+        engine.vacate = self._vacate
+
+    def _expected(self) -> int:
+        """Forwards that there will be, if rows agree; counted where they cost nothing."""
+        blank, rollback = Blank(self._engine.backend), self._engine.shape.rollback
+        if rollback == "none" or (self._verdict and not self._verdict.strict):
+            return sum(1 for _ in classes.differing(blank, rollback))
+        search = self._searching(blank).step.total
+        if self._verdict:
+            return search
+        looks = sum(1 for _ in classes.least_multiple(blank, rollback))
+        return looks + search + exactness_choice.pricing(1)
+
+    @property
+    def step(self) -> Step:
+        """Forwards that were made, and that there will be as far as that is known."""
+        return Step(self._done, self._done + self._ahead)
+
+    @property
+    def sentence(self) -> str:
+        """How far it is, for people; empty when it is over."""
+        if self.over:
+            return ""
+        what = "" if self._verdict else "auto: "
+        return f"{what}checking in pauses, {self._done} of {self.step.total}"
+
+    def advance(self, _now: float = 0.0) -> bool:
+        """Make one forward; False where it is over."""
+        if self.over:
+            return False
+        if not self._aside.out:
+            self._aside.take_out()
+        try:
+            self.over = next(self._work, self) is self
+            self._done += not self.over
+            self._ahead = max(0, self._ahead - 1)
+        except (NoRoom, ModelError) as error:
+            _log.warning("exactness is not decided: %s", error)
+            self.over = True
+        if self.over and self._aside.out:
+            self._aside.put_back()
+        return not self.over
+
+    def _vacate(self) -> None:
+        """Somebody takes a slot."""
+        if self._aside.out:
+            if self._search is not None:
+                self._search.vacate()
+            self._aside.put_back()
+            self._vacated += 1
+
+    def _again(self, begun: Callable[[], Pieces[_Found]]) -> Pieces[_Found]:
+        """Work that begins anew whenever somebody took a slot."""
+        while True:
+            known, pieces = self._vacated, begun()
+            while known == self._vacated:
+                try:
+                    next(pieces)
+                except StopIteration as done:
+                    found: _Found = done.value
+                    return found
+                yield
+            pieces.close()
+
+    def _deciding(self) -> Iterator[None]:
+        engine, verdict, house = self._engine, self._verdict, self._house
+        if self._before is not None:
+            yield from self._again(self._before)
+        shape: Shape | None = None
+        if verdict is None:
+            verdict = yield from self._again(lambda: exactness_choice.looked(engine))
+        if verdict is None or verdict.strict:
+            was = engine.shape if house.strict else None
+            if not house.strict:
+                self._arrange(strict=True)
+            shape = found = house.known(strict=True).shape or (yield from self._searched())
+            if verdict is None or not shape.bitwise:
+                self._ahead = exactness_choice.pricing(shape.multiple)
+                verdict = yield from self._again(
+                    lambda: exactness_choice.priced(engine, found, self._prefill_rows)
+                )
+        if self._kept is not None and verdict != self._kept.verdict:
+            self._kept.keep(verdict)
+        if verdict.strict and shape is not None:
+            self._claim(shape, verdict, was)
+            return
+        if house.strict:
+            self._arrange(strict=False)
+        rollback = engine.shape.rollback
+        self._ahead = sum(1 for _ in classes.differing(Blank(engine.backend), rollback))
+        any_rows = yield from self._again(lambda: classes.differing(engine.backend, rollback))
+        self._take_over(any_rows, verdict)
+
+    def _searching(self, target: Backend) -> Search:
+        """For the cheapest class, as far as costs are measured later."""
+        return Search(
+            target,
+            rollback=self._engine.shape.rollback,
+            cells=min(unasked(self._engine.backend), FAR_TOKENS + REACH),
+        )
+
+    def _searched(self) -> Pieces[Shape]:
+        """The class, and what its forwards cost."""
+        target, clock = self._engine.backend, self._engine.clock
+        search = self._searching(Timed(target, self._profile.costs.measured, clock))
+        self._search = search
+        pieces = search.pieces()
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                self._search = None
+                found: Shape = done.value
+                return found
+            later = 0 if self._verdict else exactness_choice.pricing(1)
+            self._ahead = search.step.total - search.step.done + later + 1  # and this one
+            yield
+
+    def _arrange(self, *, strict: bool) -> None:
+        """What slots remember is lost with the memory, and read again later."""
+        self.forgotten += self._aside.forget()
+        self._house.arrange(strict=strict)
+
+    def _claim(self, shape: Shape, verdict: Verdict, was: Shape | None) -> None:
+        """Strict use, of forwards that were those of `was`, if each slot had its stream.
+
+        What slots remember holds as far as its forwards were of this class, and as that was probed.
+        """
+        alike = was is not None and (was.multiple, was.max_rows, was.border, was.alone) == (
+            shape.multiple,
+            shape.max_rows,
+            shape.border,
+            shape.alone,
+        )
+        engine = self._engine
+        if alike:
+            self._aside.put_back()
+            for slot, tokens in engine.held():
+                if len(tokens) > shape.cells:
+                    self.forgotten.append(engine.forget(slot))
+        else:
+            self.forgotten += self._aside.forget()
+        self._take_over(shape, verdict)
+
+    def _take_over(self, shape: Shape, verdict: Verdict) -> None:
+        profile = self._profile
+        self._engine.arrange(shape)
+        profile.path = self._house.known(strict=self._house.strict).path
+        profile.shape = shape
+        profile.save()
+        self._house.settled(shape, verdict)
+
+
+class Returning:
+    """Work for an idle engine: what was forgotten for a class of forwards is read again in it.
+
+    A request that takes a slot ends it: what people go on with, they read. The engine's thread.
+    """
+
+    def __init__(self, engine: Engine, forgotten: list[Slot]) -> None:
+        self._engine, self._texts = engine, forgotten
+        self._seated = -1
+
+    def advance(self, _now: float = 0.0) -> bool:
+        """Read some tokens; False where there is nothing to read."""
+        engine, texts = self._engine, self._texts
+        if engine.seated != self._seated and self._seated >= 0:
+            texts.clear()
+        while texts and not self._missing(texts[-1].tokens):
+            texts.pop()
+        if not texts:
+            return False
+        text = texts[-1]
+        slot, start = engine.seat(text.client, text.tokens, text.session)
+        try:
+            _, count = engine.read(slot, text.tokens, start, len(text.tokens))
+        except NoRoom:
+            count, start = 0, 0
+        engine.leave(slot, text.client, text.tokens[: start + count], text.session)
+        if not count:
+            texts.pop()
+        self._seated = engine.seated
+        return True
+
+    def _missing(self, text: Sequence[Token]) -> bool:
+        """Whether no slot holds all of a text, and there is one to read it in."""
+        held = [tokens for _, tokens in self._engine.held()]
+        begun = any(tokens == text[: len(tokens)] for tokens in held)
+        there = any(text == tokens[: len(text)] for tokens in held)
+        return not there and (begun or len(held) < self._engine.free_slots)

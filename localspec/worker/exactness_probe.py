@@ -1,0 +1,97 @@
+"""Probes the strict class farther in idle moments than a load has time for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from localspec.engine.calibrate import FAR_TOKENS
+from localspec.engine.exactness import classes
+from localspec.engine.step import Engine
+from localspec.worker.profile import Profile
+
+FIRST_PAUSE_SECONDS = 10.0
+"""So long without a request before a text makes place for a probe; twice as long for each further
+one. Who comes back sooner finds what was read, and few texts are ever read again for this."""
+
+
+class BackgroundProbe:
+    """Work for an idle engine: one forward at a time, line after line, until the context ends.
+
+    It reads in empty slots. Where every slot remembers a text, the one that was unused for longest
+    is forgotten after a long pause, as for the next conversation. A request that takes a slot
+    makes the line begin anew. What is found is the engine's shape from then on, and kept in the
+    profile. It belongs to the engine's thread. `remark` says what else is to be said of exactness.
+    """
+
+    def __init__(self, engine: Engine, profile: Profile) -> None:
+        self.remark: Callable[[], str] = lambda: ""
+        self._engine, self._profile = engine, profile
+        self._seated, self._quiet_since = -1, 0.0
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._failed: int | None = None
+        self._work: Iterator[None] = iter(())
+
+    @property
+    def detail(self) -> str:
+        """The present claim, for people."""
+        return "; ".join(filter(None, (self._engine.shape.detail, self.remark())))
+
+    def advance(self, now: float) -> bool:
+        """Compute one forward; False where there is nothing to do, or no slot for it yet.
+
+        Args:
+            now: Seconds, monotonic.
+        """
+        engine = self._engine
+        if engine.seated != self._seated:
+            self._seated, self._quiet_since, self._work = engine.seated, now, iter(())
+        if next(self._work, self) is None:
+            return True
+        # As far as a cache grows unasked; farther once a text has made it grow.
+        line = classes.next_line(engine.shape, engine.unasked)
+        if line is None or line <= engine.shape.cells or line == self._failed:
+            return False
+        if not (slots := self._slots(now)):
+            return False
+        self._work = self._probing(line, slots)
+        return next(self._work, self) is None
+
+    def _slots(self, now: float) -> list[int]:
+        """Those to be read in, the one that reads far first; none while texts are worth more."""
+        engine = self._engine
+        slots = range(engine.target.n_slots)
+        empty = [slot for slot in reversed(slots) if not engine.remembers(slot)]
+        texts = engine.held()
+        if not empty and texts and now - self._quiet_since >= self._pause_seconds:
+            self._pause_seconds *= 2
+            oldest, _ = texts[-1]
+            engine.leave(oldest, "", [])
+            return [oldest]
+        return empty
+
+    def _probing(self, line: int, slots: list[int]) -> Iterator[None]:
+        engine = self._engine
+        reached = engine.shape.cells
+        for found in classes.farther(engine.target, engine.shape, line, slots):
+            if found is not None:  # and nothing comes after it
+                for slot in slots:  # whatever reads there next begins at the beginning
+                    engine.target.truncate(slot, 0)
+                engine.shape = self._profile.shape = found
+                self._profile.save()
+            yield
+        if engine.shape.cells == reached:
+            self._failed = line
+
+
+class NearProbe:
+    """That work as far as costs are measured, which comes before measuring them.
+
+    Behind what was probed nothing is drafted, so that costs of drafts are not needed there.
+    """
+
+    def __init__(self, reach: BackgroundProbe, engine: Engine) -> None:
+        self._probe, self._engine = reach, engine
+
+    def advance(self, now: float) -> bool:
+        """As `BackgroundProbe` does, until it has come so far."""
+        return self._engine.shape.cells < FAR_TOKENS and self._probe.advance(now)

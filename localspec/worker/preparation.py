@@ -1,0 +1,234 @@
+"""A request becomes what the engine takes: text rendered, tokenized, checked and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from localspec import ranges
+from localspec.chain import SamplingParams
+from localspec.engine.chain import Breakers, repeats
+from localspec.errors import RequestError
+from localspec.text import grammar
+from localspec.text.breakers import breakers
+from localspec.text.constraint import GrammarConstraint
+from localspec.text.dialogue import Dialogue, Turn
+from localspec.text.formats import Offer
+from localspec.text.healing import Held
+from localspec.types import Token
+from localspec.wire.messages import Generate, Tokenize
+from localspec.wire.values import TokenLogprob
+from localspec.worker import limits
+from localspec.worker.grammars import Grammars
+from localspec.worker.output_parser import OutputParser
+from localspec.worker.prompts import Prompts, overflow
+
+if TYPE_CHECKING:
+    from localspec.engine.llama.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A checked request: prompt and prediction in tokens, its room, and its grammar."""
+
+    request: Generate
+    sampling: SamplingParams
+    breakers: Breakers
+    prompt: list[Token]
+    prediction: list[Token]
+    max_tokens: int
+    constraint: GrammarConstraint | Held | None
+    relaxed: list[str]
+    """Keys of the schema that the constraint does not keep."""
+    told: str
+    """The prompt as text, for a request that wants to be told; else empty."""
+    echo: str
+    """The prompt as text, for a completion that asked for it; else empty."""
+    typed: str
+    """How the answer begins because its client has typed it, which is not told again."""
+    said: OutputParser
+    """Makes words, thoughts and calls of the answer's text."""
+    scored: list[TokenLogprob] | None = None
+    """Log-probabilities of the prompt, once computed for an echo."""
+    scoring_seconds: float = 0.0
+    """How long that took."""
+
+    @property
+    def warms(self) -> bool:
+        """Whether it is a warm-up: only read, so that a later request finds it."""
+        return not self.max_tokens and not self.echo
+
+    def full(self, said: int) -> bool:
+        """Whether so many tokens fill the context, and more were wanted."""
+        wanted = self.request.max_tokens
+        return said >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
+
+    def goes_on(self) -> PreparedRequest:
+        """A silent warm-up that reads on what this one could not in its time."""
+        request = self.request
+        on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
+        return replace(self, request=on, max_tokens=0)
+
+    @property
+    def to_score(self) -> bool:
+        """Whether it is still to be asked."""
+        request = self.request
+        unread = self.scored is None and not request.so_far
+        return bool(self.echo) and request.logprobs is not None and unread
+
+
+class RequestPreparer:
+    """Turns requests into orders. Model lifetime; any thread.
+
+    Args:
+        model: The vocabulary.
+        context: Tokens that one session may hold now.
+        drafters: Names of the sources that a request may choose from.
+        prompts: Tokenizes prompts.
+        grammars: Makes constraints.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        context: Callable[[], int],
+        drafters: Collection[str],
+        prompts: Prompts,
+        grammars: Grammars,
+    ) -> None:
+        self._model = model
+        self._context = context
+        self._drafters = frozenset(drafters)
+        self._prompts = prompts
+        self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
+        self._grammars = grammars
+        self._known_breakers: dict[tuple[str, ...], Breakers] = {}
+        """Of the texts that a request named last: finding them takes a look at every token."""
+
+    @property
+    def format(self) -> dict[str, str]:
+        """How calls are read, and what of the template deserves a warning, as fields of `Ready`."""
+        known = self._dialogue.recognised
+        return {"format": known.form.name, "format_warning": known.warning}
+
+    def order(self, request: Generate) -> PreparedRequest:
+        """The request in the engine's terms.
+
+        Raises:
+            RequestError: Something in it is out of range, or its grammar cannot be served.
+            TemplateError: The chat template refused or failed.
+            ContextOverflow: The prompt leaves no room for an answer.
+            TooLarge: A text in it is over a cap.
+        """
+        limits.check(request, n_vocab=self._model.n_vocab, drafters=self._drafters)
+        context = self._context()
+        turn = self._turn(request)
+        prompt = request.so_far.prompt if request.so_far else self._tokens(request, turn)
+        if not prompt:
+            raise RequestError("The prompt is empty.", fix="Send some text.", param="prompt")
+        limits.check_scores(request, len(prompt))
+        room = context - len(prompt)
+        if room < 1:
+            raise overflow(len(prompt), context, "messages" if turn else "prompt")
+        typed = self._prompts.typed(request)
+        constraint, relaxed = self._constraint(request, turn, typed)
+        if constraint and request.so_far:
+            constraint.commit(request.so_far.tokens)
+        sampling = self._sampling(request)
+        return PreparedRequest(
+            request=request,
+            sampling=sampling,
+            breakers=self._breakers(sampling),
+            prompt=prompt,
+            prediction=self._prediction(request, typed, room),
+            max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
+            constraint=constraint,
+            relaxed=relaxed,
+            told=self._spelled(prompt) if request.tells_prompt else "",
+            echo=self._echo(request, prompt),
+            typed=typed,
+            said=self._said(request, turn),
+        )
+
+    def _sampling(self, request: Generate) -> SamplingParams:
+        """The chain, with biases of texts as those of their tokens. Raises RequestError."""
+        biases = dict(request.sampling.logit_bias)
+        for text, bias in request.biased_texts:
+            for token in self.words(text, "logit_bias"):
+                biases[token] = ranges.bias_sum(biases.get(token, 0.0), bias)
+        sampling = msgspec.structs.replace(request.sampling, logit_bias=biases)
+        limits.check_sampling(sampling, self._model.n_vocab)
+        return sampling
+
+    def _breakers(self, sampling: SamplingParams) -> Breakers:
+        if not repeats(sampling):
+            return {}
+        texts = sampling.dry_sequence_breakers
+        if texts not in self._known_breakers:
+            pieces = [*map(self._model.spelled, range(self._model.n_vocab))]
+            self._known_breakers = {texts: breakers(texts, pieces, self._model.plain_tokens)}
+        return self._known_breakers[texts]
+
+    def _prediction(self, request: Generate, typed: str, room: int) -> list[Token]:
+        expected = request.prediction
+        return self.words(typed + expected if expected else "", "prediction", room)
+
+    def _said(self, request: Generate, turn: Turn | None) -> OutputParser:
+        dialogue = self._dialogue
+        reader = dialogue.reader(turn.offer) if turn and request.reasoning_apart else None
+        return OutputParser(request.id, reader, dialogue.call_id, dialogue.shown if reader else {})
+
+    def _constraint(
+        self, request: Generate, turn: Turn | None, typed: str
+    ) -> tuple[GrammarConstraint | Held | None, list[str]]:
+        """The grammar of the answer: of its words alone, or of thoughts, words and calls.
+
+        Without one, what holds it to what was typed.
+        """
+        wanted = request.response_format
+        alone, relaxed = self._grammars.constraint(wanted, typed)
+        offer = turn.offer if turn else Offer()
+        if offer.functions or offer.thinks or offer.thinking:
+            offer = replace(offer, said=grammar.rule(wanted) if wanted else "")
+        if not offer.constrains:
+            return alone or self._prompts.held(typed), relaxed
+        return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed
+
+    def prompt(self, request: Generate) -> tuple[str, list[Token]]:
+        """The prompt of a request as text and as tokens. Raises TooLarge, TemplateError."""
+        turn = self._turn(request)
+        text = self._prompts.text(turn.prompt, request.prefill) if turn else request.prompt or ""
+        return text, self._tokens(request, turn)
+
+    def tokenized(self, question: Tokenize) -> list[Token]:
+        """The tokens of a text. Raises TooLarge."""
+        return self._prompts.tokenized(question)
+
+    def _turn(self, request: Generate) -> Turn | None:
+        """The prompt of a chat and what its answer may do, special tokens of messages quoted."""
+        chat = request.messages is not None
+        return self._dialogue.turn(self._prompts.quoted(request)) if chat else None
+
+    def _tokens(self, request: Generate, turn: Turn | None) -> list[Token]:
+        return self._prompts.tokens(request, turn.prompt if turn else None, self._context())
+
+    def words(self, text: str, param: str, most: int | None = None) -> list[Token]:
+        """The first `most` tokens of what an answer might be; words of a template are words.
+
+        Raises TooLarge.
+        """
+        return self._prompts.words(text, param, self._context() if most is None else most)
+
+    def _echo(self, request: Generate, prompt: list[Token]) -> str:
+        if not request.echo or request.messages is not None:
+            return ""
+        if request.prompt is not None:
+            return request.prompt
+        return b"".join(map(self._model.piece, prompt)).decode("utf-8", errors="replace")
+
+    def _spelled(self, prompt: list[Token]) -> str:
+        """The text of tokens, special ones spelled out."""
+        return b"".join(map(self._model.spelled, prompt)).decode("utf-8", errors="replace")

@@ -1,0 +1,240 @@
+"""Prepares requests beside the engine, so that no session's next token waits for it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+
+from localspec.errors import LocalSpecError
+from localspec.wire.messages import Detokenize, Embed, Generate, Question, Render, Replay, Tokenize
+from localspec.worker import process
+
+_log = logging.getLogger("localspec.worker")
+
+LONG_CHARS = 100_000
+"""A request with more text waits for others like it, and not before those that are read at once."""
+LONG_GRAMMAR_CHARS = 4_000
+"""The same for grammars: one of so many characters compiles in some 50 ms, one of ten times as many
+in up to two seconds."""
+_TOKEN_CHARS, _VALUE_CHARS = 4, 50
+"""The cost in characters of a token, and of a message, a function or a part of one."""
+
+Request: TypeAlias = Generate | Replay | Question
+_Order = TypeVar("_Order")
+_Item: TypeAlias = tuple[Request, float]
+Name: TypeAlias = Literal["texts", "long texts", "grammars", "long grammars"]
+NAMES: tuple[Name, ...] = get_args(Name)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[_Order]):
+    """A request that was read: what it asks for, or what is wrong with it.
+
+    `arrived_at` is when it came, by the caller's clock.
+    """
+
+    request: Request
+    arrived_at: float
+    order: _Order | LocalSpecError
+
+
+class Turns:
+    """Requests that wait for one thread, whose turns go round by client. Any thread.
+
+    A client is a principal and its conversation, where it names one. Of one client the request that
+    came first is read first.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._clients: OrderedDict[tuple[str, str], deque[_Item]] = OrderedDict()
+        self._closed = False
+
+    def put(self, item: _Item) -> None:
+        """One more."""
+        with self._changed:
+            self._clients.setdefault(_client(item[0]), deque()).append(item)
+            self._changed.notify()
+
+    def get(self) -> _Item | None:
+        """The next one, waiting for it; None once it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._clients)
+            if self._closed:
+                return None
+            client, items = self._clients.popitem(last=False)
+            item = items.popleft()
+            if items:
+                self._clients[client] = items
+            return item
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class Preprocessing(Generic[_Order]):
+    """Threads that read requests: short and long texts, short and long grammars. Model lifetime.
+
+    Whatever is expensive to prepare waits for its like and holds up nothing else. Everything here
+    is for the engine's thread.
+
+    Args:
+        read: Makes an order of a request, on the thread of a lane, or raises what is wrong.
+        wake: Called from there when something has been read.
+    """
+
+    def __init__(self, read: Callable[[Request], _Order], wake: Callable[[], None]) -> None:
+        self._read = read
+        self._wake = wake
+        self._pending: dict[str, Request] = {}
+        self._done: queue.SimpleQueue[Prepared[_Order]] = queue.SimpleQueue()
+        self._preprocessing = {name: Turns() for name in NAMES}
+        self._threads = [
+            process.deep_thread(name, partial(self._work, lane))
+            for name, lane in self._preprocessing.items()
+        ]
+
+    @property
+    def pending(self) -> int:
+        """Requests that are not read yet."""
+        return len(self._pending)
+
+    def ids(self) -> Iterator[str]:
+        """Of all requests that are not read yet."""
+        yield from self._pending
+
+    def put(self, request: Request, arrived_at: float) -> None:
+        """Let it be read. Its id must not be among `ids`."""
+        self._pending[request.id] = request
+        self._preprocessing[lane_of(request)].put((request, arrived_at))
+
+    def cancel(self, id_: str) -> Request | None:
+        """Forget a request that is not read yet; None if there is none."""
+        return self._pending.pop(id_, None)
+
+    def taken(self) -> Iterator[Prepared[_Order]]:
+        """The requests prepared meanwhile and still wanted."""
+        while True:
+            try:
+                read = self._done.get_nowait()
+            except queue.Empty:
+                return
+            if self._pending.get(read.request.id) is read.request:
+                del self._pending[read.request.id]
+                yield read
+
+    def close(self) -> None:
+        """Read nothing more. Waits for what is being read: the model may be freed then."""
+        self._pending.clear()
+        for lane in self._preprocessing.values():
+            lane.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, lane: Turns) -> None:
+        while (item := lane.get()) is not None:
+            request, arrived_at = item
+            if self._pending.get(request.id) is request:
+                self._done.put(Prepared(request, arrived_at, self._order(request)))
+            self._wake()
+
+    def _order(self, request: Request) -> _Order | LocalSpecError:
+        try:
+            return self._read(request)
+        except LocalSpecError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a bug; the engine is untouched, others go on
+            _log.exception("intake failed id=%s", request.id)
+            return LocalSpecError(f"A bug: {error!r}.")
+
+
+def lane_of(request: Request) -> Name:
+    """Which lane a request waits on, by what reading it takes."""
+    asked = request.request if isinstance(request, Replay | Render) else request
+    grammar = _grammar_chars(asked) if isinstance(asked, Generate) else 0
+    long = _chars(request) > LONG_CHARS
+    if grammar:
+        return "long grammars" if long or grammar > LONG_GRAMMAR_CHARS else "grammars"
+    return "long texts" if long else "texts"
+
+
+def _client(request: Request) -> tuple[str, str]:
+    """Whose turn it takes."""
+    asked = request.request if isinstance(request, Replay | Render) else request
+    return (asked.client, asked.session) if isinstance(asked, Generate) else ("", "")
+
+
+def _grammar_chars(request: Generate) -> int:
+    """How large the grammar of an answer is, as characters; 0 where there is none to compile."""
+    wanted = request.response_format
+    if wanted == {"type": "json_object"} or (wanted or {}).get("type", "text") == "text":
+        wanted = None
+    strict = any(_is_strict(tool) for tool in request.tools)
+    if strict or request.tool_choice not in (None, "auto", "none"):
+        return _weight([wanted, request.tools])
+    return _weight(wanted) if wanted else 0
+
+
+def _is_strict(tool: dict[str, Any]) -> bool:
+    function = tool.get("function")
+    return isinstance(function, dict) and bool(function.get("strict"))
+
+
+def _weight(value: object) -> int:
+    """The characters of something of JSON, and some for each value, as far as it matters here."""
+    pending: list[object] = [value]
+    weight = 0
+    while pending and weight <= LONG_GRAMMAR_CHARS:
+        one = pending.pop()
+        weight += len(one) if isinstance(one, str) else 1
+        if isinstance(one, dict):
+            pending += one
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+    return weight
+
+
+def _chars(request: Request) -> int:
+    """How much there is to read, as characters of text."""
+    match request:
+        case Replay(request=inner, text=text):
+            return len(text) + _chars(inner)
+        case Render(request=inner):
+            return _chars(inner)
+        case Tokenize(text=text):
+            return len(text)
+        case Embed(texts=given):
+            sizes = (len(one) * (1 if isinstance(one, str) else _TOKEN_CHARS) for one in given)
+            return sum(sizes)
+        case Detokenize(tokens=tokens):
+            return len(tokens) * _TOKEN_CHARS
+    texts = [request.prompt or "", request.prediction, request.suffix or "", request.begun]
+    texts += [message.content for message in request.messages or ()]
+    texts += [snippet.text for snippet in request.extra]
+    values = len(texts) + _values(request.tools) + _values(request.template_kwargs)
+    ids = len(request.prompt_tokens or ())
+    return sum(map(len, texts)) + values * _VALUE_CHARS + ids * _TOKEN_CHARS
+
+
+def _values(value: object) -> int:
+    """How many values something of JSON holds, as far as it matters here."""
+    pending: list[object] = [value]
+    count = 0
+    while pending and count * _VALUE_CHARS <= LONG_CHARS:
+        one = pending.pop()
+        count += 1
+        if isinstance(one, dict):
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+    return count

@@ -1,0 +1,35 @@
+"""Prompts that come back with what the target thought of them: read before they are answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from localspec.engine.likelihood import Likelihood
+from localspec.engine.scoring import score
+from localspec.worker.answer import spelled
+from localspec.worker.assemble import Loaded
+from localspec.worker.preparation import PreparedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """A checked request whose prompt is to be read first."""
+
+    order: PreparedRequest
+    arrived_at: float
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self.order.request.id
+
+    def work(self, loaded: Loaded) -> Generator[None, None, PreparedRequest]:
+        """Read it in a free slot, piece by piece; returns the order with what came of it."""
+        request, prompt, clock = self.order.request, self.order.prompt, loaded.engine.clock
+        began = clock()
+        found = yield from score(loaded.engine, request.client, prompt, request.logprobs or 0)
+        first = Likelihood(prompt[0], math.nan, ())  # nothing precedes it
+        told = [spelled(each, loaded.model.spelled) for each in (first, *found)]
+        return replace(self.order, scored=told, scoring_seconds=clock() - began)

@@ -1,0 +1,296 @@
+"""The process that makes a draft head: `python -m localspec.worker.train_head TARGET HEAD`.
+
+The target writes texts of its own, many at once, on the devices where a daemon would load it; what
+it computed meanwhile is what the head learns of. An hour for a small target on two cores, all of it
+computed here and now: the head of a model is a file that can be made again. Native code may
+die on a strange file, so it does that alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from localspec import config, paths
+from localspec.catalog import header, writer
+from localspec.catalog.describe import MAX_NAME_CHARS
+from localspec.catalog.writer import Tensor
+from localspec.engine.llama.products import FORMATS, Products, installed
+from localspec.engine.speculation.head_training import TrainingText, learned
+from localspec.errors import LocalSpecError, ModelError, OutOfMemory, PullError, bounded
+from localspec.text.template import Conversation, rendered
+from localspec.types import Floats, Row, Token
+from localspec.wire.messages import Load
+from localspec.worker import heads, planning, remotes
+from localspec.worker.loader import Loader
+
+if TYPE_CHECKING:
+    from localspec.engine.llama.context import Context
+    from localspec.engine.llama.model import Model
+
+_SLOTS = 32
+_CONTEXT = 1024
+_LONGEST = 256
+"""Tokens of one text."""
+_TEMPERATURES = (0.0, 0.0, 0.6, 0.9)
+"""Of the texts, one after the other."""
+_LIKELY = 40
+"""Tokens that are drawn from."""
+_QUESTIONS = "models/heads/questions.toml"
+
+
+def main() -> int:
+    """Write texts, learn of them, save the head; the exit code is 0, or the error's.
+
+    An interrupt is no error: nothing was written.
+    """
+    parser = argparse.ArgumentParser(prog="python -m localspec.worker.train_head")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("head", type=Path)
+    parser.add_argument("--tokens", type=int, default=300_000)
+    parser.add_argument("--words", type=int, default=4096)
+    asked = parser.parse_args()
+    try:
+        _make(asked.target, asked.head, asked.tokens, asked.words)
+    except LocalSpecError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"{asked.head} cannot be written: {error.strerror}.\n")
+        return PullError.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _make(path: Path, place: Path, tokens: int, words: int) -> None:
+    """Raises LocalSpecError, OSError."""
+    header.read(path)
+    target = heads.File.open(path)
+    if target.tensor("token_embd.weight").width % FORMATS["q4_0"].weights:
+        raise ModelError("A draft head is for models whose width is a multiple of 32.")
+    paths.make_directory(
+        place.parent, paths.MODELS_MODE
+    )  # told before an hour's work and not after it
+    made = head(target, _texts(path, tokens), words)
+    paths.write_atomically(place, made, mode=0o644)
+    sys.stderr.write("\n")
+
+
+def _texts(target: Path, tokens: int) -> list[Text]:
+    """The texts that the model writes, so many tokens; progress goes to stderr."""
+    told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
+    texts: list[Text] = []
+    with _opened(target) as context:
+        model = context.model
+        prompts = (_prompt(model, question) for question in questions(told, texts, model.piece))
+        for text in listen(context, prompts, tokens, model.eog, longest=_LONGEST):
+            texts.append(text)
+            written = sum(len(each.came) for each in texts)
+            sys.stderr.write(f"\rwriting: {min(written, tokens)} of {tokens} tokens")
+    sys.stderr.write("\n")
+    return texts
+
+
+@contextmanager
+def _opened(target: Path) -> Iterator[Context]:
+    """The model in a file where the daemon would have it, with many slots and no drafters.
+
+    Raises LocalSpecError: a device or a remote is missing, or no plan fits memory.
+    """
+    chosen, _ = config.in_force(paths.config_file())
+    engine = replace(chosen.engine, slots=_SLOTS, context=_CONTEXT, exactness="strict")
+    alone = replace(chosen.speculation, drafters=(), max_draft=1)  # no memory for rows of drafts
+    load = Load(target.stem, str(target), None, replace(chosen, engine=engine, speculation=alone))
+    lent = remotes.gather(engine.remote)
+    plans = planning.plans(load, [target], planning.present(lent))
+    for plan, smaller in zip_longest(plans, plans[1:]):
+        with ExitStack() as parts:
+            try:
+                context = Loader(load, plan, lent, _loading, parts).target()
+            except OutOfMemory:
+                if smaller is None:
+                    raise
+                continue
+            sys.stderr.write(f"\r{plan.sentence()}\n")
+            yield context
+            return
+
+
+def _loading(stage: str, fraction: float, _why: str = "") -> None:
+    if stage == "target":
+        sys.stderr.write(f"\rloading: {fraction:.0%}")
+
+
+def questions(
+    told: Mapping[str, Any], texts: Sequence[Text], piece: Callable[[Token], bytes]
+) -> Iterator[str]:
+    """An endless stream of questions: forms and subjects, put together at random.
+
+    Args:
+        told: As in `questions.toml`.
+        texts: Answers so far, which later questions are about; looked at again each time.
+        piece: What a token writes.
+    """
+    chosen = random.Random(0)  # noqa: S311 - the same ones each time
+    weights = [kind["weight"] for kind in told["kind"]]
+    while True:
+        (kind,) = chosen.choices(told["kind"], weights)
+        form = chosen.choice(kind["forms"])
+        if "{text}" in form and not texts:
+            continue
+        earlier = chosen.choice(texts).came if "{text}" in form else []
+        text = b"".join(map(piece, earlier)).decode("utf-8", "replace")
+        subject = chosen.choice(kind.get("subjects", told["subjects"]))
+        numbers = {name: chosen.randint(2, 90) for name in "abc"}
+        yield form.format(subject=subject, text=text, **numbers)
+
+
+def _prompt(model: Model, text: str) -> list[Token]:
+    """A question as the model's chat template puts it; as it is, where there is no template."""
+    if model.chat_template:
+        special = model.special_text(model.bos), model.special_text(model.eos)
+        message = {"role": "user", "content": text}
+        text = rendered(Conversation(model.chat_template, *special, [message])).text
+    return model.tokenize(text, add_special=not model.chat_template, parse_special=True)
+
+
+@dataclass(slots=True)
+class Text:
+    """A text of the target behind a prompt: at each place the state, the token, the likeliest."""
+
+    prompt: Sequence[Token]
+    temperature: float
+    states: list[NDArray[np.float16]] = field(default_factory=list)
+    came: list[Token] = field(default_factory=list)
+    likeliest: list[Token] = field(default_factory=list)
+
+    def row(self, slot: int) -> Row:
+        """The rows to decode next."""
+        last = self.came[-1] if self.came else self.prompt[-1]
+        return Row(last, len(self.prompt) - 1 + len(self.came), slot, wants_logits=True)
+
+    def go_on(self, state: Floats, logits: Floats, chosen: np.random.Generator) -> None:
+        """Take one more token, drawn from the likeliest."""
+        best = token = int(logits.argmax())
+        if self.temperature:
+            top = np.argpartition(logits, -_LIKELY)[-_LIKELY:]
+            noisy = logits[top] / self.temperature + chosen.gumbel(size=_LIKELY)
+            token = int(top[noisy.argmax()])
+        self.states.append(state.astype(np.float16))
+        self.came.append(token)
+        self.likeliest.append(best)
+
+
+def listen(
+    context: Context,
+    prompts: Iterator[Sequence[Token]],
+    tokens: int,
+    ends: frozenset[Token],
+    *,
+    longest: int,
+) -> Iterator[Text]:
+    """Texts of so many tokens in all, of at most `longest` each, written in all slots at once.
+
+    A prompt is asked for when it is needed. From now on the context shows its states.
+
+    Raises:
+        ModelError: it does not.
+    """
+    if not context.show():
+        raise ModelError("A draft head is for models whose memory is keys and values alone.")
+    chosen = np.random.default_rng(0)
+    begun = (
+        Text(prompt, temperature)
+        for prompt, temperature in zip(prompts, itertools.cycle(_TEMPERATURES), strict=False)
+    )
+    writing = [_read(context, slot, next(begun)) for slot in range(context.n_slots)]
+    for _ in range(0, tokens, context.n_slots):
+        logits = context.decode([text.row(slot) for slot, text in enumerate(writing)])
+        states = context.states
+        assert states is not None  # noqa: S101 - all rows want logits
+        for slot, text in enumerate(writing):
+            text.go_on(states[slot], logits[slot], chosen)
+        for slot, text in enumerate(writing):
+            if text.came[-1] in ends or len(text.came) == longest:
+                yield text
+                writing[slot] = _read(context, slot, next(begun))
+    yield from writing
+
+
+def _read(context: Context, slot: int, text: Text) -> Text:
+    """The text, whose prompt has been read but for its last token."""
+    context.truncate(slot, 0)
+    rows = [Row(token, at, slot, wants_logits=False) for at, token in enumerate(text.prompt[:-1])]
+    for start in range(0, len(rows), context.max_rows):
+        context.decode(rows[start : start + context.max_rows])
+    return text
+
+
+def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
+    """The head's file. It knows the most frequent words of the texts, so many at most."""
+    products = Products(installed())
+    frequent = Counter(itertools.chain(*(text.came for text in texts))).most_common(words)
+    known = np.array([token for token, _ in frequent], np.int32)
+    made = learned(_lesson(target, products, texts, known), on_progress=_learning)
+    width = len(made.bias)
+    square = (width, width)
+    matrices = [products.quantized(each, FORMATS["q4_0"]) for each in (made.state, made.token)]
+    described = {
+        "general.architecture": heads.KIND,
+        "general.name": bounded(
+            str(target.parsed.metadata.get("general.name", "")), MAX_NAME_CHARS
+        ),
+        heads.KEY: heads.key(target),
+        heads.WORDS: known.tolist(),
+    }
+    tensors = [
+        Tensor("state.weight", square, "Q4_0"),
+        Tensor("token.weight", square, "Q4_0"),
+        Tensor("bias", (width,), "F32"),
+    ]
+    data = [*(each.data.tobytes() for each in matrices), made.bias.tobytes()]
+    return writer.header(described, tensors) + b"".join(
+        part + writer.padding(len(part)) for part in data
+    )
+
+
+def _learning(fraction: float) -> None:
+    sys.stderr.write(f"\rlearning: {fraction:.0%}")
+
+
+def _lesson(
+    target: heads.File, products: Products, texts: Sequence[Text], words: NDArray[np.int32]
+) -> TrainingText:
+    """All places of all texts."""
+    came = np.array([token for text in texts for token in text.came], np.int32)
+    tokens, rows = np.unique(came, return_inverse=True)
+    places = {int(token): place for place, token in enumerate(words)}
+    said = [places.get(token, -1) for text in texts for token in text.likeliest]
+    ends = np.cumsum([len(text.came) for text in texts if text.came]) - 1
+    return TrainingText(
+        states=np.array([state for text in texts for state in text.states]),
+        came=rows,
+        said=np.array(said),
+        known=np.setdiff1d(np.arange(len(came)), ends),
+        embeddings=products.rows(target.tensor("token_embd.weight"), tokens),
+        output=products.rows(heads.output(target), words),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What a worker is told of a pair: a draft that does not fit costs nobody the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+
+from localspec.config import Config
+from localspec.errors import BadGGUF
+from localspec.wire.messages import Load
+from localspec_daemon.supervisor.memory_demand import Demand, sound
+
+
+@pytest.mark.parametrize(
+    ("draft", "why"),
+    [
+        ("small", ""),
+        ("large", "larger than its target"),
+        ("cut", "cut.gguf cannot be used"),
+        ("stranger", "cannot propose for this target"),
+        ("gone", "gone.gguf cannot be read"),
+    ],
+)
+def test_a_draft_that_does_not_fit_is_left_out_with_the_reason(
+    tmp_path: Path, draft: str, why: str
+) -> None:
+    """Not loaded, not counted as memory; a target that cannot be used is an error as before."""
+    target = tiny.build(tmp_path / "target.gguf")
+    tiny.build(tmp_path / "small.gguf", seed=1, layers=1)
+    tiny.build(tmp_path / "large.gguf", layers=12)
+    tiny.build(tmp_path / "stranger.gguf", extra_tokens=1)
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
+    load = Load("it", str(target), str(tmp_path / f"{draft}.gguf"), Config())
+    told = sound(load)
+    assert (told == load) is (not why)
+    assert bool(told.draft_path) is (not why)
+    assert why in told.no_draft
+    assert (Demand.read(load).wish.draft is None) is bool(why)
+    with pytest.raises(BadGGUF, match=r"cut\.gguf"):
+        sound(Load("it", str(cut), str(target), Config()))

@@ -1,0 +1,242 @@
+"""Which request a worker died of, and how a stream goes on: driven by lists of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.errors import Poisonous
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import (
+    Delta,
+    Detokenize,
+    Generate,
+    Render,
+    Replay,
+    SoFar,
+    Spent,
+    Started,
+)
+from localspec_daemon.supervisor.resumption import MAX_RESUMES, Stream, digest
+from localspec_daemon.supervisor.suspects import (
+    MAX_FAULTS,
+    POISON_SECONDS,
+    TRIAL_TOKENS,
+    Files,
+    Poisons,
+    Trials,
+)
+
+FILES: Files = ((1, 2, 3, 4),)
+
+
+def request(id_: str = "r", prompt: str = "hello", seed: int = 1) -> Generate:
+    """A completion."""
+    sampling = SamplingParams(seed=seed)
+    return Generate(id_, "completion", "someone", sampling, SpeculationParams(), prompt=prompt)
+
+
+def delta(text: str, decided: list[int], decided_by: list[str], rounds: int) -> Delta:
+    """What a worker says in a round."""
+    spent = Spent(rounds=rounds)
+    return Delta("r", text, [], decided=decided, decided_by=decided_by, spent=spent)
+
+
+# --- the state of a stream ------------------------------------------------------------------------
+
+
+def test_before_a_word_has_come_the_request_is_sent_again() -> None:
+    """Also when it had its slot; the client hears of that once."""
+    stream = Stream(request())
+    assert stream.command() is stream.request
+    assert stream.take(Started("r", 2, 0, prompt=[1, 2])) is not None
+    assert stream.command() is stream.request
+    assert stream.take(Started("r", 2, 0, prompt=[1, 2])) is None
+
+
+def test_what_was_decided_on_all_workers_goes_to_the_next() -> None:
+    """Tokens in order with their sources, the latest meter, the first prompt."""
+    stream = Stream(request())
+    for event in (
+        Started("r", 2, 1, prompt=[1, 2]),
+        delta("a", [5, 6], ["target", "lookup"], rounds=1),
+        Started("r", 2, 0, prompt=[1, 2]),
+        delta("", [7], ["model"], rounds=2),
+    ):
+        stream.take(event)
+    command = stream.command()
+    assert isinstance(command, Generate)
+    assert command.so_far == SoFar(
+        [1, 2], 1, [5, 6, 7], ["target", "lookup", "model"], [], Spent(rounds=2)
+    )
+    assert msgspec.structs.replace(command, so_far=None) == stream.request
+
+
+def test_an_echo_alone_is_not_said_twice() -> None:
+    """The next worker is told that something has gone out, though nothing was decided."""
+    stream = Stream(request())
+    stream.take(Started("r", 2, 0, prompt=[1, 2]))
+    stream.take(Delta("r", "hello", []))
+    command = stream.command()
+    assert isinstance(command, Generate)
+    assert command.so_far == SoFar([1, 2], 0, [], [], [], Spent())
+
+
+def test_a_digest_is_of_what_is_asked() -> None:
+    """Not of who asks, by which id, with which seed or how often it went on."""
+    same = msgspec.structs.replace(request("other", seed=9), client="else")
+    assert digest(same) == digest(request())
+    assert digest(request(prompt="other")) != digest(request())
+    assert digest(Replay(request(), "a")) != digest(Replay(request(), "b")) != digest(request())
+    assert digest(Render("1", request())) == digest(Render("2", same)) != digest(request())
+    assert digest(Detokenize("1", [1])) == digest(Detokenize("2", [1]))
+
+
+# --- trials ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Court:
+    """A worker and its requests, some of which kill it whenever they are on board."""
+
+    poisons: frozenset[int]
+    trials: Trials = field(default_factory=Trials)
+    deaths: int = 0
+
+    def run(self, streams: Sequence[Stream]) -> list[Stream]:
+        """Let all run until each is either over or convicted; the convicted."""
+        waiting = list(streams)
+        while waiting:
+            aboard = [each for each in waiting if self.trials.admits(each)]
+            killers = [each for each in aboard if int(each.request.id) in self.poisons]
+            if killers:
+                self.deaths += 1
+                self.trials.crashed(aboard, faulty=True)
+                waiting = [each for each in waiting if not each.convicted]
+                continue
+            for each in aboard:
+                self.trials.heard(each, TRIAL_TOKENS)
+                self.trials.over(each)
+            waiting = [each for each in waiting if each not in aboard]
+        return [each for each in streams if each.convicted]
+
+
+@given(st.integers(1, 8), st.sets(st.integers(0, 7), max_size=4))
+def test_exactly_the_killers_are_convicted_and_cost_two_workers_each(
+    count: int, poisons: set[int]
+) -> None:
+    """Whatever their number and order; nobody else comes near the limit of resumes."""
+    streams = [Stream(request(str(number))) for number in range(count)]
+    court = Court(frozenset(poisons))
+    convicted = court.run(streams)
+    killers = [each for each in streams if int(each.request.id) in poisons]
+    assert convicted == killers
+    assert court.deaths <= MAX_FAULTS * len(killers)
+    assert all(each.crashes <= 1 <= MAX_RESUMES for each in streams if each not in killers)
+
+
+def test_nobody_boards_during_a_trial_and_sixteen_tokens_end_it() -> None:
+    """The other suspect, and somebody new, wait for that."""
+    one, other, new = (Stream(request(id_)) for id_ in ("one", "other", "new"))
+    trials = Trials()
+    assert trials.crashed([one, other], faulty=True) is None
+    assert trials.admits(one)
+    assert not trials.admits(other)
+    assert not trials.admits(new)
+    assert not trials.heard(one, TRIAL_TOKENS - 1)
+    assert not trials.heard(other, TRIAL_TOKENS)
+    assert trials.heard(one, 1)
+    assert trials.admits(new)
+    assert trials.admits(other)
+    assert not trials.admits(Stream(request("newer")))
+    trials.over(other)
+    assert trials.admits(Stream(request("newest")))
+
+
+def test_nobody_is_tried_for_what_came_from_outside() -> None:
+    """All may board at once, and nobody is ever convicted of it; but each counts as a resume."""
+    streams = [Stream(request(str(number))) for number in range(3)]
+    trials = Trials()
+    for _ in range(MAX_RESUMES + 1):
+        assert trials.crashed(streams, faulty=False) is None
+        assert all(trials.admits(each) for each in streams)
+    assert [(each.crashes, each.faults) for each in streams] == [(MAX_RESUMES + 1, 0)] * 3
+
+
+def test_who_was_accused_with_a_killer_is_cleared() -> None:
+    """A long stream outlives any number of poisonous neighbours."""
+    good, trials = Stream(request("good")), Trials()
+    for number in range(9):
+        bad = Stream(request(str(number)))
+        assert trials.crashed([good, bad], faulty=True) is None
+        assert trials.admits(bad)
+        assert trials.crashed([bad], faulty=True) is bad
+        assert trials.admits(good)
+    assert (good.crashes, good.faults, good.suspected) == (0, 0, False)
+
+
+def test_who_shares_the_worker_with_a_suspect_is_not_blamed() -> None:
+    """An acquitted stream goes on beside the next trial, and that costs it nothing."""
+    one, other = Stream(request("one")), Stream(request("other"))
+    trials = Trials()
+    trials.crashed([one, other], faulty=True)
+    assert trials.admits(one)
+    trials.heard(one, TRIAL_TOKENS)
+    assert trials.admits(other)
+    assert trials.crashed([one, other], faulty=True) is other
+    assert (one.crashes, other.crashes) == (0, 2)
+
+
+# --- poison ---------------------------------------------------------------------------------------
+
+
+def test_poison_is_refused_for_a_while_and_nothing_else() -> None:
+    """Whoever sends it; the sentence says why and how long."""
+    poisons = Poisons()
+    poisons.check(FILES, request(), 0.0)
+    assert "SIGSEGV" in str(poisons.add(FILES, request(), "SIGSEGV", 0.0))
+    poisons.check(FILES, request(prompt="other"), 1.0)
+    with pytest.raises(Poisonous, match="9 minutes"):
+        poisons.check(FILES, request(seed=3), 60.0)
+    poisons.check(FILES, request(), POISON_SECONDS)
+
+
+IDENTITIES = st.tuples(*[st.integers(0, 3)] * 4)
+
+
+@given(
+    st.sets(st.tuples(st.tuples(IDENTITIES), st.text(max_size=2)), min_size=1, max_size=5),
+    st.tuples(st.tuples(IDENTITIES), st.text(max_size=2)),
+)
+def test_a_verdict_is_of_one_request_on_the_files_of_one_model(
+    convicted: set[tuple[Files, str]], asked: tuple[Files, str]
+) -> None:
+    """A broken file spoils no request for another model, nor for the file that replaces it."""
+    poisons = Poisons()
+    for files, prompt in convicted:
+        poisons.add(files, request(prompt=prompt), "SIGABRT", 0.0)
+    files, prompt = asked
+    refused = False
+    try:
+        poisons.check(files, request(prompt=prompt), 1.0)
+    except Poisonous:
+        refused = True
+    assert refused == (asked in convicted)
+
+
+def test_the_table_of_poisons_has_an_end() -> None:
+    """The oldest are let go of; what has run out goes first."""
+    poisons = Poisons()
+    for number in range(300):
+        poisons.add(FILES, request(prompt=str(number)), "SIGSEGV", float(number))
+    poisons.check(FILES, request(prompt="0"), 300.0)
+    with pytest.raises(Poisonous):
+        poisons.check(FILES, request(prompt="299"), 300.0)
+    assert len(poisons) == 256
+    poisons.add(FILES, request(), "SIGSEGV", 10_000.0)
+    assert len(poisons) == 1

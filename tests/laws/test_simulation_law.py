@@ -1,0 +1,173 @@
+"""A simulated machine gives the same tokens, and time is what the table says: no more, no less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from laws.engine_harness import PROMPTS, Harness, finish, output
+
+from localspec.control.acceptance import Acceptance
+from localspec.control.controller import Controller
+from localspec.control.costs import Costs
+from localspec.drafters import load
+from localspec.engine.session import Session
+from localspec.engine.simulation import SimulatedHardware
+from localspec.engine.speculation.states import FeatureHead, Prediction, StateBackend
+from localspec.engine.step import Engine, Limits
+from localspec.machine import Forwards, Head, History, Host, Machine
+from localspec.types import Backend, Floats, Row, SamplingParams, SpeculationParams, Token
+
+GREEDY = SamplingParams(temperature=0.0)
+MACHINE = Machine(
+    "m",
+    "made up",
+    Forwards({1: 5.0, 16: 9.0}, change_ms=2.0, settle_ms=0.5, look_ms=0.01),
+    Forwards({1: 0.5, 16: 1.0}, change_ms=0.25),
+    Host(0.3, 0.02),
+    Head(0.125),
+)
+
+
+@dataclass
+class Watched:
+    """The real backend; remembers what each forward had to be charged by."""
+
+    inner: Backend
+    seen: list[tuple[int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.n_vocab, self.n_slots = self.inner.n_vocab, self.inner.n_slots
+        self.context, self.max_rows = self.inner.context, self.inner.max_rows
+
+    @property
+    def states(self) -> Floats | None:
+        """As the backend shows them."""
+        return self.inner.states if isinstance(self.inner, StateBackend) else None
+
+    def decode(self, rows: Sequence[Row]) -> Floats:
+        """As the backend does."""
+        self.seen.append((len(rows), sum(row.position for row in rows) / len(rows)))
+        return self.inner.decode(rows)
+
+    def truncate(self, slot: int, length: int) -> int:
+        """As the backend does."""
+        return self.inner.truncate(slot, length)
+
+    def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
+        """As the backend does."""
+        self.inner.checkpoint(slot, lasting=lasting)
+
+    def charged_ms(self, forwards: Forwards) -> float:
+        """What a table takes for all of it."""
+        history = History(forwards)
+        return sum(history.charge_ms(rows, behind) for rows, behind in self.seen)
+
+
+@dataclass
+class Counted:
+    """The real head; counts what it is asked."""
+
+    inner: FeatureHead
+    asked: int = 0
+
+    def predict(self, state: Floats, token: Token) -> Prediction:
+        """As the head does."""
+        self.asked += 1
+        return self.inner.predict(state, token)
+
+    def close(self) -> None:
+        """As the head does."""
+        self.inner.close()
+
+
+@dataclass
+class Run:
+    """One engine on a simulated machine, from the moment at which nothing has happened."""
+
+    harness: Harness
+    place: SimulatedHardware = field(default_factory=lambda: SimulatedHardware(MACHINE))
+    sessions: list[Session] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.head = Counted(self.harness.head())
+        self.target, self.draft = Watched(self.harness.memory), Watched(self.harness.draft_memory)
+        model = self.harness.target
+        offered = {"context": self.place.context(self.draft, "draft"), "piece": model.piece}
+        names = ("lookup", "model", "hydra")
+        self.engine = Engine(
+            self.place.context(self.target, "target"),
+            {
+                name: load(
+                    name,
+                    n_vocab=model.n_vocab,
+                    ends=model.eog,
+                    head=self.place.head(self.head),
+                    **offered,
+                )
+                for name in names
+            },
+            self.place.policy(
+                Controller(Costs(), Acceptance(), multiple=self.harness.shape.multiple)
+            ),
+            ends=model.eog,
+            shape=self.harness.shape,
+            limits=Limits(32, 16),
+            clock=self.place.clock,
+        )
+
+    def answer(self, mode: SpeculationParams) -> list[list[int]]:
+        """The tokens of every prompt, asked one after the other."""
+        requests = [
+            self.harness.request(prompt, GREEDY, speculation=mode, client=str(number))
+            for number, prompt in enumerate(PROMPTS)
+        ]
+        found = [finish(self.engine, [request])[0] for request in requests]
+        self.sessions += found
+        return [output(session) for session in found]
+
+
+def test_the_clock_is_the_sum_of_what_the_table_charges(harness: Harness) -> None:
+    """Of every forward of both models by its history, of the head, of the host in every round."""
+    run = Run(harness)
+    run.answer(SpeculationParams(mode="always"))
+    forwards_ms = run.target.charged_ms(MACHINE.target) + run.draft.charged_ms(MACHINE.draft)
+    rounds = sum(session.meter.rounds for session in run.sessions)
+    drafted = sum(session.meter.drafted for session in run.sessions)
+    host_ms = rounds * MACHINE.host.round_ms + drafted * MACHINE.host.row_ms
+    assert drafted > 0
+    assert run.draft.seen
+    assert run.head.asked > 0
+    head_ms = run.head.asked * 0.125
+    assert 1000 * run.place.clock() == pytest.approx(forwards_ms + host_ms + head_ms)
+
+
+def test_meters_share_that_time_out_and_nothing_is_left_over(harness: Harness) -> None:
+    """Drafting, verifying and the host make the whole of an answer; no real time leaks in."""
+    run = Run(harness)
+    run.answer(SpeculationParams(mode="always"))
+    for session in run.sessions:
+        meter = session.meter
+        whole = meter.last_token_at - meter.first_token_at
+        parts = meter.draft_seconds + meter.verify_seconds + meter.host_seconds
+        assert whole == pytest.approx(parts)
+        assert 1000 * meter.host_seconds == pytest.approx(
+            meter.rounds * MACHINE.host.round_ms + meter.drafted * MACHINE.host.row_ms
+        )
+
+
+def test_the_same_requests_take_the_same_time_and_say_the_same(harness: Harness) -> None:
+    """Twice on a new machine: every token and every reading of the clock; and plain's tokens."""
+    first, again = Run(harness), Run(harness)
+    texts = first.answer(SpeculationParams())
+    assert again.answer(SpeculationParams()) == texts
+    assert [one.meter for one in again.sessions] == [one.meter for one in first.sessions]
+    assert again.place.clock() == first.place.clock()
+    assert Run(harness).answer(SpeculationParams(mode="off")) == texts
+
+
+def test_a_clock_that_nothing_is_charged_to_stands_still() -> None:
+    """However often it is asked."""
+    clock = SimulatedHardware(MACHINE).clock
+    assert {clock() for _ in range(100)} == {0.0}

@@ -1,0 +1,87 @@
+"""Someone who uses LocalSpec: a home, a configuration, models, and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+CONFIG = """
+[server]
+drain_seconds = 1.0
+[models]
+default = "tiny"
+[engine]
+exactness = "strict"
+slots = 2
+context = 1024
+"""
+
+
+class UserHome:
+    """A home with a strict configuration and an empty models directory; no daemon runs yet."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.models = home / "models"
+        self.models.mkdir()
+        (home / "config.toml").write_text(CONFIG)
+        self._environment = {
+            **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+            "HOME": str(home),
+            "LOCALSPEC_MODELS": str(self.models),
+            "LOCALSPEC_CONFIG": str(home / "config.toml"),
+            **{f"XDG_{name}_HOME": str(home / name.lower()) for name in ("STATE", "CACHE")},
+        }
+
+    def run(
+        self, *arguments: str, stdin: str = "", exit_code: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        """`localspec ARGUMENTS` as a process of its own, which must end with `exit_code`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "localspec.cli.main", *arguments],
+            env=self._environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == exit_code, done.stderr
+        return done
+
+    def begin(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """`localspec ARGUMENTS`, which goes on; what it says is not read."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "localspec.cli.main", *arguments],
+            env=self._environment | environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def look(
+        self, *arguments: str, columns: int, terminal: str = "dumb", errors: bool = False
+    ) -> list[str]:
+        """The lines of `localspec ARGUMENTS` in a window of so many columns, without colours.
+
+        With `errors` also what is said on stderr.
+        """
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        with subprocess.Popen(
+            [sys.executable, "-m", "localspec.cli.main", *arguments],
+            env=self._environment | {"TERM": terminal, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL, stdout=theirs,
+            stderr=theirs if errors else subprocess.DEVNULL,
+        ):  # fmt: skip
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO is how Linux says that nobody writes any more
+                while part := os.read(ours, 65536):
+                    shown += part
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n").split("\n")

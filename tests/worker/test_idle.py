@@ -1,0 +1,109 @@
+"""What an idle worker does, in which order, and that it begins when nobody has asked lately."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from worker.idling import answer, opened
+
+from localspec.engine.calibrate import FAR_TOKENS
+from localspec.engine.exactness.classes import EVERYWHERE
+from localspec.engine.prefill import QUIET_SECONDS
+from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
+from localspec.worker.idle import SAVE_SECONDS, IdleTasks
+from localspec.worker.kernel_speedup import ROWS, KernelSpeedup
+from localspec.worker.measuring import Measuring
+
+
+class Some:
+    """A chore of so many pieces, which says when it is done."""
+
+    def __init__(self, name: str, pieces: int, done: list[str]) -> None:
+        self.name, self.pieces, self.done = name, pieces, done
+
+    def advance(self, _now: float) -> bool:
+        """One of them."""
+        if not self.pieces:
+            return False
+        self.pieces -= 1
+        self.done.append(self.name)
+        return True
+
+
+def test_chores_follow_each_other_and_costs_come_first(tmp_path: Path) -> None:
+    """One piece at a time; what has come up again is done before what is worth less."""
+    _, engine, profile = opened(lambda _: 0, tmp_path)
+    done: list[str] = []
+    probes, kernels = Some("probe", 2, done), Some("kernels", 2, done)
+    rest = IdleTasks(engine, profile, Measuring(engine, profile, fresh=True), probes, kernels)
+    while rest.measuring:
+        assert done == []
+        rest.advance(0.0)
+    assert set(profile.costs.measured_rows()) >= {1, 2, 4, 8}
+    assert rest.advance(0.0)
+    assert rest.advance(0.0)
+    assert done == ["probe", "probe", "kernels"]
+    probes.pieces = 1
+    while rest.advance(0.0):
+        pass
+    assert done == ["probe", "probe", "kernels", "probe", "kernels"]
+
+
+def test_what_probes_leaves_its_slots_as_it_found_them(tmp_path: Path) -> None:
+    """A slot that remembers nothing is empty for whatever comes next, and all is found."""
+    _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
+    measuring, reach = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
+    rest = IdleTasks(
+        engine, profile, measuring, reach, KernelSpeedup(engine, profile, "AVX2", lambda _: None)
+    )
+    while rest.measuring or rest.advance(0.0):
+        rest.advance(0.0)
+    assert engine.shape.cells == EVERYWHERE
+    assert set(profile.worth) == set(ROWS)
+
+
+def test_a_class_is_probed_first_as_far_as_costs_are_measured(tmp_path: Path) -> None:
+    """Then they are, and then it is probed farther."""
+    _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
+    assert engine.shape.cells < FAR_TOKENS < engine.unasked
+    measuring, reach = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
+    rest = IdleTasks(engine, profile, measuring, reach, before=[NearProbe(reach, engine)])
+    while engine.shape.cells < FAR_TOKENS:
+        assert profile.costs.furthest == 0
+        rest.advance(0.0)
+    while rest.measuring:
+        assert engine.shape.cells == FAR_TOKENS
+        rest.advance(0.0)
+    while rest.advance(0.0):
+        pass
+    assert engine.shape.cells == EVERYWHERE
+
+
+def test_nothing_begins_right_after_a_request(tmp_path: Path) -> None:
+    """Somebody who types meets none of it."""
+    _, engine, profile = opened(lambda _: 0, tmp_path)
+    done: list[str] = []
+    measuring = Measuring(engine, profile, fresh=False)
+    while measuring.advance():
+        pass
+    rest = IdleTasks(engine, profile, measuring, Some("probe", 1, done))
+    answer(engine, "a", 40)
+    began = engine.clock()
+    while not rest.advance(0.0):
+        pass
+    assert QUIET_SECONDS <= engine.clock() - began <= 1.1 * QUIET_SECONDS
+
+
+def test_what_requests_taught_is_kept_once_a_minute_at_most(tmp_path: Path) -> None:
+    """And only where there is something new."""
+    _, engine, profile = opened(lambda _: 0, tmp_path)
+    rest = IdleTasks(engine, profile, Measuring(engine, profile, fresh=False))
+    while rest.advance(SAVE_SECONDS):
+        pass
+    kept = tmp_path / "profile.json"
+    for now, saved in ((SAVE_SECONDS + 59, False), (SAVE_SECONDS + 60, True), (1000.0, False)):
+        if now < 1000:
+            answer(engine, "a", 40)
+        kept.unlink(missing_ok=True)
+        assert not rest.advance(now)
+        assert kept.exists() == saved
