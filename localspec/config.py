@@ -107,7 +107,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Defaults for requests that say nothing about speculation. There is nothing to tune here."""
 
     mode: Literal["auto", "off", "always"] = "auto"
-    drafters: tuple[str, ...] = ("lookup", "grammar", "hydra", "model")
+    drafters: tuple[str, ...] = ("lookup", "grammar", "feature_head", "model")
     max_draft: int = 31
     verify: Verification = "coupled"
 
@@ -260,6 +260,7 @@ def parse(text: str, origin: str = "config.toml") -> Config:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
     _drop_outdated(table, origin)
+    _rename_drafters(table, origin)
     _refuse_unknown(table, Config, origin, "")
     try:
         config = msgspec.convert(table, Config, str_keys=True)
@@ -273,6 +274,22 @@ def parse(text: str, origin: str = "config.toml") -> Config:
 
 _OUTDATED = (("server", "max_loaded", "memory decides; server.memory_bytes bounds it"),)
 """Keys that there were once, and what there is instead."""
+
+
+RENAMED_DRAFTERS = {"hydra": "feature_head"}
+"""Names that drafters had before 0.2.0; configurations and requests may still use them."""
+
+
+def _rename_drafters(table: dict[str, Any], origin: str) -> None:
+    """Give drafters of a configuration their names of today."""
+    speculation = table.get("speculation")
+    names = speculation.get("drafters") if isinstance(speculation, dict) else None
+    if not isinstance(names, list):
+        return
+    for place, name in enumerate(names):
+        if isinstance(name, str) and name in RENAMED_DRAFTERS:
+            names[place] = RENAMED_DRAFTERS[name]
+            _tell_once(f'{origin}: the drafter "{name}" is called "{names[place]}" now.')
 
 
 def _drop_outdated(table: dict[str, Any], origin: str) -> None:

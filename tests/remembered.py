@@ -236,7 +236,9 @@ class Pair:
             "lookup": drafters.load("lookup", piece=self.facts["pieces"].__getitem__)
         }
         if self.head is not None and place.has_head:
-            sources["hydra"] = drafters.load("hydra", head=place.head(self.head), ends=ends)
+            sources["feature_head"] = drafters.load(
+                "feature_head", head=place.head(self.head), ends=ends
+            )
         draft = place.context(self.draft, "draft")
         sources["model"] = drafters.load(
             "model", context=draft, n_vocab=self.draft.n_vocab, ends=ends

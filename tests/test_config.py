@@ -376,3 +376,9 @@ def test_the_last_good_configuration_is_in_force_while_the_file_has_a_mistake(
     other = tmp_path / "other.toml"
     other.write_text("contxt = 256\n")
     assert in_force(other)[0] == Config()
+
+
+def test_a_drafter_s_earlier_name_still_works() -> None:
+    """A configuration that was written before 0.2.0 is not refused for it."""
+    config = parse('[speculation]\ndrafters = ["lookup", "hydra"]\n', "here")
+    assert config.speculation.drafters == ("lookup", "feature_head")

@@ -12,7 +12,7 @@ from localspec.client import End, Piece
 _COLOURS = {
     "lookup": "cyan",
     "model": "bright_blue",
-    "hydra": "bright_green",
+    "feature_head": "bright_green",
     "grammar": "green",
     "prediction": "magenta",
 }

@@ -17,7 +17,7 @@ from localspec.types import Draft, DraftRequest, Floats, Proposing, Signal, Toke
 if TYPE_CHECKING:
     from localspec.engine.speculation.states import FeatureHead, Prediction
 
-NAME = "hydra"
+NAME = "feature_head"
 
 _EDGES = (0.15, 0.3, 0.5, 0.7, 0.9)
 _PRIORS = (0.1, 0.18, 0.34, 0.48, 0.6, 0.88)

@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from localspec.control import scheduler
-from localspec.control.forwards import forwards
 from localspec.control.round import Policy, Round
 from localspec.control.routing import SPECULATING
-from localspec.control.scheduler import Need, Share
 from localspec.engine.accounting import StepTimes, charge, observation
+from localspec.engine.batch import Batch, Batcher
 from localspec.engine.exactness.classes import Shape, layout_of
 from localspec.engine.exactness.separate import apart
 from localspec.engine.kv.admission import RESERVED_TOKENS, KvAdmission
 from localspec.engine.kv.prefix_sharing import PrefixSharing
 from localspec.engine.kv.rollback import StateCopies
 from localspec.engine.kv.slots import Slot, choose, idle
-from localspec.engine.rows import by_slot, rows_of
 from localspec.engine.sampling import Sampler
 from localspec.engine.session import Meter, Request, Session
-from localspec.engine.speculation.drafting import Drafting
+from localspec.engine.speculation.drafting import Drafting, Proposals
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.overlap import OverlappedDrafting
 from localspec.engine.speculation.states import StateBackend
-from localspec.engine.speculation.verification import Forward, StepOutput, Verification
+from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
-from localspec.types import Backend, Draft, Drafter, Floats, Row, Token
+from localspec.types import Backend, Drafter, Floats, Row, Token
 
 _log = logging.getLogger("localspec.engine")
-
-_NONE = Draft()
 
 JUDGED_ROWS = 32
 """Rows with logits that `Engine.read` takes at once: 20 MB of them with a large vocabulary."""
@@ -110,7 +106,9 @@ class Engine:
         # Every session needs its padded row in every decode, however few rows a class allows.
         n_slots = min(target.n_slots, self.max_rows // shape.multiple)
         judged = n_slots * max(JUDGED_ROWS, 1 + self._limits.max_draft)
-        self._most_padded = min(self.max_rows, judged)
+        most_padded = min(self.max_rows, judged)
+        policy = self._drafting.policy
+        self._batcher = Batcher(self.target, shape, policy, self.max_rows, most_padded)
         self._slots[n_slots:] = [Slot() for _ in range(n_slots - len(self._slots))]
         self._room = KvAdmission(target, self._slots, self._sessions, shape.multiple)
         self._verification = Verification(self._drafting, ends=self._ends, multiple=shape.multiple)
@@ -312,80 +310,50 @@ class Engine:
         self._drafting.read_on(self._sessions)
         began = self.clock()
         going, spare = self._room.fitting()
-        chunk = self._chunk_rows()
+        proposals = self._propose(going, spare)
+        drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
+        batch = self._batcher.batch(going, drafts, self._chunk_rows())
+        held = self._undo.prepare(batch.sessions, batch.shares)
+        before = self.clock()
+        forward = self._forward(batch)
+        after = self.clock()
+        if forward is None:
+            self._overlap.drop()
+            self._undo.settle(batch.sessions, held)
+            return []
+        self._overlap.look()
+        outcomes = self._verification.judge(
+            batch.sessions, batch.shares, drafts, forward, self.context
+        )
+        self._undo.settle(batch.sessions, held)
+        self._observe(proposals, outcomes, self._times(batch, began, before, after))
+        return [outcomes[each].advance for each in self._sessions if each in outcomes]
+
+    def _propose(self, going: Sequence[Session], spare: int) -> Proposals:
+        """Drafts for the sessions that decode, each of at most `spare` nodes."""
         waiting = sum(session.tail for session in going if not session.decoding)
         again = sum(session.tail - 1 for session in going if session.decoding)
-        proposals = self._overlap.proposals(
+        return self._overlap.proposals(
             [session for session in going if session.decoding],
             min(self.context, self.shape.cells),
-            min(chunk, waiting) + again,
+            min(self._chunk_rows(), waiting) + again,
             self._before,
             spare,
         )
-        drafts = dict(zip(proposals.sessions, proposals.drafts, strict=True))
-        shares = scheduler.share(
-            [
-                Need(
-                    session.tail,
-                    len(drafts.get(session, _NONE)),
-                    self.shape.room(session.cached),
-                    session.undone if session.decoding else 0,
-                )
-                for session in going
-            ],
-            max_rows=self.max_rows,
-            chunk=chunk,
-            multiple=self.shape.multiple,
-        )
-        going, shares = by_slot(going, shares)
-        shares = self._evened(going, shares) if waiting == 0 else shares
-        rows = [
-            row
-            for session, share in zip(going, shares, strict=True)
-            for row in rows_of(session, share, drafts.get(session, _NONE), self.shape.multiple)
-        ]
-        made = forwards(
-            {each.slot: share.rows for each, share in zip(going, shares, strict=True)}, self.layout
-        )
-        padding = self._padding(rows) if waiting == 0 and self.shape.mixes else []
-        held = self._undo.prepare(going, shares)
-        parts = zip(going, shares, strict=True)
-        read = sum(share.tail for session, share in parts if not session.decoding)
-        before = self.clock()
+
+    def _forward(self, batch: Batch) -> Forward | None:
+        """Decode a batch; None where there is less memory than planned, which is known from now on.
+
+        Raises:
+            NoRoom: the memory is as large as before, and the batch does not fit.
+        """
         try:
-            logits = self._decode(rows, padding)
-        except NoRoom as error:  # less memory than was planned with; from now on that is known
+            return self._seen(self._decode(batch.rows, batch.padding))
+        except NoRoom as error:
             if not self._room.shrank:
                 raise
             _log.warning("%s", error)
-            self._overlap.drop()
-            self._undo.settle(going, held)
-            return []
-        after = self.clock()
-        self._overlap.look()
-        seen = self._seen(logits)
-        outcomes = self._verification.judge(going, shares, drafts, seen, self.context)
-        self._undo.settle(going, held)
-        took = StepTimes(
-            began,
-            before,
-            after,
-            self.clock(),
-            rows=self._before,
-            alike=self._alike,
-            read=read,
-            regular=not again and len(made) == 1,
-            copies=self._undo.copies,
-            copy_seconds=self._undo.seconds,
-        )
-        charge(proposals, outcomes, took)
-        self._chunks.ran(took.rows, read, took.target_seconds, alone=not proposals.sessions)
-        self._lesson = observation(proposals, outcomes, took)
-        if self.waits:
-            self._overlap.settle(proposals, outcomes)
-        else:
-            self._learn()
-        return [outcomes[each].advance for each in self._sessions if each in outcomes]
+            return None
 
     def _decode(self, rows: list[Row], padding: list[Row]) -> Floats:
         """One forward, with the padding where there are cells for it. Raises NoRoom."""
@@ -400,6 +368,34 @@ class Engine:
             self.target.truncate(padding[0].slot, padding[0].position)
         return logits
 
+    def _times(self, batch: Batch, began: float, before: float, after: float) -> StepTimes:
+        """The clock readings of a step, and what it was."""
+        return StepTimes(
+            began,
+            before,
+            after,
+            self.clock(),
+            rows=self._before,
+            alike=self._alike,
+            read=batch.prompt_rows,
+            regular=batch.regular,
+            copies=self._undo.copies,
+            copy_seconds=self._undo.seconds,
+        )
+
+    def _observe(
+        self, proposals: Proposals, outcomes: Mapping[Session, Outcome], times: StepTimes
+    ) -> None:
+        """Charge the round to its sessions, and keep it for the policy."""
+        charge(proposals, outcomes, times)
+        alone = not proposals.sessions
+        self._chunks.ran(times.rows, times.read, times.target_seconds, alone=alone)
+        self._lesson = observation(proposals, outcomes, times)
+        if self.waits:
+            self._overlap.settle(proposals, outcomes)
+        else:
+            self._learn()
+
     def _chunk_rows(self) -> int:
         """Rows of prefill that this step may take."""
         alone = not any(session.decoding or session.request.brief for session in self._sessions)
@@ -409,35 +405,6 @@ class Engine:
         """The target is about to run a forward of so many rows."""
         self._alike = self._alike + 1 if rows == self._before else 0
         self._before = rows
-
-    def _padding(self, rows: Sequence[Row]) -> list[Row]:
-        """Rows behind the last one that make the forward cheaper; they are forgotten at once.
-
-        They want logits: a graph with as many outputs as rows is the one that is there already.
-        """
-        last = rows[-1]
-        room = self.target.context - last.position - 1
-        more = min(self._drafting.policy.padded(len(rows)), self._most_padded) - len(rows)
-        if more > room:
-            return []
-        return [replace(last, position=last.position + 1 + place) for place in range(more)]
-
-    def _evened(self, sessions: list[Session], shares: list[Share]) -> list[Share]:
-        """As many rows of each session, where that makes one forward of several, and a cheaper one.
-
-        What is added is forgotten at once.
-        """
-        rows = [share.rows for share in shares]
-        widest, neighbours = max(rows), sessions[-1].slot - sessions[0].slot == len(sessions) - 1
-        if self.layout != "streams" or min(rows) == widest or not neighbours:
-            return shares
-        fits = self.shape.rollback == "trim" and len(rows) * widest <= self._most_padded
-        for session in sessions:
-            room = min(self.shape.room(session.cached), self.target.context - session.cached)
-            fits = fits and widest <= room
-        if not fits or not self._drafting.policy.even(rows):
-            return shares
-        return [replace(each, padding=each.padding + widest - each.rows) for each in shares]
 
     # --- learn ------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def _always(_signals: Sequence[Signal]) -> bool:
 
 
 def _begun(head: Counting) -> tuple[Drafter, DraftRequest]:
-    drafter = load("hydra", head=head, ends=frozenset({END}))
+    drafter = load("feature_head", head=head, ends=frozenset({END}))
     session = drafter.open(0, [0], Sampler(SamplingParams(temperature=0)))
     return drafter, DraftRequest(session, Draft(), 8, _always)
 

@@ -172,7 +172,7 @@ def test_a_head_drafts_right_tokens_of_its_target(harness: Harness) -> None:
     """More of them than chance would: of some 350 tokens."""
     drafted = accepted = 0
     for prompt in PROMPTS:
-        engine = harness.engine(harness.drafters("hydra"), FixedDepth(2))
+        engine = harness.engine(harness.drafters("feature_head"), FixedDepth(2))
         (session,) = finish(engine, [harness.request(prompt, GREEDY)])
         drafted += session.meter.drafted
         accepted += session.meter.accepted
@@ -186,12 +186,12 @@ def test_a_replay_knows_what_a_head_would_have_drafted(harness: Harness) -> None
     request = harness.request(PROMPTS[2], GREEDY)
     (plain,) = finish(harness.engine({}, FixedDepth(0)), [request])
     text = output(plain)
-    drafters = harness.drafters("hydra")
+    drafters = harness.drafters("feature_head")
     states = _states(harness, [*request.prompt, *text])[len(request.prompt) - 1 :]
-    session = drafters["hydra"].open(0, request.prompt, Sampler(GREEDY))
+    session = drafters["feature_head"].open(0, request.prompt, Sampler(GREEDY))
     survives = []
     for place, token in enumerate(text):
-        (draft,) = drafters["hydra"].propose([DraftRequest(session, Draft(), 3, _always)])
+        (draft,) = drafters["feature_head"].propose([DraftRequest(session, Draft(), 3, _always)])
         survives.append(agreement(draft, text[place:]))
         commit(session, [token], states[place].astype(np.float16).astype(np.float32))
 
@@ -204,13 +204,13 @@ def test_a_replay_knows_what_a_head_would_have_drafted(harness: Harness) -> None
             reading = done.value
             break
 
-    assert reading.traces["hydra"].survives == survives
+    assert reading.traces["feature_head"].survives == survives
     assert sum(survives) > 0
 
 
 def test_nothing_is_drafted_before_a_state_was_seen(harness: Harness) -> None:
     """Neither at first nor after a token of which no state was shown; after an end neither."""
-    (drafter,) = harness.drafters("hydra").values()
+    (drafter,) = harness.drafters("feature_head").values()
     session = drafter.open(0, [65, 66], Sampler(GREEDY))
     ask = DraftRequest(session, Draft(), 4, _always)
     (state, *_) = _states(harness, [65])

@@ -73,7 +73,7 @@ def asked(harness: Harness, words: Vocabulary, prompt: str, sampling: SamplingPa
 
 
 @pytest.mark.parametrize(
-    "names", [["grammar"], ["lookup", "grammar", "hydra"], ["grammar", "model"]]
+    "names", [["grammar"], ["lookup", "grammar", "feature_head"], ["grammar", "model"]]
 )
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(

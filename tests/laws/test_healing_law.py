@@ -28,7 +28,9 @@ def asked(harness: Harness, words: Words, prompt: str, sampling: SamplingParams)
     return replace(harness.request(prompt, sampling), constraint=Held(TYPED, words))
 
 
-@pytest.mark.parametrize("names", [["lookup"], ["model"], ["lookup", "grammar", "hydra", "model"]])
+@pytest.mark.parametrize(
+    "names", [["lookup"], ["model"], ["lookup", "grammar", "feature_head", "model"]]
+)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_of_a_held_beginning_give_the_tokens_of_none(
     harness: Harness, words: Words, names: list[str], temperature: float

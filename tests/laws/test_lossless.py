@@ -35,7 +35,7 @@ def _cell(harness: Harness, name: str) -> tuple[dict[str, Drafter], str | None]:
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize(
-    "drafter", ["rubbish", "lookup", "hydra", "model", "lookup+grammar+hydra+model"]
+    "drafter", ["rubbish", "lookup", "feature_head", "model", "lookup+grammar+feature_head+model"]
 )
 def test_any_drafter_at_any_depth_gives_the_tokens_of_plain_decoding(
     harness: Harness, chain: str, drafter: str

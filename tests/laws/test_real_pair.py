@@ -85,7 +85,7 @@ def test_the_text_is_the_same_with_and_without_speculation(
         Controller(Costs(), Acceptance(), multiple=pair.shape.multiple),
     ]
     for policy in policies:
-        engine = pair.engine(pair.drafters("lookup", "hydra", "model"), policy)
+        engine = pair.engine(pair.drafters("lookup", "feature_head", "model"), policy)
 
         (session,) = finish(engine, [request])
 

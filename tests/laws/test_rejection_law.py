@@ -63,7 +63,7 @@ class Case(NamedTuple):
 CASES = {
     "lookup": Case(("lookup",), lambda: FixedDepth(3), FLAT),
     "model": Case(("model",), lambda: Choosy(4, "model"), THREE),
-    "hydra": Case(("hydra",), lambda: FixedDepth(3), EIGHT),
+    "feature_head": Case(("feature_head",), lambda: FixedDepth(3), EIGHT),
     "joined": Case(("lookup", "model"), lambda: FixedDepth(5, "model"), EIGHT),
     "gaps": Case(("lookup", "model"), lambda: Gappy(5, "model"), EIGHT),
     "guesses": Case(("lookup", "model"), lambda: FixedDepth(5, "model", joins=False), EIGHT),

@@ -95,7 +95,7 @@ class Run:
         self.target, self.draft = Watched(self.harness.memory), Watched(self.harness.draft_memory)
         model = self.harness.target
         offered = {"context": self.place.context(self.draft, "draft"), "piece": model.piece}
-        names = ("lookup", "model", "hydra")
+        names = ("lookup", "model", "feature_head")
         self.engine = Engine(
             self.place.context(self.target, "target"),
             {

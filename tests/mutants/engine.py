@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-STEP, JUDGING = "localspec/engine/step.py", "localspec/engine/speculation/verification.py"
+STEP, BATCH = "localspec/engine/step.py", "localspec/engine/batch.py"
+JUDGING = "localspec/engine/speculation/verification.py"
 ACCOUNTING = "localspec/engine/accounting.py"
 DRAFTING, SLOTS = "localspec/engine/speculation/drafting.py", "localspec/engine/kv/slots.py"
 ROLLBACK, CONTEXT = "localspec/engine/kv/rollback.py", "localspec/engine/llama/context.py"
@@ -15,39 +16,39 @@ LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_
 ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_that_is_the_target_is_always_right"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
-HYDRA = "laws/test_feature_head_law.py::"
+FEATURE_HEAD = "laws/test_feature_head_law.py::"
 
 ENGINE = [
     Mutant(
-        "hydra: a drafter is shown the state of a round's first row",
+        "feature head: a drafter is shown the state of a round's first row",
         JUDGING,
         "            last = verdict.accepted[-1] + 1 if verdict.accepted else 0",
         "            last = 0",
-        (HYDRA + "test_a_drafter_is_shown_the_state_that_the_last_token_came_of",),
+        (FEATURE_HEAD + "test_a_drafter_is_shown_the_state_that_the_last_token_came_of",),
     ),
     Mutant(
-        "hydra: states outlive their forward",
+        "feature head: states outlive their forward",
         CONTEXT,
         "        self.states = None\n        shows",
         "        shows",
-        (HYDRA + "test_a_replay_knows_what_a_head_would_have_drafted",),
+        (FEATURE_HEAD + "test_a_replay_knows_what_a_head_would_have_drafted",),
     ),
     Mutant(
-        "hydra: states are shown of a memory that is a state",
+        "feature head: states are shown of a memory that is a state",
         CONTEXT,
         " and not self.model.has_state",
         "",
         (STATES + "test_what_logits_were_made_of_is_not_shown",),
     ),
     Mutant(
-        "hydra: another model's head is taken",
+        "feature head: another model's head is taken",
         "localspec/worker/heads.py",
         "            if head.parsed.metadata.get(KEY) == wanted:",
         "            if KEY in head.parsed.metadata:",
-        (HYDRA + "test_a_head_that_does_not_fit_is_left_out",),
+        (FEATURE_HEAD + "test_a_head_that_does_not_fit_is_left_out",),
     ),
     Mutant(
-        "hydra: behind another one's tokens it follows its own",
+        "feature head: behind another one's tokens it follows its own",
         "localspec/drafters/feature_head.py",
         " or self.steps[place].token != before",
         "",
@@ -182,7 +183,7 @@ ENGINE = [
     ),
     Mutant(
         "step: padding runs over the end of the context",
-        STEP,
+        BATCH,
         "        if more > room:",
         "        if more > room + 64:",
         (
@@ -296,9 +297,9 @@ ENGINE = [
     ),
     Mutant(
         "step: rows stand in the order in which requests came",
-        STEP,
-        "        going, shares = by_slot(going, shares)\n",
-        "",
+        BATCH,
+        "        going, shares = by_slot(list(sessions), shares)\n",
+        "        going = list(sessions)\n",
         (("engine/test_forwards.py::test_whoever_came_first_neighbours_share_a_forward[streams]"),),
     ),
     Mutant(

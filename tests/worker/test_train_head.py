@@ -41,12 +41,12 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
 
     assert _taught(target, head)[0] == 0
 
-    assert _drafters(load) == ["lookup", "grammar", "hydra"]
+    assert _drafters(load) == ["lookup", "grammar", "feature_head"]
     machine = Machine("x", "y", Forwards({1: 1.0}), Forwards({1: 0.1}))
-    assert "hydra" not in _drafters(msgspec.structs.replace(load, machine=machine))
+    assert "feature_head" not in _drafters(msgspec.structs.replace(load, machine=machine))
     machine = msgspec.structs.replace(machine, head=Head(0.01))
-    assert "hydra" in _drafters(msgspec.structs.replace(load, machine=machine))
-    assert "hydra" not in _drafters(msgspec.structs.replace(load, safe_kernels=True))
+    assert "feature_head" in _drafters(msgspec.structs.replace(load, machine=machine))
+    assert "feature_head" not in _drafters(msgspec.structs.replace(load, safe_kernels=True))
     head.write_bytes(head.read_bytes()[:5000])
     assert _drafters(load) == ["lookup", "grammar"]
 

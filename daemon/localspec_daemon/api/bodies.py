@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from localspec import ranges, wording
-from localspec.config import Config
+from localspec.config import RENAMED_DRAFTERS, Config
 from localspec.errors import RequestError
 from localspec.types import SpeculationParams
 from localspec.wire.messages import Generate, Message
@@ -177,4 +177,7 @@ def _speculation(
             fix='Leave speculation.verify out, or say "coupled".',
             param="speculation.verify",
         )
-    return msgspec.structs.replace(defaults, **given(options, SpeculationParams))
+    asked = given(options, SpeculationParams)
+    if names := asked.get("drafters"):
+        asked["drafters"] = [RENAMED_DRAFTERS.get(name, name) for name in names]
+    return msgspec.structs.replace(defaults, **asked)

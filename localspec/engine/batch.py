@@ -1,0 +1,123 @@
+"""One forward of a step: which session has how many rows of it, and padding. Decides, runs nothing.
+
+Sessions that stream come first, then prompts, then drafts (`control/scheduler.py`). Rows are shaped
+by the class of forwards that holds (`exactness/classes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from localspec.control import scheduler
+from localspec.control.forwards import forwards
+from localspec.control.round import Policy
+from localspec.control.scheduler import Need, Share
+from localspec.engine.exactness.classes import Shape, layout_of
+from localspec.engine.rows import by_slot, rows_of
+from localspec.engine.session import Session
+from localspec.types import Backend, Draft, Row
+
+NO_DRAFT = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of one forward. `sessions` and `shares` are aligned, in the order of slots.
+
+    `padding` are rows behind the last one that make the forward cheaper. `prompt_rows` are those of
+    prompts. A `regular` batch is one forward in which no decoding session reads anything again.
+    """
+
+    sessions: list[Session]
+    shares: list[Share]
+    rows: list[Row]
+    padding: list[Row]
+    prompt_rows: int
+    regular: bool
+
+
+class Batcher:
+    """Makes the batches of one engine for one class of forwards.
+
+    Args:
+        target: Tells how far slots reach.
+        shape: The class of forwards.
+        policy: Prices padding.
+        max_rows: Most rows of a forward.
+        most_padded: Most rows of a forward with padding; each wants logits.
+    """
+
+    def __init__(
+        self, target: Backend, shape: Shape, policy: Policy, max_rows: int, most_padded: int
+    ) -> None:
+        self._target, self._shape, self._policy = target, shape, policy
+        self._layout = layout_of(target, shape)
+        self._max_rows, self._most_padded = max_rows, most_padded
+
+    def batch(
+        self, sessions: Sequence[Session], drafts: Mapping[Session, Draft], chunk: int
+    ) -> Batch:
+        """The next forward of these sessions, with at most `chunk` rows of prompts."""
+        shares = self._shares(sessions, drafts, chunk)
+        going, shares = by_slot(list(sessions), shares)
+        reading = any(session.tail for session in going if not session.decoding)
+        if not reading:
+            shares = self._evened(going, shares)
+        pairs = list(zip(going, shares, strict=True))
+        rows = [
+            row
+            for session, share in pairs
+            for row in rows_of(session, share, drafts.get(session, NO_DRAFT), self._shape.multiple)
+        ]
+        made = forwards({session.slot: share.rows for session, share in pairs}, self._layout)
+        return Batch(
+            going,
+            shares,
+            rows,
+            self._padding(rows) if not reading and self._shape.mixes else [],
+            prompt_rows=sum(share.tail for session, share in pairs if not session.decoding),
+            regular=len(made) == 1 and not any(s.decoding and s.tail > 1 for s in going),
+        )
+
+    def _shares(
+        self, sessions: Sequence[Session], drafts: Mapping[Session, Draft], chunk: int
+    ) -> list[Share]:
+        needs = [
+            Need(
+                session.tail,
+                len(drafts.get(session, NO_DRAFT)),
+                self._shape.room(session.cached),
+                session.undone if session.decoding else 0,
+            )
+            for session in sessions
+        ]
+        return scheduler.share(
+            needs, max_rows=self._max_rows, chunk=chunk, multiple=self._shape.multiple
+        )
+
+    def _evened(self, sessions: list[Session], shares: list[Share]) -> list[Share]:
+        """As many rows for each session, where that makes one cheaper forward of several."""
+        rows = [share.rows for share in shares]
+        widest, neighbours = max(rows), sessions[-1].slot - sessions[0].slot == len(sessions) - 1
+        if self._layout != "streams" or min(rows) == widest or not neighbours:
+            return shares
+        fits = self._shape.rollback == "trim" and len(rows) * widest <= self._most_padded
+        for session in sessions:
+            room = min(self._shape.room(session.cached), self._target.context - session.cached)
+            fits = fits and widest <= room
+        if not fits or not self._policy.even(rows):
+            return shares
+        return [replace(each, padding=each.padding + widest - each.rows) for each in shares]
+
+    def _padding(self, rows: Sequence[Row]) -> list[Row]:
+        """Rows behind the last one that make the forward cheaper.
+
+        They want logits: a graph with as many outputs as rows is the one that is there already.
+        """
+        last = rows[-1]
+        room = self._target.context - last.position - 1
+        more = min(self._policy.padded(len(rows)), self._most_padded) - len(rows)
+        if more > room:
+            return []
+        return [replace(last, position=last.position + 1 + place) for place in range(more)]
