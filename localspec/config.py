@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import hashlib
 import ipaddress
 import logging
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from localspec import paths, ranges, web_origins, wording
+from localspec import outdated, paths, ranges, web_origins, wording
 from localspec.errors import ConfigError
 from localspec.ranges import Range
 from localspec.types import SamplingParams, Verification
@@ -259,8 +258,7 @@ def parse(text: str, origin: str = "config.toml") -> Config:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}.") from error
-    _drop_outdated(table, origin)
-    _rename_drafters(table, origin)
+    outdated.renew(table, origin)
     _refuse_unknown(table, Config, origin, "")
     try:
         config = msgspec.convert(table, Config, str_keys=True)
@@ -270,39 +268,6 @@ def parse(text: str, origin: str = "config.toml") -> Config:
         raise ConfigError(f"{origin}: {path}: {sentence}", fix=fix, param=path) from error
     _check(config, origin)
     return config
-
-
-_OUTDATED = (("server", "max_loaded", "memory decides; server.memory_bytes bounds it"),)
-"""Keys that there were once, and what there is instead."""
-
-
-RENAMED_DRAFTERS = {"hydra": "feature_head"}
-"""Names that drafters had before 0.2.0; configurations and requests may still use them."""
-
-
-def _rename_drafters(table: dict[str, Any], origin: str) -> None:
-    """Give drafters of a configuration their names of today."""
-    speculation = table.get("speculation")
-    names = speculation.get("drafters") if isinstance(speculation, dict) else None
-    if not isinstance(names, list):
-        return
-    for place, name in enumerate(names):
-        if isinstance(name, str) and name in RENAMED_DRAFTERS:
-            names[place] = RENAMED_DRAFTERS[name]
-            _tell_once(f'{origin}: the drafter "{name}" is called "{names[place]}" now.')
-
-
-def _drop_outdated(table: dict[str, Any], origin: str) -> None:
-    for section, key, instead in _OUTDATED:
-        values = table.get(section)
-        if isinstance(values, dict) and values.pop(key, None) is not None:
-            _tell_once(f"{origin}: {section}.{key} has no effect any more: {instead}.")
-
-
-@functools.cache
-def _tell_once(sentence: str) -> None:
-    """On standard error, or in the daemon's log: a file is read many times."""
-    _log.warning("%s", sentence)
 
 
 def _refuse_unknown(table: dict[str, Any], kind: Any, origin: str, prefix: str) -> None:

@@ -26,7 +26,7 @@ ROOTS = (REPOSITORY / "localspec", REPOSITORY / "daemon" / "localspec_daemon")
 
 LEAVES = {
     "errors", "chain", "types", "toml", "ranges", "machine", "config", "wire", "paths", "wording",
-    "web_origins", "streams",
+    "web_origins", "streams", "outdated",
 }  # fmt: skip
 ENGINE = {"engine.core", "engine.kv", "engine.llama", "engine.exactness", "engine.speculation"}
 CORE = {
@@ -42,9 +42,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wording": set(),
     "web_origins": set(),
     "streams": set(),
+    "outdated": set(),
     "ranges": {"errors", "chain"},
     "machine": {"errors"},
-    "config": {"errors", "chain", "types", "ranges", "paths", "wording", "web_origins"},
+    "config": {
+        "errors",
+        "chain",
+        "types",
+        "ranges",
+        "paths",
+        "wording",
+        "web_origins",
+        "outdated",
+    },
     "wire": {"errors", "chain", "types", "machine", "config"},
     "control": LEAVES,
     "engine.core": LEAVES | {"control"},

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from localspec import ranges, wording
-from localspec.config import RENAMED_DRAFTERS, Config
+from localspec.config import Config
 from localspec.errors import RequestError
+from localspec.outdated import RENAMED_DRAFTERS
 from localspec.types import SpeculationParams
 from localspec.wire.messages import Generate, Message
 from localspec_daemon.api.chain import Chain, biased_texts, given, sampling, whole
