@@ -132,6 +132,18 @@ def test_any_cut_gives_the_same_pieces_and_nothing_is_lost(name: str, data: st.D
 
 
 @family
+@pytest.mark.parametrize("tail", ["", " to=me", " to=" + "x" * 2000, "\n\n"])
+def test_a_head_without_an_end_is_words(name: str, tail: str) -> None:
+    """A message that begins and never says what it is ends the reading all the same."""
+    found, _ = ANSWERS[name]
+    for begin in found.heads.begins if found.heads else ():
+        text = f"Hi. {begin}{tail}"
+        pieces = read(found, [text])
+        assert "".join(piece.raw for piece in pieces) == text
+        assert read(found, list(text)) == pieces
+
+
+@family
 def test_a_cut_answer_has_whole_calls_only(name: str) -> None:
     """As the limit of tokens does it, wherever it does."""
     found, known = ANSWERS[name]

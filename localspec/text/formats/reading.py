@@ -161,6 +161,7 @@ class _Reading:
         while True:
             found = marks.search(tape.text) if marks else None
             if found:
+                tape.look()
                 tape.give(kind, len(tape.text[: found.start()].rstrip(BLANK)))
                 return found[0]
             held = unfinished(tape.text, begun)
@@ -370,6 +371,8 @@ class _Reading:
             if head is None:
                 if tape.cut and self._is_head():
                     return tape.give("markup", len(tape.text))
+                begun = (one for one in heads.begins if tape.text.startswith(one))
+                tape.give("content", len(next(begun, "")))  # the beginning of no head is words
                 yield from self._body("content")
                 continue
             text = tape.text[:head]

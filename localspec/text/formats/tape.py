@@ -26,6 +26,10 @@ _LEADING = re.compile(r"^(\])(?=<[/|])")
 _TRAILING = re.compile(r"(?<=[>\]])(\[)$")
 
 
+_MOST_LOOKS = 64
+"""Looks at one place without taking anything: a mark is tried as a few things, not as so many."""
+
+
 class Piece(NamedTuple):
     """A part of an answer: `text` is what it says, `raw` the characters that it was read from."""
 
@@ -50,11 +54,24 @@ class Tape:
         self.last = ""
         """The character that was taken last."""
         self.pieces: list[Piece] = []
+        self._taken = self._looked = self._looks = 0
+
+    def look(self) -> None:
+        """Note that a reading looks at this place once more.
+
+        Raises:
+            ValueError: it does so again and again and takes nothing, so it would never end.
+        """
+        self._looks = self._looks + 1 if self._looked == self._taken else 0
+        self._looked = self._taken
+        if self._looks > _MOST_LOOKS:
+            raise ValueError("a reading that takes nothing")
 
     def give(self, kind: Kind, count: int, text: str | None = None) -> None:
         """The next `count` characters are a piece, which says them or `text`."""
         raw, self.text = self.text[:count], self.text[count:]
         if raw:
+            self._taken += len(raw)
             self.last = raw[-1]
             self.pieces.append(Piece(kind, raw if text is None else text, raw))
 
