@@ -44,7 +44,7 @@ USERS_MODELS = paths.models_dir()
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Which instruction set the tests ran on, and which they did not."""
     terminalreporter.section("instruction sets")
-    for line in builds.told():
+    for line in builds.kernel_lines():
         terminalreporter.write_line(line)
 
 

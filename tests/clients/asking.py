@@ -1,8 +1,4 @@
-"""What the clients are asked to do: words, a function, an object, more than there is time for.
-
-Each of it is asked of models that know their answers by heart, and with `ON_BOTH` of the real pair
-as well, which is free to answer otherwise: so it is asked for what it would hardly say differently.
-"""
+"""Requests that the client tests make: text, a tool call, an object, an answer without end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemons that clients ask by both doors: one with tiny models, one with the real pair."""
+"""Daemons for the client tests, on both doors: one with tiny models, one with the real pair."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ exactness = "standard"  # loaded at once, and prompts are read fastest
 
 @dataclass(frozen=True)
 class Served:
-    """A running daemon, as a client sees it, and what its model has in its answers."""
+    """Running daemon as a client sees it, with the answers that its model knows."""
 
     socket: str
     url: str
@@ -60,7 +60,7 @@ class Served:
         return self.figure(f"localspec_requests_total{{{labels}}}")
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what other processes do."""
+        """Wait for a condition that other processes bring about."""
         deadline = time.monotonic() + 20
         while not condition():
             assert time.monotonic() < deadline, "it never came to that"
@@ -70,7 +70,7 @@ class Served:
         return self.figure("llamacpp:requests_processing") > 0
 
     def figure(self, name: str) -> int:
-        """A figure of /metrics; 0 where it is not there."""
+        """Value of a metric in /metrics; 0 where it is missing."""
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=self.socket)) as http:
             lines = http.get("http://localspec/metrics").text.splitlines()
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name} "))
@@ -104,7 +104,7 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def environment(home: Path, real_pair: Resolved) -> Mapping[str, str]:
-    """What a process of that user sees."""
+    """Environment variables of a process of that user."""
     homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CACHE", "DATA", "STATE")}
     here = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home / "r")}
     (home / "r").mkdir(mode=0o700)
@@ -136,7 +136,7 @@ def real_models(
 
 
 def run(environment: Mapping[str, str], directory: Path, *command: str) -> str:
-    """What a command writes; one that fails is an error with its last words."""
+    """Output of a command; a failure raises with the end of its output."""
     done = subprocess.run(
         command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, check=False,
@@ -147,7 +147,7 @@ def run(environment: Mapping[str, str], directory: Path, *command: str) -> str:
 
 @pytest.fixture
 def served(request: pytest.FixtureRequest) -> Served:
-    """The daemon that a test asks: the one with the real pair where it is marked `clients`."""
+    """Daemon of a test: with the real pair where the test is marked `clients`, else tiny models."""
     real = request.node.get_closest_marker("clients")
     answer: Served = request.getfixturevalue("real_models" if real else "tiny_models")
     return answer

@@ -1,4 +1,4 @@
-"""A program in a terminal of tmux, as somebody at its keyboard sees it."""
+"""A program in a terminal of tmux: type keys, read the screen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTER, ESCAPE, TAB = "Enter", "Escape", "Tab"
 
 
 class Screen:
-    """One program, from its beginning until it is no longer looked at.
+    """One program from its start to its end.
 
     Args:
         directory: Where it runs; the terminal's socket lies there too, so its path is short.
@@ -50,11 +50,11 @@ class Screen:
         self._tell("send-keys", *keys)
 
     def shown(self) -> str:
-        """All that can be seen now."""
+        """Text on the screen now."""
         return self._tell("capture-pane", "-p")
 
     def sees(self, text: str, within_seconds: float = PATIENCE_SECONDS) -> bool:
-        """Whether that can be seen soon."""
+        """Whether the text appears within this time."""
         deadline = time.monotonic() + within_seconds
         while text not in self.shown():
             if time.monotonic() > deadline:

@@ -65,8 +65,8 @@ def test_a_stream_is_the_whole_message(client: anthropic.Anthropic) -> None:
 
 
 @asking.ON_BOTH
-def test_a_stop_sequence_is_told(client: anthropic.Anthropic, served: Any) -> None:
-    """Which one it was; the limit is another reason."""
+def test_a_stop_sequence_is_reported(client: anthropic.Anthropic, served: Any) -> None:
+    """By its text; the token limit is another reason."""
     asked: Any = {"model": served.model, "messages": USER, "max_tokens": 30} | GREEDY
     whole = client.messages.create(**asked)
     text = whole.content[0].text
@@ -77,10 +77,8 @@ def test_a_stop_sequence_is_told(client: anthropic.Anthropic, served: Any) -> No
 
 
 @asking.ON_BOTH
-def test_an_object_has_the_shape_that_is_asked_for(
-    client: anthropic.Anthropic, served: Any
-) -> None:
-    """As the client writes a schema; `strict` of a tool does no harm."""
+def test_an_object_follows_its_schema(client: anthropic.Anthropic, served: Any) -> None:
+    """As the client sends a schema; `strict` of a tool is accepted."""
     ok = {"type": "boolean"}
     schema: Any = {"type": "object", "properties": {"ok": ok}, "required": ["ok"]}
     schema["additionalProperties"] = False

@@ -23,14 +23,14 @@ def curl(served: Any, door: str) -> Curl:
     )
 
     def command(path: str, **body: Any) -> list[str]:
-        said = json.dumps({"model": served.model, **body})
-        return ["curl", "-sS", "-N", *to, f"{served.base(door)}{path}", "-d", said]
+        data = json.dumps({"model": served.model, **body})
+        return ["curl", "-sS", "-N", *to, f"{served.base(door)}{path}", "-d", data]
 
     return command
 
 
 def answered(command: list[str]) -> str:
-    """What it writes."""
+    """Output of a command."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -39,17 +39,17 @@ def answered(command: list[str]) -> str:
 @asking.ON_BOTH
 def test_an_answer_comes_whole_and_as_lines(curl: Curl, served: Any) -> None:
     """A function, an object of a schema and an error too."""
-    said: Any = {"messages": [{"role": "user", "content": asking.HELLO}], "temperature": 0}
+    body: Any = {"messages": [{"role": "user", "content": asking.HELLO}], "temperature": 0}
     path = "/v1/chat/completions"
-    whole = json.loads(answered(curl(path, **said)))
+    whole = json.loads(answered(curl(path, **body)))
     text = whole["choices"][0]["message"]["content"]
     assert served.hello in text
-    events = answered(curl(path, **said, stream=True)).strip().split("\n\n")
+    events = answered(curl(path, **body, stream=True)).strip().split("\n\n")
     assert events.pop() == "data: [DONE]"
     deltas = [json.loads(event.removeprefix("data: "))["choices"] for event in events]
     assert "".join(one[0]["delta"].get("content") or "" for one in deltas if one) == text
     named = {"type": "function", "function": {"name": "guess"}}
-    asked = {**said, "messages": [{"role": "user", "content": asking.WHICH}]}
+    asked = {**body, "messages": [{"role": "user", "content": asking.WHICH}]}
     called = json.loads(answered(curl(path, **asked, tools=[asking.TOOL], tool_choice=named)))
     (call,) = called["choices"][0]["message"]["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == {"word": "left"}
@@ -57,7 +57,7 @@ def test_an_answer_comes_whole_and_as_lines(curl: Curl, served: Any) -> None:
     shape = {"type": "json_schema", "json_schema": schema}
     shaped = json.loads(answered(curl(path, **asked, response_format=shape)))
     asking.Side.model_validate_json(shaped["choices"][0]["message"]["content"])
-    refused = json.loads(answered(curl(path, **said | {"temperature": -1})))
+    refused = json.loads(answered(curl(path, **body | {"temperature": -1})))
     assert refused["error"]["param"] == "temperature"
 
 

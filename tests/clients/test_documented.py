@@ -56,6 +56,6 @@ PATHS = {route.path for route in TABLE if not route.path.startswith("/web/")}
 
 @pytest.mark.parametrize("path", sorted(PATHS))
 def test_every_path_is_on_the_page(path: str) -> None:
-    """Those that are served are those that are told."""
+    """The served paths are the documented ones."""
     shown = written(path).replace("{id}", "alpha")
     assert re.search(rf"(GET|POST|DELETE) {re.escape(shown)}[ ?\n`]|`{re.escape(shown)}`", PAGE)

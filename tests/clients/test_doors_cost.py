@@ -1,4 +1,4 @@
-"""What the doors take of time and memory: the figures that docs/clients.md tells."""
+"""Time and memory that the doors cost: the figures in docs/clients.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def resident_bytes(pid: int) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_two_hundred_idle_connections_cost_little(served: Served) -> None:
-    """They are kept, each can be used, and the daemon that holds them stays small."""
+    """They stay open and usable, and the daemon stays small."""
     pid = Client(Path(served.socket)).status()["pid"]
     before = resident_bytes(pid)
     doors = [Door(served.socket) for _ in range(CONNECTIONS)]

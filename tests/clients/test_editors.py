@@ -1,4 +1,4 @@
-"""Neovim, and Vim with llama.vim, set up as the pages and `localspec connect` say: what is seen."""
+"""Neovim, and Vim with llama.vim, configured by the docs and by `localspec connect`, on screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = "return a - b"
 
 @pytest.fixture
 def desk(home: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """What an editor of that user sees; `localspec` is a command as it is for the user."""
+    """Environment of an editor of that user; `localspec` is a command in it."""
     commands = home / "bin"
     commands.mkdir(exist_ok=True)
     localspec = commands / "localspec"
@@ -90,9 +90,9 @@ def test_neovim_shows_ghost_text_and_tab_takes_it(
 def test_llama_vim_shows_ghost_text_and_tab_takes_it(
     served: Served, home: Path, desk: Mapping[str, str]
 ) -> None:
-    """With what `localspec connect` writes; the daemon's figures stand behind it.
+    """With the configuration of `localspec connect`; the daemon's figures stand behind it.
 
-    Leaving Vim ends what it has asked for ahead.
+    Leaving Vim cancels the requests that it made ahead.
     """
     run(desk, home, *LOCALSPEC, "connect", "llama.vim", "--write")
     assert VIM

@@ -1,4 +1,4 @@
-"""Requests made up from the OpenAPI document: what is answered is what the document says.
+"""Requests generated from the OpenAPI document have responses that follow the document.
 
 Bodies that fit their type and bodies that do not, over the private socket, to the real worker; with
 the marker of the storm, many more of them.
@@ -46,8 +46,8 @@ def on_socket(served: Any) -> httpx2.Client:
 
 
 @pytest.mark.parametrize("path", [route.path for route in TABLE if route.takes and route.stream])
-def test_each_frame_of_a_stream_is_what_the_document_says(served: Any, path: str) -> None:
-    """Of every dialect, from the first to the last."""
+def test_each_frame_of_a_stream_follows_the_document(served: Any, path: str) -> None:
+    """In every dialect, from the first frame to the last."""
     usage = {"stream_options": {"include_usage": True}, "top_logprobs": 1, "n_probs": 1}
     logprobs: Any = {"logprobs": True} if path.endswith(("chat/completions", "/api/chat")) else {}
     if path.endswith("responses"):  # a prompt there is one that was stored
@@ -63,10 +63,8 @@ def test_each_frame_of_a_stream_is_what_the_document_says(served: Any, path: str
 
 @pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize("examples", [40, pytest.param(1000, marks=pytest.mark.storm)])
-def test_what_is_answered_is_what_the_document_says(
-    served: Any, mode: GenerationMode, examples: int
-) -> None:
-    """No status that is not declared, so no 500; no shape either; and no worker dies of it."""
+def test_responses_follow_the_document(served: Any, mode: GenerationMode, examples: int) -> None:
+    """Only declared statuses and shapes, so no 500; no worker dies."""
 
     @hypothesis.settings(
         max_examples=examples,

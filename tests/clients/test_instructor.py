@@ -18,7 +18,7 @@ ASKED: Any = {"messages": [{"role": "user", "content": asking.WHICH}], "temperat
 def test_an_object_comes_whole_and_in_parts(
     openai_client: openai.OpenAI, served: Any, mode: str
 ) -> None:
-    """Its default asks for a function by name; what comes is the class's at the first attempt."""
+    """Its default calls a function by name; the first attempt has the class's shape."""
     client = instructor.from_openai(openai_client, mode=instructor.Mode[mode])
     asked = {"model": served.model, "response_model": asking.Side, **ASKED}
     side = client.chat.completions.create(max_retries=0, **asked)
@@ -28,8 +28,8 @@ def test_an_object_comes_whole_and_in_parts(
 
 
 @asking.ON_BOTH
-def test_what_goes_wrong_is_an_error_of_its_own(openai_client: openai.OpenAI) -> None:
-    """Which names the daemon's. Its streams are read to their end before anybody sees a part."""
+def test_failures_are_its_own_errors(openai_client: openai.OpenAI) -> None:
+    """They name the daemon's error. It reads streams to their end before it yields a part."""
     client = instructor.from_openai(openai_client)
     with pytest.raises(InstructorRetryException, match="no model"):
         client.chat.completions.create(

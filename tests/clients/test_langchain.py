@@ -75,8 +75,8 @@ def test_an_object_has_its_shape(make: Make, method: Any) -> None:
 
 
 @asking.ON_BOTH
-def test_what_goes_wrong_is_an_error_and_leaving_ends_a_request(make: Make, served: Any) -> None:
-    """OpenAI's errors; a generator that is closed closes the connection."""
+def test_failures_raise_and_leaving_cancels(make: Make, served: Any) -> None:
+    """OpenAI's errors; closing a generator closes the connection."""
     with pytest.raises(openai.NotFoundError):
         make("nobody").invoke(asking.HELLO)
     with pytest.raises(openai.BadRequestError, match="temperature"):

@@ -75,17 +75,15 @@ def test_a_tool_is_called_and_an_object_has_its_shape(complete: Complete, served
     assert call.function.name == "guess"
     assert json.loads(call.function.arguments) == {"word": "left"}
     result = {"role": "tool", "tool_call_id": call.id, "content": "it was left"}
-    told = complete(messages=[*WHICH, message, result])
-    assert served.result in told.choices[0].message.content
+    answer = complete(messages=[*WHICH, message, result])
+    assert served.result in answer.choices[0].message.content
     shaped = complete(response_format=asking.Side)
     asking.Side.model_validate_json(shaped.choices[0].message.content)
 
 
 @asking.ON_BOTH
-def test_what_goes_wrong_is_an_error_and_leaving_ends_a_request(
-    complete: Complete, litellm: Any, served: Any
-) -> None:
-    """Errors of its own; a stream that is closed."""
+def test_failures_raise_and_leaving_cancels(complete: Complete, litellm: Any, served: Any) -> None:
+    """Errors are its own; closing a stream closes the connection."""
     with pytest.raises(litellm.NotFoundError):
         complete("nobody")
     with pytest.raises(litellm.ContextWindowExceededError):
@@ -99,7 +97,7 @@ def test_what_goes_wrong_is_an_error_and_leaving_ends_a_request(
 
 @asking.ON_BOTH
 @pytest.mark.parametrize("provider", ["anthropic", "ollama_chat"])
-def test_other_dialects_say_the_same(litellm: Any, served: Any, provider: str) -> None:
+def test_other_dialects_give_the_same_answer(litellm: Any, served: Any, provider: str) -> None:
     """Whole, streamed and with a tool."""
     asked = {
         "model": f"{provider}/{served.model}",

@@ -59,28 +59,28 @@ def run(
 @asking.ON_BOTH
 def test_a_prompt_streams_and_comes_whole(run: Run, served: Any) -> None:
     """The same, with its usage."""
-    said = run(served.model, asking.HELLO, "--usage")
-    assert served.hello in said.stdout
-    assert "input" in said.stderr
-    assert run(served.model, asking.HELLO, "--no-stream").stdout == said.stdout
+    shown = run(served.model, asking.HELLO, "--usage")
+    assert served.hello in shown.stdout
+    assert "input" in shown.stderr
+    assert run(served.model, asking.HELLO, "--no-stream").stdout == shown.stdout
 
 
 @asking.ON_BOTH
-def test_a_tool_is_called_of_its_own_will(run: Run, served: Any) -> None:
-    """And told of; a small real model may call it again and again, until llm has enough of it."""
-    told = run(served.model, asking.WHICH, "-T", "guess", "--td")
-    assert told.exit_code == 0, told.output
-    assert "it was left" in told.stderr
+def test_the_model_calls_a_tool(run: Run, served: Any) -> None:
+    """The call is reported. A small real model may repeat it until llm stops it."""
+    shown = run(served.model, asking.WHICH, "-T", "guess", "--td")
+    assert shown.exit_code == 0, shown.output
+    assert "it was left" in shown.stderr
 
 
-def test_a_tool_that_was_called_is_spoken_of(run: Run, served: Any) -> None:
-    """The answer behind its result."""
+def test_the_answer_follows_a_tools_result(run: Run, served: Any) -> None:
+    """The tool's result is part of the next request."""
     assert served.result in run(served.model, asking.WHICH, "-T", "guess").stdout
 
 
 @asking.ON_BOTH
-def test_a_schema_is_kept_and_errors_are_told(run: Run, served: Any) -> None:
-    """In its own shorthand; what the daemon refuses is a sentence and exit code 1."""
+def test_a_schema_is_kept_and_errors_are_shown(run: Run, served: Any) -> None:
+    """In its own shorthand; a refusal is a sentence and exit code 1."""
     found = json.loads(run(served.model, asking.HELLO, "--schema", "sure bool").stdout)
     assert found["sure"] in {True, False}
     refused = run("nobody", asking.HELLO)

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not SDKS.exists(), reason="not installed. Run: make clients"),
 ]
 MIN_AGENT_TOKENS = 1000
-"""An agent that sends less has not said what it can do."""
+"""An agent that sends less has not listed its tools."""
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -43,14 +43,14 @@ AGENTS = {
 
 @pytest.fixture(scope="module")
 def agents(home: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """What the agents see besides: where they are, and that there is nobody else to talk to."""
+    """Environment of the agents: their paths, and no other service to connect to."""
     (home / "work" / ".git").mkdir(parents=True)
     path = os.pathsep.join((str(INSTALLED / "node_modules" / ".bin"), environment["PATH"]))
     return {**environment, **QUIET, "PATH": path}
 
 
 def prompted(served: Served) -> int:
-    """Tokens of answered prompts, also of one that was asked again and found in the cache."""
+    """Prompt tokens of finished requests, cached ones included."""
     names = ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")
     return sum(map(served.figure, names))
 
@@ -60,7 +60,7 @@ def test_sdks_stream_call_shape_fail_and_cancel(
 ) -> None:
     """OpenAI's for Node, and Vercel's with its provider for compatible servers."""
     before = served.cancelled()
-    told = run(
+    output = run(
         agents,
         home,
         "node",
@@ -69,7 +69,7 @@ def test_sdks_stream_call_shape_fail_and_cancel(
         served.token,
         served.model,
     )
-    found: dict[str, Any] = dict(json.loads(line) for line in told.splitlines())
+    found: dict[str, Any] = dict(json.loads(line) for line in output.splitlines())
     print(json.dumps(found, indent=2))  # noqa: T201  for `make clients`
     assert "ello" in found["stream"]["text"]
     assert 0 < found["stream"]["tokens"] <= 20
@@ -95,9 +95,9 @@ def test_an_agent_is_connected_and_answers(
     run(agents, home, *LOCALSPEC, "connect", tool, "--write")
     before = prompted(served)
     asked = (*(part.format(**written) for part in AGENTS[tool]), "Say hello.")
-    said = run(agents, home / "work", *asked)
+    output = run(agents, home / "work", *asked)
     read = prompted(served) - before
-    print(f"{tool}: {read} tokens of prompts, and then: {said.strip()[-400:]}")  # noqa: T201  the same
-    assert said.strip()
+    print(f"{tool}: {read} tokens of prompts, and then: {output.strip()[-400:]}")  # noqa: T201  the same
+    assert output.strip()
     assert read > MIN_AGENT_TOKENS
     run(agents, home, *LOCALSPEC, "connect", tool, "--restore")

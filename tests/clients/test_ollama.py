@@ -41,7 +41,7 @@ def test_a_stream_is_the_whole_answer(client: ollama.Client, served: Any) -> Non
 
 
 @asking.ON_BOTH
-def test_an_answer_has_the_format_that_is_asked_for(client: ollama.Client, served: Any) -> None:
+def test_an_answer_follows_its_format(client: ollama.Client, served: Any) -> None:
     """A schema is kept."""
     ok = {"type": "boolean"}
     schema: Any = {"type": "object", "properties": {"ok": ok}, "required": ["ok"]}
@@ -89,15 +89,15 @@ def test_models_are_listed_shown_and_loaded(client: ollama.Client, served: Any) 
     assert [line.status for line in client.pull(served.model, stream=True)][-1] == "success"
 
 
-def test_a_model_that_can_do_little_is_shown_so(client: ollama.Client) -> None:
-    """Neither tools nor insertions for one whose file tells of none; vectors for an encoder."""
+def test_a_models_capabilities_are_shown(client: ollama.Client) -> None:
+    """Neither tools nor insertion for a file without them; embedding for an encoder."""
     assert client.show("alpha").capabilities == ["completion"]
     assert [model.model for model in client.list().models] == ["alpha", "beta", "encoder", "ranker"]
 
 
 @asking.ON_BOTH
-def test_what_is_not_served_says_what_to_do(client: ollama.Client, served: Any) -> None:
-    """Nothing is fetched or deleted here; errors are one sentence."""
+def test_unsupported_requests_name_the_alternative(client: ollama.Client, served: Any) -> None:
+    """Pull and delete are refused; errors are one sentence."""
     for call, words in (
         (lambda: client.pull("nobody-has-this"), "localspec models pull nobody-has-this"),
         (lambda: client.delete(served.model), f"localspec models remove {served.model}"),

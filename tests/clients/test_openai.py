@@ -18,7 +18,7 @@ def client(openai_client: openai.OpenAI) -> openai.OpenAI:
     return openai_client
 
 
-def test_a_stream_is_the_whole_answer_and_tells_its_usage(client: openai.OpenAI) -> None:
+def test_a_stream_equals_the_whole_answer_and_has_usage(client: openai.OpenAI) -> None:
     """The same seed, the same text; several choices side by side; the id comes back."""
     asked: Any = {"model": "gpt-4o", "messages": USER, "max_tokens": 12, "seed": 7, "n": 2}
     whole = client.chat.completions.with_raw_response.create(
@@ -41,7 +41,7 @@ def test_a_stream_is_the_whole_answer_and_tells_its_usage(client: openai.OpenAI)
 
 
 @asking.ON_BOTH
-def test_logprobs_are_told_of_every_token(client: openai.OpenAI, served: Any) -> None:
+def test_every_token_has_logprobs(client: openai.OpenAI, served: Any) -> None:
     """In both shapes, and the first alternative is the greedy token."""
     chat = client.chat.completions.create(
         model=served.model,
@@ -68,8 +68,8 @@ def test_logprobs_are_told_of_every_token(client: openai.OpenAI, served: Any) ->
     assert len(logs.tokens or ()) == len(logs.token_logprobs or ())
 
 
-def test_an_echo_is_told_like_the_answer_behind_it(client: openai.OpenAI) -> None:
-    """Whole and as a stream: a token each, its place in the text, and nothing before the first."""
+def test_an_echo_has_logprobs_like_the_answer(client: openai.OpenAI) -> None:
+    """Whole and as a stream: one entry per token with its offset, none for the first."""
     asked: Any = {"model": "alpha", "prompt": "abc", "max_tokens": 3, "seed": 1}
     asked |= {"echo": True, "logprobs": 1, "logit_bias": {"100": 100}}  # "d", whatever it thinks
     whole = client.completions.create(**asked).choices[0]
@@ -134,7 +134,7 @@ def test_responses_stream_in_the_order_of_the_clients_types(
 
 @asking.ON_BOTH
 def test_a_function_is_called_whole_and_in_a_stream(client: openai.OpenAI, served: Any) -> None:
-    """By its name; what was foretold of the answer changes nothing."""
+    """By its name; a prediction changes nothing."""
     asked: Any = {
         "model": served.model,
         "messages": [{"role": "user", "content": asking.WHICH}],
@@ -155,8 +155,8 @@ def test_a_function_is_called_whole_and_in_a_stream(client: openai.OpenAI, serve
 
 
 @asking.ON_BOTH
-def test_what_is_relaxed_of_a_schema_is_told(client: openai.OpenAI, served: Any) -> None:
-    """In a header, whole and streamed; nothing of a strict one may be left out."""
+def test_relaxed_schema_keys_are_reported(client: openai.OpenAI, served: Any) -> None:
+    """In a header, whole and streamed; a strict schema is never relaxed."""
     schema: Any = {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}
 
     def asked(*, stream: bool, strict: bool = False) -> Any:
@@ -178,10 +178,8 @@ def test_what_is_relaxed_of_a_schema_is_told(client: openai.OpenAI, served: Any)
 
 
 @asking.ON_BOTH
-def test_what_goes_wrong_is_an_exception_of_the_clients_own(
-    client: openai.OpenAI, served: Any, door: str
-) -> None:
-    """Names that the table sends nowhere, fields, lengths, and a wrong key where one is needed."""
+def test_failures_are_the_clients_exceptions(client: openai.OpenAI, served: Any, door: str) -> None:
+    """Unknown models, fields, lengths, and a wrong key where one is needed."""
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="nobody", messages=USER)
     with pytest.raises(openai.BadRequestError) as caught:
@@ -213,8 +211,8 @@ def test_a_stream_that_is_closed_frees_its_slot(client: openai.OpenAI, served: A
     assert answer.usage
 
 
-def test_embeddings_are_the_same_in_every_way_of_asking(client: openai.OpenAI) -> None:
-    """One text or several, as text or tokens, numbers or Base64; a name that nobody has will do."""
+def test_embeddings_are_the_same_in_every_form(client: openai.OpenAI) -> None:
+    """One text or several, text or tokens, numbers or Base64; any model name."""
     asked: Any = {"model": "text-embedding-3-small", "input": ["abc", "a longer text"]}
     found = client.embeddings.create(**asked, encoding_format="float")
     packed = client.embeddings.create(**asked)  # which this client asks for in Base64

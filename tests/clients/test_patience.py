@@ -1,4 +1,4 @@
-"""Clients of each kind of stream while a long prompt is read: signs of life, the same answer."""
+"""Streams of each dialect show progress while a long prompt is read; the answer is unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIGNS = {
 
 
 def body(path: str, text: str) -> dict[str, Any]:
-    """What asks for such a stream."""
+    """Request that opens such a stream."""
     if path == "/v1/responses":
         return {"model": "alpha", "input": text, "stream": True}
     messages = [{"role": "user", "content": text}]
@@ -41,7 +41,7 @@ def body(path: str, text: str) -> dict[str, Any]:
 
 
 def readers(stack: ExitStack, socket: str) -> dict[str, Callable[..., str]]:
-    """What the client of each makes of it."""
+    """Parsers of each client for it."""
     transport = httpx2.HTTPTransport(uds=socket)
     http = stack.enter_context(openai.DefaultHttpxClient(transport=transport))
     one = openai.OpenAI(base_url="http://localspec/v1", api_key="none", http_client=http)
@@ -67,8 +67,8 @@ def readers(stack: ExitStack, socket: str) -> dict[str, Callable[..., str]]:
     return dict(zip(SIGNS, (chat, messages, responses, lines), strict=True))
 
 
-def test_streams_show_that_they_live_and_clients_go_on_reading(tmp_path: Path) -> None:
-    """Some signs before the first text, on the wire; then the clients' own parsers."""
+def test_streams_send_keepalives_that_clients_accept(tmp_path: Path) -> None:
+    """Some before the first text, on the wire; then through the clients' own parsers."""
     harness = House(tmp_path, scripted_model.build(tmp_path / "recital.gguf"))
     harness.add("alpha")
     harness.configure(engine={"context": 4096, "slots": 1})

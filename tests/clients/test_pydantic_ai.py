@@ -44,14 +44,14 @@ def play(served: Any, door: str) -> Play:
 
 
 def returned(messages: list[ModelMessage]) -> list[str]:
-    """What tools said."""
+    """Results of tools in these messages."""
     parts = [part for message in messages for part in message.parts]
     return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
 
 
 @asking.ON_BOTH
 def test_an_agents_tool_is_called_and_its_result_goes_back(play: Play) -> None:
-    """In a run and in a stream; what is said of it is the model's business."""
+    """In a run and in a stream; the model's comment on it is not tested."""
 
     async def scene(agent: Any) -> None:
         one = agent(tools=[asking.guess])
@@ -65,7 +65,7 @@ def test_an_agents_tool_is_called_and_its_result_goes_back(play: Play) -> None:
     play(scene)
 
 
-def test_an_agent_speaks_of_what_its_tool_said(play: Play, served: Any) -> None:
+def test_an_agent_answers_after_its_tool(play: Play, served: Any) -> None:
     """In a run and in a stream, with the usage of both requests."""
 
     async def scene(agent: Any) -> None:
@@ -92,8 +92,8 @@ def test_an_answer_has_its_shape(play: Play, output: Any) -> None:
 
 
 @asking.ON_BOTH
-def test_what_goes_wrong_is_an_error_and_leaving_ends_a_request(play: Play, served: Any) -> None:
-    """The status is its own error's; a run that is cancelled."""
+def test_failures_raise_and_leaving_cancels(play: Play, served: Any) -> None:
+    """The exception has the status; cancelling a run cancels the request."""
     before = served.cancelled()
 
     async def scene(agent: Any) -> None:

@@ -42,7 +42,7 @@ def wish() -> lsp.InlineCompletionParams:
 
 @asking.ON_BOTH
 def test_ghost_text_comes_from_the_model(served: Any, door: str, tmp_path: Any) -> None:
-    """What it writes in the middle, at the place that was asked for."""
+    """An insertion at the cursor's position."""
     token = tmp_path / "token"
     token.write_text(served.token)
 

@@ -1,4 +1,4 @@
-"""How long somebody who types waits, on the real pair: `pytest -m typing -s`, on a quiet machine.
+"""Latency for a typing user on the real pair: `pytest -m typing -s`, on a quiet machine.
 
 The text is a thousand tokens of this project, asked for as each client does: the line that is typed
 grows, apart from the text before it or not. It prints what it found; the median of the first texts
@@ -33,12 +33,12 @@ BEFORE, AFTER = "".join(LINES[:HERE]), "".join(LINES[HERE:])
 
 
 def apart(typed: str) -> tuple[str, dict[str, Any]]:
-    """As llama.vim, llama.vscode and `localspec lsp` ask."""
+    """Requests as llama.vim, llama.vscode and `localspec lsp` send them."""
     return "/infill", {"input_prefix": BEFORE, "input_suffix": AFTER, "prompt": typed}
 
 
 def within(typed: str) -> tuple[str, dict[str, Any]]:
-    """As minuet and Continue ask."""
+    """Requests as minuet and Continue send them."""
     return "/v1/completions", {"prompt": BEFORE + typed, "suffix": AFTER, "temperature": 0}
 
 
@@ -62,7 +62,7 @@ async def fill(
 def test_the_first_text_comes_at_once_and_so_does_the_end(
     tmp_path: Path, real_pair: Resolved
 ) -> None:
-    """A few letters more each time; then a deadline, and somebody who leaves."""
+    """A few letters more each time; then a deadline, and a client that disconnects."""
     harness = House(tmp_path, real_pair.target_path)
     settings = {"directory": str(real_pair.target_path.parent), "default": real_pair.name}
     harness.configure(models=settings, engine={"context": 8192, "slots": 2})
@@ -99,7 +99,7 @@ def test_the_first_text_comes_at_once_and_so_does_the_end(
 
 
 async def leave(it: Daemon) -> float:
-    """Seconds from closing the connection in the middle of an answer until nobody is served."""
+    """Seconds from closing the connection during an answer until no request is active."""
     async with it.streaming("Count to a thousand.") as stream:
         await stream.next("data: ")
     began = time.perf_counter()

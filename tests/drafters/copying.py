@@ -1,4 +1,4 @@
-"""How the tests of lookup open, ask and write: through the drafter, as the engine does."""
+"""Helpers of lookup's tests: open a session, draft and commit, as the engine does."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def opened(prompt: Sequence[int], prediction: Sequence[int] = ()) -> LookupSessi
     return session
 
 
-def ask(
+def propose(
     session: LookupSession, budget: int = 8, prefix: Sequence[int] = (), worth: int | None = None
 ) -> Draft:
-    """What `session` proposes; `worth` nodes are worth it, or all."""
+    """Tokens that `session` proposes; `worth` nodes are worth it, or all."""
 
     def wanted(signals: Sequence[Signal]) -> bool:
         return worth is None or len(signals) < worth
@@ -41,8 +41,8 @@ def ask(
 
 
 def written(session: LookupSession, output: Sequence[int]) -> LookupSession:
-    """The session after it was asked before each token of `output`."""
+    """Session after a draft before each token of `output`."""
     for token in output:
-        ask(session)
+        propose(session)
         session.commit([token])
     return session

@@ -1,4 +1,4 @@
-"""When a head is asked, and what of: by a head that writes down what it is asked."""
+"""Calls that the drafter makes to a feature head, by a head that records them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ END = 9
 
 @dataclass
 class Counting:
-    """Expects the next number: of the token it sees, and its state counts how often it was asked.
+    """Head that expects the next number after a token; its state counts its calls.
 
-    At `sure` it is as sure as that.
+    It gives that number the probability `sure`.
     """
 
     sure: float = 0.95
@@ -50,49 +50,49 @@ def _begun(head: Counting) -> tuple[Drafter, DraftRequest]:
     return drafter, DraftRequest(session, Draft(), 8, _always)
 
 
-def _behind(ask: DraftRequest, *prefix: Token) -> DraftRequest:
+def _behind(request: DraftRequest, *prefix: Token) -> DraftRequest:
     nodes = Draft.chain(prefix, [Signal("x", 0, 0.5)] * len(prefix))
-    return DraftRequest(ask.session, nodes, ask.budget, ask.worth)
+    return DraftRequest(request.session, nodes, request.budget, request.worth)
 
 
-def _go_on(ask: DraftRequest, *tokens: Token) -> None:
-    ask.session.commit(tokens)
-    ask.session.watch(np.zeros(4, np.float32))  # type: ignore[attr-defined]
+def _go_on(request: DraftRequest, *tokens: Token) -> None:
+    request.session.commit(tokens)
+    request.session.watch(np.zeros(4, np.float32))  # type: ignore[attr-defined]
 
 
-def test_a_chain_goes_on_from_its_own_states_to_an_end() -> None:
-    """Each step of the state before and of the token that was expected; asked once for each."""
+def test_a_chain_continues_from_its_own_states() -> None:
+    """Each node comes from the state and the token before it, by one call each."""
     head = Counting()
-    drafter, ask = _begun(head)
-    _go_on(ask, 4)
+    drafter, request = _begun(head)
+    _go_on(request, 4)
 
     for _ in range(3):
-        assert drafter.propose([ask])[0].tokens == (5, 6, 7, 8, 9)
+        assert drafter.propose([request])[0].tokens == (5, 6, 7, 8, 9)
     assert head.asked == [(0, 4), (1, 5), (2, 6), (3, 7), (4, 8)]
 
 
-def test_behind_another_one_s_tokens_it_follows_those() -> None:
-    """Not what it expected itself; of the states it has, and not too far from the target's."""
+def test_it_drafts_behind_another_drafters_tokens() -> None:
+    """From its own states along those tokens, and not too far from the target's state."""
     head = Counting()
-    drafter, ask = _begun(head)
-    _go_on(ask, 1)
-    drafter.propose([ask])
+    drafter, request = _begun(head)
+    _go_on(request, 1)
+    drafter.propose([request])
     head.asked.clear()
 
-    assert drafter.propose([_behind(ask, 2)])[0].tokens[0] == 3
+    assert drafter.propose([_behind(request, 2)])[0].tokens[0] == 3
     assert (1, 2) not in head.asked
-    assert drafter.propose([_behind(ask, 5)])[0].tokens[0] == 6
+    assert drafter.propose([_behind(request, 5)])[0].tokens[0] == 6
     assert (1, 5) in head.asked
-    assert drafter.propose([_behind(ask, 5, END)]) == [Draft()]
-    assert drafter.propose([_behind(ask, 5, 1, 2, 3)]) == [Draft()]
+    assert drafter.propose([_behind(request, 5, END)]) == [Draft()]
+    assert drafter.propose([_behind(request, 5, 1, 2, 3)]) == [Draft()]
 
 
-def test_what_is_hardly_sure_is_not_followed_further() -> None:
+def test_an_unlikely_token_ends_a_chain() -> None:
     """One node, whose prior says how likely it is."""
-    drafter, ask = _begun(Counting(sure=0.2))
-    _go_on(ask, 1)
+    drafter, request = _begun(Counting(sure=0.2))
+    _go_on(request, 1)
 
-    (draft,) = drafter.propose([ask])
+    (draft,) = drafter.propose([request])
 
     assert draft.tokens == (2,)
     assert draft.signals[0].prior < 0.3

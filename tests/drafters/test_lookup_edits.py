@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drafters.copying import ask, opened, written
+from drafters.copying import opened, propose, written
 
 from localspec.drafters._edits import Edit, Edits, between
 
@@ -24,29 +24,29 @@ def test_an_edit_is_made_again(old: list[int], new: list[int]) -> None:
     """The text that it was made in comes again, with the same token behind it, and goes on."""
     prompt = [*BEFORE, *old, *MIDDLE, *old, MIDDLE[0], *AFTER, BEFORE[0]]
     session = written(opened(prompt), [*BEFORE[1:], *new, *MIDDLE])
-    assert ask(session, budget=24).tokens[: len(new) + 5] == (*new, MIDDLE[0], *AFTER[:4])
+    assert propose(session, budget=24).tokens[: len(new) + 5] == (*new, MIDDLE[0], *AFTER[:4])
 
 
 def test_an_edit_that_is_not_made_again_is_forgotten_and_the_copy_goes_on() -> None:
     """The old text is followed without losing the place, and expected where it comes again."""
     prompt = [*BEFORE, A, *MIDDLE, A, *AFTER, A, *range(150, 160), BEFORE[0]]
     session = written(opened(prompt), [*BEFORE[1:], NEW, *MIDDLE])
-    assert ask(session, budget=24).tokens[:2] == (NEW, AFTER[0])
+    assert propose(session, budget=24).tokens[:2] == (NEW, AFTER[0])
     session.commit([A])
-    assert ask(session, budget=24).tokens[:13] == (*AFTER, A, 150, 151)
+    assert propose(session, budget=24).tokens[:13] == (*AFTER, A, 150, 151)
 
 
-def test_where_an_edit_would_be_made_the_belief_is_another() -> None:
-    """Its first token has a bucket of its own; what follows is a copy like any."""
+def test_an_expected_edit_has_its_own_bucket() -> None:
+    """Its first token alone; the tokens after it are a copy like any."""
     prompt = [*BEFORE, A, *MIDDLE, A, *AFTER, BEFORE[0]]
     session = written(opened(prompt), [*BEFORE[1:], NEW, *MIDDLE[:-1]])
-    last, edit, after, *_ = ask(session, budget=24).signals
+    last, edit, after, *_ = propose(session, budget=24).signals
     assert edit.prior < last.prior
     assert edit.bucket not in {last.bucket, after.bucket}
 
 
-def test_what_lies_between_a_broken_copy_and_its_way_back() -> None:
-    """Too long is no edit; neither is what comes to the same, or goes on where it never broke."""
+def test_what_counts_as_an_edit() -> None:
+    """Not a long detour, nor one that gives the same text, nor a copy that never broke."""
     text = [1, 2, 3, 4, 5, 6, 1, 2, 9, 5]
     assert between(text, 2, 2, 5, 1) == Edit((3, 4), (9,))
     assert between(text, 2, 2, 3, 0) == Edit((3,), (9, 5))

@@ -1,4 +1,4 @@
-"""Where a copy is believed in less: at the ends of words, clauses, sentences and messages."""
+"""Copies have less confidence at the ends of words, clauses, sentences and messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_vocabulary_has_joints(pieces: list[bytes]) -> None:
 
 
 def test_a_copy_is_doubted_where_a_sentence_ends_and_sure_inside_a_word() -> None:
-    """And each has a bucket of its own, so that what it is really worth is learned."""
+    """Each has a bucket of its own, so its real acceptance is learned."""
     text = [" one", " two", " men", "inge", " three", ".", " Four", " five", " six"]
     inside, plain, stop, after, *_ = drafted(text, 3).signals
     assert inside.prior > plain.prior > stop.prior

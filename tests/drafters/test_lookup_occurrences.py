@@ -41,7 +41,7 @@ def brute_force(text: list[int], ahead: list[int]) -> list[Match]:
 
 
 def same_class(matches: list[Match]) -> list[Match]:
-    """Those that share the longest power of two up to the largest block."""
+    """Matches that share the longest power of two up to the largest block."""
     if not matches:
         return []
     block = 1 << min(LEVELS - 1, matches[0].length.bit_length() - 1)
@@ -49,8 +49,8 @@ def same_class(matches: list[Match]) -> list[Match]:
 
 
 @given(texts, st.lists(st.integers(0, 4), max_size=6))
-def test_search_finds_what_brute_force_finds(text: list[int], ahead: list[int]) -> None:
-    """All occurrences in the same order; where there are too many, the latest of them."""
+def test_search_equals_brute_force(text: list[int], ahead: list[int]) -> None:
+    """All occurrences in the same order; of too many, the latest."""
     expected = same_class(brute_force(text, ahead))
     found = Occurrences(text).search(ahead)
     if len(expected) <= MAX_CANDIDATES:
@@ -91,10 +91,10 @@ def test_near_finds_the_best_occurrence_inside_its_window(
 
 
 @given(st.lists(st.integers(0, 1), max_size=60), st.integers(0, 60), st.integers(0, 60))
-def test_a_twin_goes_on_in_the_same_way_and_of_several_the_likest_is_taken(
+def test_of_equal_continuations_the_longest_agreement_wins(
     text: list[int], position: int, stop: int
 ) -> None:
-    """What is before the places tells which of the equal ones is meant."""
+    """The tokens before the places decide between occurrences that go on alike."""
     equal = [
         start
         for start in range(position)
@@ -119,7 +119,7 @@ def test_a_twin_goes_on_in_the_same_way_and_of_several_the_likest_is_taken(
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many calls `work` makes, of C functions too: time that no busy machine disturbs."""
+    """Number of calls that `work` makes, C functions included: independent of a busy machine."""
     count = 0
 
     def tally(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Lookup with a predicted answer: where it begins, what it prefers, and where it must stop."""
+"""Lookup in a predicted answer: where it begins, which text it prefers, where it stops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from operator import eq, truth
 
 import pytest
-from drafters.copying import ask, opened, written
+from drafters.copying import opened, propose, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,24 +17,24 @@ DECOY = [1, OLD[20], 2, OLD[30], 3, OLD[25], 4]
 
 
 def sources(draft: Draft) -> set[str]:
-    """Who proposed the nodes."""
+    """Source of each node."""
     return {signal.source for signal in draft.signals}
 
 
 def test_the_first_proposal_is_the_beginning_of_the_prediction() -> None:
-    """Before anything is written, whatever the prompt says; under the prediction's own name."""
-    draft = ask(opened([5, 6, 5, 6], OLD), budget=4)
+    """Before anything is written, with any prompt; its source is the prediction."""
+    draft = propose(opened([5, 6, 5, 6], OLD), budget=4)
     assert list(draft.tokens) == OLD[:4]
     assert sources(draft) == {"prediction"}
 
 
 def test_an_answer_that_follows_it_is_proposed_to_its_end_and_no_further() -> None:
-    """No copy runs on into the prompt, and at the end nothing is left to say."""
+    """No copy runs on into the prompt; at the end there is no draft."""
     session = opened([4, 5, 6], OLD)
     for at in range(len(OLD)):
-        assert list(ask(session, budget=16).tokens) == OLD[at : at + 16]
+        assert list(propose(session, budget=16).tokens) == OLD[at : at + 16]
         session.commit([OLD[at]])
-    assert ask(session) == Draft()
+    assert propose(session) == Draft()
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_an_answer_that_follows_it_is_proposed_to_its_end_and_no_further() -> No
 def test_after_an_edit_it_finds_back_into_the_prediction(
     prompt: list[int], output: list[int], expected: list[int]
 ) -> None:
-    """Also where the prompt holds the same old text, once more and later."""
-    draft = ask(written(opened(prompt, OLD), output), budget=4)
+    """Also where the prompt holds the same old text again and later."""
+    draft = propose(written(opened(prompt, OLD), output), budget=4)
     assert list(draft.tokens) == expected
     assert sources(draft) == {"prediction"}
 
@@ -63,14 +63,14 @@ def test_after_an_edit_it_finds_back_into_the_prediction(
 def test_a_fence_that_only_the_prompt_has_does_not_lead_away_from_it(
     fence: list[int], first: int
 ) -> None:
-    """The prompt's match is longer by the fence, which after some tokens says nothing any more.
+    """The prompt's match is longer by the fence alone, and the prediction still wins.
 
-    However long the first round's draft was: also behind a copy too long to be doubted.
+    With a first draft of any length, also one too long to be doubted.
     """
     session = written(opened([1, *fence, *OLD, 9], OLD), fence)
     session.commit(OLD[:first])  # in one round
     last = max(first, 24)
-    draft = ask(written(session, OLD[first:last]), budget=4)
+    draft = propose(written(session, OLD[first:last]), budget=4)
     assert list(draft.tokens) == OLD[last : last + 4]
     assert sources(draft) == {"prediction"}
 
@@ -85,7 +85,7 @@ def test_an_answer_is_copied_from_it_although_only_the_prompt_has_its_fence(
     answer = [7 if at % apart == apart - 1 else token for at, token in enumerate(OLD)]
     accepted: set[str] = set()
     while answer:
-        draft = ask(session, budget=16)
+        draft = propose(session, budget=16)
         right = list(itertools.takewhile(truth, map(eq, draft.tokens, answer)))
         accepted |= {signal.source for signal in draft.signals[: len(right)]}
         session.commit(answer[: len(right) + 1])
@@ -93,25 +93,25 @@ def test_an_answer_is_copied_from_it_although_only_the_prompt_has_its_fence(
     assert accepted == {"prediction"}
 
 
-def test_what_was_predicted_is_preferred_to_what_the_prompt_holds() -> None:
-    """An old file in the prompt, a new one predicted: the answer is expected to be the new one.
+def test_the_prediction_is_preferred_to_the_prompt() -> None:
+    """With an old file in the prompt and a new one predicted, the new one is drafted.
 
-    That the prompt has the same words before the file as the answer does not count for the old one.
+    Also where the prompt has the same words before the file as the answer does.
     """
     new = [*OLD[:10], 7, 8, *OLD[12:]]
     fence = [90, 91, 92]
     session = written(opened([*fence, *OLD, 93], new), [*fence, *new[:6]])
-    assert list(ask(session, budget=6).tokens) == new[6:12]
+    assert list(propose(session, budget=6).tokens) == new[6:12]
     session = written(opened([*OLD, 93], new), new[40:43])
-    draft = ask(session, budget=4)
+    draft = propose(session, budget=4)
     assert list(draft.tokens) == new[43:47]
     assert sources(draft) == {"prediction"}
 
 
-def test_the_end_of_the_prediction_is_no_neighbour_of_the_prompt() -> None:
-    """What is a match only across the border between the two texts is none."""
-    with_prediction = ask(opened([9, 5], [7, 8]), prefix=[8, 9], budget=1)
-    without = ask(opened([9, 5]), prefix=[8, 9], budget=1)
+def test_no_match_crosses_from_the_prediction_into_the_prompt() -> None:
+    """A match across the border between both texts does not count."""
+    with_prediction = propose(opened([9, 5], [7, 8]), prefix=[8, 9], budget=1)
+    without = propose(opened([9, 5]), prefix=[8, 9], budget=1)
     assert with_prediction == without
     assert list(without.tokens) == [5]
 
@@ -119,7 +119,7 @@ def test_the_end_of_the_prediction_is_no_neighbour_of_the_prompt() -> None:
 def test_a_wrong_prediction_leaves_the_rest_to_the_prompt() -> None:
     """An answer that goes another way is copied from where it is found."""
     session = written(opened([*range(20, 40), 3], OLD), range(20, 26))
-    draft = ask(session, budget=4)
+    draft = propose(session, budget=4)
     assert list(draft.tokens) == [26, 27, 28, 29]
     assert sources(draft) == {"lookup"}
 
@@ -128,13 +128,13 @@ tokens = st.lists(st.integers(0, 3), max_size=40)
 
 
 @given(tokens, tokens, tokens)
-def test_every_node_is_of_the_texts_and_what_is_predicted_a_piece_of_the_prediction(
+def test_predicted_nodes_are_pieces_of_the_prediction(
     prompt: list[int], prediction: list[int], output: list[int]
 ) -> None:
-    """Nothing is proposed that is no token, nor as predicted what is an edit of the output."""
+    """Every node is a token of the texts, and an edit of the output is not "predicted"."""
     session = opened(prompt, prediction)
     for token in [*output, 0]:
-        draft = ask(session, budget=6)
+        draft = propose(session, budget=6)
         assert {*draft.tokens} <= {*prompt, *prediction, *output}
         nodes = zip(draft.signals, draft.tokens, strict=True)
         for source, run in itertools.groupby(nodes, lambda node: node[0].source):
@@ -144,7 +144,7 @@ def test_every_node_is_of_the_texts_and_what_is_predicted_a_piece_of_the_predict
             assert source != "prediction" or piece in pieces
         session.commit([token])
     session.close()
-    assert ask(session) == Draft()
+    assert propose(session) == Draft()
 
 
 @given(tokens, tokens)
@@ -152,6 +152,6 @@ def test_an_empty_prediction_is_none(prompt: list[int], output: list[int]) -> No
     """Token for token and signal for signal."""
     one, other = opened(prompt), opened(prompt, [])
     for token in output:
-        assert ask(one) == ask(other)
+        assert propose(one) == propose(other)
         one.commit([token])
         other.commit([token])

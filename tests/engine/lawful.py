@@ -23,11 +23,11 @@ _MIX = np.random.default_rng(4).integers(0, 1 << 63, VOCABULARY, dtype=np.uint64
 
 
 class Seen(NamedTuple):
-    """What a device might let a row's bits depend on, beyond the tokens.
+    """Quantities on which a device might let a row's bits depend, beyond the tokens.
 
     place: Index among the rows of its slot; rows: how many these are, and `total` all together.
-    end: Cells of its slot after the forward; longest: of any slot that takes part.
-    wanted: Rows of the forward that want logits, for these; 0 for its keys and values.
+    end: Cells of its slot after the forward; longest: of any slot that takes part. wanted: Rows of
+    the forward that want logits, for these; 0 for its keys and values.
     """
 
     slot: int
@@ -117,7 +117,7 @@ class Lawful:
         """Cells can be forgotten one by one."""
 
     def _compare(self, slots: Sequence[int]) -> None:
-        """What the latest forward left of these slots, with what was there before."""
+        """Compare the latest forward's results with earlier ones behind the same text."""
         for seen, text, bits in self._latest:
             if seen.slot in slots:
                 self.compared += 1

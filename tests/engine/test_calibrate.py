@@ -1,4 +1,4 @@
-"""What is measured while nobody waits, on a real tiny model."""
+"""Measurements in idle time, on a real tiny model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def visit(engine: Engine, prompt: list[int]) -> None:
 
 @pytest.mark.parametrize("warm", [0, STEADY])
 def test_row_counts_that_surprise_are_measured_again(context: Context, warm: int) -> None:
-    """Every count three times in turn; what does not settle some times more, and not for ever."""
+    """Each count three times in turn; one whose times vary some times more, but not endlessly."""
     seen: list[int] = []
 
     def measured(rows: int, _seconds: float, looks: int) -> float:
@@ -77,10 +77,8 @@ def test_row_counts_that_surprise_are_measured_again(context: Context, warm: int
     assert context.length(1) == 0
 
 
-def test_far_forwards_look_back_on_what_was_read_before_them(
-    context: Context, engine: Engine
-) -> None:
-    """Reading in chunks, then each row count behind all of it and beside that near a beginning."""
+def test_far_forwards_attend_to_a_long_text(context: Context, engine: Engine) -> None:
+    """Prefill in chunks, then each row count behind all of it and beside a short one."""
     far = calibrate.far_tokens(context)
     seen = list(calibrate.far_measurements(engine, 2, ticks, STEADY))
     pairs = [
@@ -98,8 +96,10 @@ def test_far_forwards_look_back_on_what_was_read_before_them(
 
 
 @pytest.mark.parametrize("before", [1, 4, 8])
-def test_a_visitor_is_only_a_delay(context: Context, engine: Engine, before: int) -> None:
-    """The tokens are read again after it, and what its slot remembers of it stays there."""
+def test_a_request_only_delays_the_measurement(
+    context: Context, engine: Engine, before: int
+) -> None:
+    """The tokens are read again after it, and its slot still remembers its text."""
     measuring = calibrate.far_measurements(engine, 2, ticks, STEADY)
     seen = list(itertools.islice(measuring, before))
     visit(engine, [7, 8, 9])
@@ -112,8 +112,8 @@ def test_a_visitor_is_only_a_delay(context: Context, engine: Engine, before: int
     assert (context.length(0), context.length(1)) == (5, 0)
 
 
-def test_a_draft_is_rehearsed_after_short_and_long_texts(context: Context) -> None:
-    """Each is read, then drafted after without reading; too long a text is left out."""
+def test_drafts_are_measured_after_short_and_long_texts(context: Context) -> None:
+    """Each text is read first, then drafted after; one that is too long is left out."""
     drafter = drafters.load("model", context=context, n_vocab=context.n_vocab, ends=frozenset())
     seen = list(calibrate.rehearsals(drafter, 2, 1, [], context.n_vocab, ticks))
     assert [(cost.pending, cost.depth, cost.cells) for cost in seen] == [
@@ -175,10 +175,8 @@ class OneGraph:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0.0, 0.0), (0.3, 0.0), (2.0, 0.5), (0.0, 0.2)])
-def test_what_a_change_takes_is_measured_apart_from_steady_forwards(
-    first: float, second: float
-) -> None:
-    """The first and the second forward of a row count; stairs are those of the third."""
+def test_the_cost_of_a_change_of_rows_is_measured_apart(first: float, second: float) -> None:
+    """By the first and second forward of a row count; the staircase is that of the third."""
     device = OneGraph(first, second)
     assert calibrate.changes(device, Behind(1, 5), device.clock) == pytest.approx([first, second])
     seen = {}
@@ -207,8 +205,8 @@ def test_no_two_rows_that_are_measured_are_the_same_token() -> None:
 
 
 @pytest.mark.parametrize("held", [0, 30])
-def test_what_an_idle_slot_remembers_stays(context: Context, held: int) -> None:
-    """Measured behind it, so that one slot is enough to measure everything."""
+def test_an_idle_slot_keeps_its_text(context: Context, held: int) -> None:
+    """Measurements run behind it, so one slot is enough to measure everything."""
     text = [Row(token, place, 1) for place, token in enumerate(range(5, 5 + held))]
     if text:
         context.decode(text)
@@ -225,18 +223,20 @@ def test_what_an_idle_slot_remembers_stays(context: Context, held: int) -> None:
     assert context.length(1) == held
 
 
-def test_a_timed_target_tells_how_many_forwards_were_alike() -> None:
-    """Those right before it, of as many rows."""
+def test_a_timed_target_counts_equal_forwards() -> None:
+    """Those right before it with as many rows."""
     device = OneGraph(1.0, 0.5)
-    told: list[tuple[int, int]] = []
-    timed = Timed(device, lambda rows, _s, _looks, alike: told.append((rows, alike)), device.clock)
+    forwards: list[tuple[int, int]] = []
+    timed = Timed(
+        device, lambda rows, _s, _looks, alike: forwards.append((rows, alike)), device.clock
+    )
     for count in (2, 2, 2, 2, 1, 2):
         timed.decode([Row(3, place, 0, wants_logits=True) for place in range(count)])
-    assert told == [(2, 0), (2, 1), (2, 2), (2, 3), (1, 0), (2, 0)]
+    assert forwards == [(2, 0), (2, 1), (2, 2), (2, 3), (1, 0), (2, 0)]
 
 
-def test_what_a_drafter_takes_for_a_change_is_measured() -> None:
-    """Its forwards over a device whose change is known; reading comes before, one row after."""
+def test_a_drafters_cost_of_a_change_is_measured() -> None:
+    """By its forwards on a device with a known cost: prefill before, one row after."""
     device = OneGraph(0.3, 0.1)
     drafter = drafters.load("model", context=device, n_vocab=50, ends=frozenset())
     found = calibrate.draft_change(drafter, 1, [], 50, device.clock)

@@ -86,7 +86,7 @@ def test_a_quota_feeds_so_many_threads(tmp_path: Path) -> None:
 
 
 def test_without_linux_every_core_counts(tmp_path: Path) -> None:
-    """Nothing tells of cores or of what the process may use."""
+    """No system file lists cores or the process's affinity."""
     assert counts(tmp_path, ()) == [os.cpu_count()]
     assert counts(tmp_path, range(3)) == [3]
 

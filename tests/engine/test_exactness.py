@@ -1,4 +1,4 @@
-"""The probe sees what a device does with its rows, and what it finds holds in every schedule."""
+"""The probe detects how a device rounds its rows, and its class holds in every schedule."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ CONTEXT = 4608
 
 
 def probed(quirk: Quirk, *, context: int = CONTEXT, lines: int = 9999) -> Shape:
-    """The class found on such a device, with patience for so many far lines."""
-    patience = itertools.chain([True] * lines, itertools.repeat(False))
+    """Class found on such a device, with so many far texts at load."""
+    more_time = itertools.chain([True] * lines, itertools.repeat(False))
     target = Lawful(quirk, context=context)
-    shape = classes.strict(target, patience=lambda: next(patience))
+    shape = classes.strict(target, patience=lambda: next(more_time))
     for slot in range(target.n_slots):
         target.truncate(slot, 0)
     return shape
 
 
-def told(shape: Shape) -> tuple[int, int, int, bool]:
-    """A class in four numbers."""
+def as_numbers(shape: Shape) -> tuple[int, int, int, bool]:
+    """Class in four numbers."""
     return shape.multiple, shape.max_rows, shape.border, shape.alone
 
 
@@ -65,7 +65,7 @@ def test_the_cheapest_class_that_holds_is_found(name: str) -> None:
 
     assert shape.bitwise
     assert shape.cells == EVERYWHERE
-    assert told(shape) == expected
+    assert as_numbers(shape) == expected
 
 
 @pytest.mark.parametrize("size", range(1, 33))
@@ -98,7 +98,7 @@ def test_a_short_context_is_probed_in_every_slot_and_shared() -> None:
     """Where there is one line only, slots stand at the same."""
     for slot in range(4):
         assert not probed(partial(_is_in, slot), context=200).bitwise
-    assert told(probed(lambda seen: seen.total != seen.rows, context=200)) == (1, 32, 0, True)
+    assert as_numbers(probed(lambda seen: seen.total != seen.rows, context=200)) == (1, 32, 0, True)
 
 
 def test_where_only_single_rows_agree_requests_are_alone_and_plain() -> None:
@@ -115,12 +115,12 @@ def test_a_border_anywhere_is_seen(border: int) -> None:
     """Cells that are split in another way from there on, by where a forward ends."""
     shape = probed(lambda seen: seen.end > border)
 
-    assert told(shape) == (1, 32, 256, False)
+    assert as_numbers(shape) == (1, 32, 256, False)
     assert shape.cells == EVERYWHERE
 
 
-def test_far_lines_wait_until_there_is_time_and_then_limit_what_is_claimed() -> None:
-    """Behind what was probed nothing is drafted; a line that fails ends it for good."""
+def test_far_texts_are_probed_later_and_limit_the_claim() -> None:
+    """Nothing is drafted beyond the probed cells; a failure ends probing for good."""
     quirk: Quirk = lambda seen: seen.rows if seen.end > 2048 else 0  # noqa: E731 - one of many
     shape = probed(quirk, lines=0)
     target = Lawful(quirk, context=CONTEXT)
@@ -137,14 +137,19 @@ def test_far_lines_wait_until_there_is_time_and_then_limit_what_is_claimed() -> 
 
     assert reached == [512, 1024]
     assert "fails at 2048, and beyond 1024 nothing is drafted" in shape.detail
-    assert told(probed(quirk)) == (16, 16, 256, True)  # with time at load another class is found
+    assert as_numbers(probed(quirk)) == (
+        16,
+        16,
+        256,
+        True,
+    )  # with time at load another class is found
 
 
-def test_where_a_class_failed_another_has_to_pass_before_the_load_goes_on() -> None:
-    """Patience for the one line that fails: its successor is tried up to there all the same."""
+def test_the_successor_of_a_failed_class_is_probed_at_load() -> None:
+    """Up to the text at which the first one failed."""
     shape = probed(lambda seen: seen.rows if seen.end > 1024 else 0, lines=1, context=8192)
 
-    assert told(shape) == (16, 16, 256, True)
+    assert as_numbers(shape) == (16, 16, 256, True)
     assert shape.cells == 1024
 
 
@@ -167,7 +172,7 @@ def test_every_context_is_probed_to_its_last_border(context: int) -> None:
 
 
 def test_a_memory_that_cannot_forget_is_not_probed() -> None:
-    """The reason is said, and nothing was decoded."""
+    """The reason is given, and nothing was decoded."""
     target = Lawful(lambda _: 0)
 
     shape = classes.strict(target, rollback="none")
@@ -292,8 +297,8 @@ def test_a_replay_has_the_logits_of_the_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_an_answer_ends_where_its_padding_would_find_no_place(name: str) -> None:
-    """A class needs room for its last forward; up to there every position is used."""
+def test_an_answer_ends_before_its_padding_has_no_cells(name: str) -> None:
+    """A class needs cells for its last forward; up to there every position is used."""
     target, shape = Lawful(SEEN[name][0], context=1024), SHAPES[name]
     (answer,) = _run(_engine(target, shape, 8, 512), [(1000, 1, 50, 0)])
 
@@ -303,7 +308,7 @@ def test_an_answer_ends_where_its_padding_would_find_no_place(name: str) -> None
 
 @pytest.mark.parametrize("drafted", [True, False])
 def test_drafts_are_accepted_across_borders_and_end_where_the_probe_did(*, drafted: bool) -> None:
-    """What stays within blocks still saves forwards; behind `cells` there is one per token."""
+    """Within blocks drafts still save forwards; beyond `cells` there is one forward per token."""
     target = Lawful(cuda, context=1024)
     shape = SHAPES["cuda"] if drafted else Shape(16, 32, border=256, alone=True, cells=100)
     engine = _engine(target, shape, 31, 512)

@@ -1,4 +1,4 @@
-"""What llama.cpp makes of one decode is what is said of it."""
+"""The forwards that llama.cpp makes of one decode are those that we predict."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def counted(
 
 
 @pytest.mark.parametrize("decode", DECODES, ids=str)
-def test_a_decode_is_as_many_forwards_as_is_said(
+def test_a_decode_is_as_many_forwards_as_predicted(
     counted: Counted, decode: Mapping[int, int]
 ) -> None:
-    """Slots in their order, each with its rows; told from what one forward alone computes."""
+    """Slots in order, each with its rows, recognized by results of one forward alone."""
     kind, context, parts = counted
 
     def computed(rows: Mapping[int, int]) -> int:
@@ -84,8 +84,8 @@ def test_a_decode_is_as_many_forwards_as_is_said(
     assert computed(decode) == pytest.approx(len(expected) * computed({0: 2}), rel=0.2)
 
 
-def test_whoever_came_first_neighbours_share_a_forward(counted: Counted) -> None:
-    """Sessions that each want one row are one forward, also where the latest has the first slot."""
+def test_adjacent_slots_share_a_forward_in_any_order_of_arrival(counted: Counted) -> None:
+    """Sessions of one row each are one forward, also where the latest has the first slot."""
     _, context, parts = counted
     engine = Engine(
         context,

@@ -85,8 +85,8 @@ def tokens(count: int, seed: int = 0) -> list[Token]:
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_cache_that_grew_holds_what_it_held(model: Model, *, streams: bool, lazy: bool) -> None:
-    """Bit for bit: what is decoded after growing is what a context that was large says."""
+def test_a_grown_cache_keeps_its_contents(model: Model, *, streams: bool, lazy: bool) -> None:
+    """Bit for bit: decoding after growth equals that in a context that was large at once."""
     unit = 3 if streams else 1
     small = opened(model, cells=256 * unit, most=1024 * unit, streams=streams, lazy=lazy)
     large = opened(model, cells=1024 * unit, most=1024 * unit, streams=streams)
@@ -105,8 +105,8 @@ def test_a_cache_that_grew_holds_what_it_held(model: Model, *, streams: bool, la
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_a_full_cache_says_so_and_loses_nothing(model: Model, *, lazy: bool) -> None:
-    """NoRoom comes before anything is decoded; after a truncation there is room again."""
+def test_a_full_cache_raises_and_loses_nothing(model: Model, *, lazy: bool) -> None:
+    """NoRoom is raised before anything is decoded; after a truncation there are cells again."""
     context = opened(model, cells=256, most=512, lazy=lazy)
     read(context, 0, tokens(480))
     with pytest.raises(NoRoom, match="memory for 512"):
@@ -119,8 +119,8 @@ def test_a_full_cache_says_so_and_loses_nothing(model: Model, *, lazy: bool) -> 
     context.close()
 
 
-def test_a_full_cache_asks_for_something_to_be_forgotten(model: Model) -> None:
-    """As often as it takes, and no more."""
+def test_a_full_cache_evicts_remembered_texts(model: Model) -> None:
+    """As many as it takes, and no more."""
     context = opened(model, cells=256, most=256)
     read(context, 0, tokens(100))
     read(context, 1, tokens(100))
@@ -179,8 +179,8 @@ def run(harness: Engine, requests: list[Request]) -> list[Session]:
     raise AssertionError("somebody waits for ever")
 
 
-def test_sessions_that_do_not_fit_together_all_end_with_their_own_words(model: Model) -> None:
-    """Three of 210 tokens on 512 cells: one has to wait, and still says what the target says.
+def test_sessions_that_do_not_fit_together_all_end_with_their_own_text(model: Model) -> None:
+    """Three of 210 tokens on 512 cells: one has to wait, and still follows the target.
 
     Kernels round differently by how many rows share a forward, so a near-tie may go either way.
     """
@@ -204,7 +204,7 @@ def test_sessions_that_do_not_fit_together_all_end_with_their_own_words(model: M
 def test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read(
     model: Model, *, streams: bool
 ) -> None:
-    """What is taken over is what others hold, and never what the prompt has read itself."""
+    """Growth copies other sessions' cells, and none that the prompt has filled itself."""
     parts = 3 if streams else 1
     context = opened(model, cells=256 * parts, most=1024 * parts, streams=streams)
     harness = engine(model, context)
@@ -229,7 +229,7 @@ def test_a_long_prompt_makes_its_cache_grow_once_and_before_it_is_read(
 
 @pytest.mark.skipif(not ours.cells, reason="this llama.cpp touches all cells at once")
 def test_cells_take_memory_when_they_are_used(tmp_path: Path) -> None:
-    """A quarter of a million: a thirtieth of their memory when they are made, and little after."""
+    """A quarter of a million cells take a thirtieth of their memory when they are allocated."""
     cells = 1 << 18
     model = Model.load(tiny.build(tmp_path / "wide.gguf", layers=4, width=512))
     how, before = Placement(threads=1), _resident_bytes()
@@ -251,8 +251,8 @@ def _resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_who_has_gone_makes_no_cache_grow(model: Model) -> None:
-    """What was foreseen of a text is forgotten with it; one that found no memory as well."""
+def test_an_ended_request_makes_no_cache_grow(model: Model) -> None:
+    """Its expected length is forgotten with it; likewise of one that found no memory."""
     context = opened(model, cells=256, most=1024)
     harness = engine(model, context)
     gone = harness.admit(request(tokens(800), 20))
@@ -268,8 +268,8 @@ def test_who_has_gone_makes_no_cache_grow(model: Model) -> None:
     context.close()
 
 
-def test_a_text_that_nobody_uses_makes_room_for_a_request(model: Model) -> None:
-    """The prefix that was remembered longest ago goes first; the latest is still there."""
+def test_unused_texts_are_evicted_for_a_request(model: Model) -> None:
+    """The least recently used prefix goes first; the latest is still there."""
     context = opened(model, cells=512, most=512)
     harness = engine(model, context)
     for seed in range(3):
@@ -282,8 +282,8 @@ def test_a_text_that_nobody_uses_makes_room_for_a_request(model: Model) -> None:
     context.close()
 
 
-def test_one_session_may_use_what_others_do_not(model: Model) -> None:
-    """A single text longer than its share of the cache, up to the whole."""
+def test_one_session_may_use_the_whole_cache(model: Model) -> None:
+    """A single text longer than its share, up to the whole."""
     context = opened(model, cells=256, most=768)
     (session,) = run(engine(model, context), [request(tokens(600), 1000)])
     assert session.finish == "length"
@@ -291,8 +291,8 @@ def test_one_session_may_use_what_others_do_not(model: Model) -> None:
     context.close()
 
 
-def test_a_drafter_forgets_the_longest_text_that_it_is_not_asked_about(model: Model) -> None:
-    """Its memory is shared too; what was forgotten is to be read again, by whoever needs it."""
+def test_a_drafter_evicts_its_longest_idle_text(model: Model) -> None:
+    """Its cache is shared too; an evicted text is read again when it is needed."""
     context = opened(model, cells=256, most=512)
     drafter = ModelDrafter(context, model.n_vocab, model.eog)
     sampler = Sampler(SamplingParams(temperature=0))
@@ -310,8 +310,8 @@ def test_a_drafter_forgets_the_longest_text_that_it_is_not_asked_about(model: Mo
 
 
 @given(needs=st.lists(st.integers(1, 100), min_size=1), cells=st.integers(0, 300))
-def test_who_goes_on_fits_and_the_oldest_always_does(needs: list[int], cells: int) -> None:
-    """Nobody waits who would fit beside those before him."""
+def test_the_oldest_session_always_fits(needs: list[int], cells: int) -> None:
+    """No session waits that would fit beside those before it."""
     chosen, spare = fitting(needs, cells)
     assert chosen[0] == 0
     used = sum(needs[index] for index in chosen)
@@ -327,10 +327,10 @@ def test_who_goes_on_fits_and_the_oldest_always_does(needs: list[int], cells: in
     streams=st.booleans(),
     needed=st.integers(0, 30000),
 )
-def test_sizes_are_whole_and_within_what_may_be(
+def test_sizes_are_multiples_within_the_limits(
     slots: int, now: int, most: int, streams: bool, needed: int
 ) -> None:
-    """Multiples of 256 for each stream; a size that is enough, or the most there may be."""
+    """Multiples of 256 for each stream: enough, or the largest allowed."""
     cells = Cells(slots, now, most, streams=streams)
     grown = cells.grown(needed)
     unit = 256 * (slots if streams else 1)

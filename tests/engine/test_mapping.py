@@ -1,4 +1,4 @@
-"""What was read of a file while loading does not stay resident."""
+"""Pages of a file that loading read do not stay resident."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ texts = st.lists(st.integers(0, 9), min_size=1, max_size=30)
 
 
 class Model:
-    """What it says is a matter of the whole text; it counts the rows that it computed."""
+    """Stand-in model whose next token depends on the whole text; it counts computed rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -34,7 +34,7 @@ class Model:
 
 
 def read(backend: Remembered, text: Sequence[Token], start: int, *, all_rows: bool) -> list[int]:
-    """What is likeliest behind the text from `start` on, or behind its end."""
+    """Most likely token behind the text from `start` on, or behind its end."""
     backend.truncate(0, start)
     last = len(text) - 1
     rows = [Row(text[at], at, 0, all_rows or at == last) for at in range(start, len(text))]
@@ -42,8 +42,8 @@ def read(backend: Remembered, text: Sequence[Token], start: int, *, all_rows: bo
 
 
 @given(st.lists(st.tuples(texts, st.integers(0, 30), st.booleans()), max_size=12))
-def test_what_is_remembered_is_what_was_said(reads: list[tuple[list[Token], int, bool]]) -> None:
-    """Whatever was read, forgotten and read again in between."""
+def test_remembered_results_equal_computed_ones(reads: list[tuple[list[Token], int, bool]]) -> None:
+    """After any sequence of reading, forgetting and reading again."""
     model = Model()
     backend = Remembered(model, VOCABULARY)
     held: list[Token] = []
@@ -52,8 +52,8 @@ def test_what_is_remembered_is_what_was_said(reads: list[tuple[list[Token], int,
         while common < min(len(held), len(text) - 1, start) and held[common] == text[common]:
             common += 1
         sums = [sum(text[: end + 1]) % KEPT for end in range(len(text))]
-        told = read(backend, text, common, all_rows=all_rows)
-        assert told == (sums[common:] if all_rows else sums[-1:])
+        results = read(backend, text, common, all_rows=all_rows)
+        assert results == (sums[common:] if all_rows else sums[-1:])
         shown = backend.states
         assert (shown is not None) == (all_rows or common == len(text) - 1)
         held = list(text)

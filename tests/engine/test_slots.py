@@ -67,7 +67,7 @@ def test_a_stranger_with_the_same_system_prompt_does_not_cost_a_conversation_its
     assert choose(slots, "me", [*talk, 3]) == (0, 260)
 
 
-def test_a_question_asked_anew_goes_back_to_its_conversation() -> None:
-    """What is given up, an answer that was taken back, is less than what is read already."""
+def test_a_regenerated_answer_uses_the_slot_of_its_conversation() -> None:
+    """The discarded answer is shorter than the text that is kept."""
     slots = [Slot("me", [1] * 90 + [2] * 60, used=9), Slot()]
     assert choose(slots, "me", [*[1] * 90, 3]) == (0, 90)

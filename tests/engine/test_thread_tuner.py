@@ -68,14 +68,14 @@ def test_a_context_that_grows_keeps_its_threads(context: Context) -> None:
 
 
 def test_kinds_of_cores_are_measured_by_forwards(context: Context) -> None:
-    """One of those that were asked for, which the context has from then on; none for one alone."""
+    """The context keeps the best of the given numbers; a single one is not measured."""
     found = fastest(context, [1, 2], lambda: row(context))
     assert found in {1, 2}
     assert fastest(context, [5], lambda: pytest.fail("measured")) == 5
 
 
-def test_a_team_says_what_it_is_only_beside_a_neighbour(context: Context) -> None:
-    """Nothing on a machine of one's own; the context has what the team decides."""
+def test_a_tuner_sets_the_contexts_threads(context: Context) -> None:
+    """The context follows the tuner's number; without other load the tuner has no message."""
     context.join(ThreadTuner(counts()[0], varies=False))
     context.use_threads(9)
     row(context)

@@ -21,7 +21,7 @@ def test_threads_do_not_spin_for_long_unless_the_user_wants_it(own: str | None) 
     environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
     if own:
         environment["GOMP_SPINCOUNT"] = own
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == (own or "4000")
+    assert result.stdout.strip() == (own or "4000")

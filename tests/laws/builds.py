@@ -66,7 +66,7 @@ def of_isa(name: str) -> tuple[Path | None, str]:
 
 
 def flags() -> set[str]:
-    """What this CPU can do, as Linux has it; empty elsewhere."""
+    """Instruction set flags of this CPU, as Linux lists them; empty elsewhere."""
     cpu = Path("/proc/cpuinfo")
     return set(cpu.read_text().split()) if cpu.exists() else set()
 
@@ -88,8 +88,8 @@ def lower(isa: str, place: Path) -> None:
     os.environ["LLAMA_CPP_LIB_PATH"] = str(whole(libraries, place))
 
 
-def told() -> Iterator[str]:
-    """By which kernels the tests ran, and which there are besides."""
+def kernel_lines() -> Iterator[str]:
+    """Yield lines about the kernels that the tests ran with, and those tested besides."""
     here, kernels = flags(), chosen()
     asked = "LOCALSPEC_ISA" if os.environ.get("LOCALSPEC_ISA") else "this machine's build"
     yield f"kernels: {kernels} ({asked})"
@@ -135,7 +135,7 @@ def whole(libraries: Path, place: Path) -> Path:
 
 
 def found_by(peer: str, libraries: Path, *, kernels: bool = True) -> dict[str, Any]:
-    """What a peer prints of a build, with our kernels or without.
+    """Output of a peer program on a build, with our kernels or without.
 
     Threads that wait give their core away: on a busy machine the others need it.
     """

@@ -1,4 +1,4 @@
-"""The house that the laws are tested in."""
+"""Fixtures of the laws: one engine with tiny models, and builds of llama.cpp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localspec.config import Placement
 
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
-    """One house for all laws: loading is the slow part."""
+    """Engine harness that all laws share, because loading is the slow part."""
     folder = tmp_path_factory.mktemp("models")
     target = tiny.build(folder / "target.gguf", seed=0)
     draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2)
@@ -25,7 +25,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 
 @pytest.fixture
 def libraries(request: pytest.FixtureRequest) -> Path:
-    """Of a build; skips, and says why, where this processor cannot run it."""
+    """Libraries of a build. Skips, with the reason, where this processor cannot run it."""
     found, why = libraries_of(request.param)
     if found is None:
         pytest.skip(why)

@@ -48,9 +48,9 @@ class Harness:
     """Of the target."""
 
     def head(self) -> Head:
-        """That of the target which comes along, or one that the target taught once.
+        """The feature head that comes with the target, or one trained on it once.
 
-        From then on the memory shows its states.
+        From then on the context gives its features.
         """
         self.memory.show()
         directory = self.path.parent / f"heads of {self.path.stem}"
@@ -124,7 +124,7 @@ class Harness:
 
 
 def taught(target: Model, path: Path, tokens: int = 6000) -> bytes:
-    """A head's file, of texts that a tiny target wrote behind the prompts here."""
+    """A head's file, trained on texts that a tiny target wrote behind the prompts here."""
     prompts = (
         target.tokenize(f"{text} {number}", add_special=True, parse_special=True)
         for number in itertools.count()
@@ -162,16 +162,16 @@ def opened(
 def finish(
     engine: Engine,
     requests: Sequence[Request],
-    told: Callable[[StepOutput], object] = lambda _advance: None,
+    on_output: Callable[[StepOutput], object] = lambda _advance: None,
 ) -> list[Session]:
     """Admit all, step until each has ended; the sessions in the order of their requests.
 
-    `told` hears of every advance.
+    `on_output` is called with the output of every step.
     """
     sessions = [engine.admit(request) for request in requests]
     while engine.sessions:
         for advance in engine.step():
-            told(advance)
+            on_output(advance)
             if advance.finish is not None:
                 engine.retire(advance.session)
     return sessions

@@ -37,18 +37,18 @@ Order = Callable[[Sequence[Token], Probs, Probs], NDArray[np.intp]]
 
 
 def likeliest(_past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]:
-    """What the target would rather say comes first."""
+    """Order of tokens by the target's probability, the most likely first."""
     return np.argsort(-law.logp, kind="stable")
 
 
 def drafted(_past: Sequence[Token], law: Probs, draft: Probs) -> NDArray[np.intp]:
-    """What the draft model would rather say comes first: that is what its mistakes favour."""
-    told = dict(zip(draft.tokens.tolist(), draft.logp.tolist(), strict=True))
-    return np.argsort([-told.get(token, -np.inf) for token in law.tokens.tolist()], kind="stable")
+    """Order of tokens by the draft model's probability: its mistakes favour the most likely."""
+    by_id = dict(zip(draft.tokens.tolist(), draft.logp.tolist(), strict=True))
+    return np.argsort([-by_id.get(token, -np.inf) for token in law.tokens.tolist()], kind="stable")
 
 
 def copied(past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]:
-    """What followed the longest match with the end of the text comes first, as lookup has it."""
+    """Order of tokens that puts the continuation of the longest match first, as lookup does."""
     best: dict[Token, tuple[int, int]] = {}
     for at in range(len(past) - 2, -1, -1):
         length = 0
@@ -60,7 +60,7 @@ def copied(past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]
 
 
 def latest(past: Sequence[Token], law: Probs, _draft: Probs) -> NDArray[np.intp]:
-    """What was said last comes first: penalties are against it."""
+    """Order of tokens that puts the latest first: penalties count against those."""
     said = {token: at for at, token in enumerate(past)}  # of several times the last
     return np.argsort([-said.get(token, -1) for token in law.tokens.tolist()], kind="stable")
 

@@ -103,7 +103,7 @@ def likely(draft: Draft) -> int:
 
 
 class Gappy(FixedDepth):
-    """Lets a source that has much to read leave some of it out, as chance has it, again and again.
+    """Leaves out some of what a source has to read, at random, whenever there is much of it.
 
     So that there is much to read it is asked only now and then.
     """
@@ -212,7 +212,7 @@ class Rubbish:
 
 
 class Raising(Rubbish):
-    """A drafter that fails whenever it is asked."""
+    """Drafter that raises in every call."""
 
     name = "raising"
 

@@ -1,4 +1,4 @@
-"""Attention of a row comes of what it sees alone, and is what the formula says."""
+"""Attention of a row depends on its own cells alone and equals the formula."""
 
 from __future__ import annotations
 

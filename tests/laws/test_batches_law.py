@@ -14,12 +14,12 @@ PACKED = {"CPU_REPACK": "q4_0", "AMX": "q4_0"}
 
 
 @pytest.mark.parametrize("libraries", BUILDS, indirect=True, ids=named)
-def test_batches_are_right(libraries: Path) -> None:
-    """Of every type, broadcast and not, 1 to 64 rows that lie together, apart or crossed.
+def test_batched_products_equal_the_reference(libraries: Path) -> None:
+    """Products of every type, broadcast or not, of 1 to 64 rows, contiguous, strided or transposed.
 
-    A product is what numbers say of plain weights, but for activations in eight bits; by our
-    kernels a row has the bits that it has alone. Nothing is written around the result, and what a
-    layout takes when a model is loaded it does not refuse later.
+    A product equals that of dequantized weights, with activations in eight bits; with our kernels a
+    row has the same bits as alone. Nothing is written beside the result, and a layout that was
+    accepted while a model was loaded is not refused later.
     """
     found = found_by("batches_peer", libraries)
     assert found["wrong"] == []

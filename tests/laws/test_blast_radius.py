@@ -1,7 +1,7 @@
-"""What belongs to one request costs nobody else anything: not a token, not a draft, not a slot.
+"""A failure inside one request changes no token, draft or slot of another.
 
-A drafter is optional: wherever it fails, its sessions go on without it. A sampler or a grammar is
-not: where it fails, its session ends with an error. Real llama.cpp, strict, tiny models.
+A drafter is optional: where it fails, its sessions go on without it. A sampler or a grammar is not:
+where it fails, its session ends with an error. Real llama.cpp, strict, tiny models.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OTHERS = SpeculationParams(mode="always", drafters=["lookup", "model"])
 
 
 class _Breaks(Exception):
-    """What no tree of errors knows."""
+    """Exception outside the tree of errors."""
 
 
 class Broken(Rubbish):
@@ -65,7 +65,7 @@ class Broken(Rubbish):
         return _Session(self, super().open(slot, prompt, sampler, prediction))
 
     def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
-        """What rubbish proposes."""
+        """Tokens that do not exist."""
         self.breaks("propose")
         inner = [ask.session.inner for ask in asks if isinstance(ask.session, _Session)]
         return super().propose(
@@ -122,7 +122,7 @@ class Torn:
 
 @pytest.fixture(scope="module")
 def texts(harness: Harness) -> list[list[Token]]:
-    """What each prompt is answered with by itself."""
+    """Answer to each prompt when it is alone."""
     engine = harness.engine({}, FixedDepth(0))
     requests = [harness.request(prompt, SEEDED) for prompt in PROMPTS]
     return [output(finish(engine, [request])[0]) for request in requests]
@@ -136,12 +136,12 @@ def bystanders(harness: Harness) -> list[Request]:
 def assert_untouched(
     harness: Harness, texts: list[list[Token]], engine: Engine, first: Request
 ) -> list[StepOutput]:
-    """The others' tokens and drafts are what they always are, and so is whoever comes next.
+    """Other sessions, and the next one, have their usual tokens and drafts.
 
-    What the engine had to say of the first request.
+    Returns what the engine reported of the first request.
     """
-    told: list[StepOutput] = []
-    mine, *others = finish(engine, [first, *bystanders(harness)], told.append)
+    outputs: list[StepOutput] = []
+    mine, *others = finish(engine, [first, *bystanders(harness)], outputs.append)
     assert [output(session) for session in others] == texts[1:]
     for session in others:
         assert set(session.drafters) == {"lookup", "model"}
@@ -149,7 +149,7 @@ def assert_untouched(
     assert engine.free_slots == SLOTS
     again = [harness.request(prompt, SEEDED, speculation=OTHERS) for prompt in PROMPTS]
     assert [output(session) for session in finish(engine, again)] == texts
-    return [advance for advance in told if advance.session is mine]
+    return [advance for advance in outputs if advance.session is mine]
 
 
 @pytest.mark.parametrize("phase", ["open", "pending", "propose", "commit", "close"])
@@ -196,7 +196,7 @@ def test_a_grammar_that_fails_ends_its_own_request(
 def test_a_sampler_that_fails_ends_its_own_request(
     harness: Harness, texts: list[list[Token]]
 ) -> None:
-    """A bias of a token that does not exist passes no door; if it did, nobody else would know."""
+    """A sampler that raises ends its session alone, as with a bias of no token."""
     engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(4, "model"))
     impossible = SamplingParams(temperature=0.8, logit_bias={harness.target.n_vocab: 1.0})
 
@@ -206,8 +206,8 @@ def test_a_sampler_that_fails_ends_its_own_request(
     assert "IndexError" in last.failure.message
 
 
-def test_what_fails_teaches_nothing(harness: Harness) -> None:
-    """A round in which a session ended with an error is no observation: its tokens are missing."""
+def test_a_failed_round_is_not_an_observation(harness: Harness) -> None:
+    """A round in which a session failed is not given to the controller: its tokens are missing."""
     policy = FixedDepth(4, "model")
     engine = harness.engine(harness.drafters("lookup", "model"), policy)
     torn = Torn(harness.target.n_vocab, "commit", 7)
@@ -216,11 +216,11 @@ def test_what_fails_teaches_nothing(harness: Harness) -> None:
     ]
     rounds: list[int] = []
 
-    def told(advance: StepOutput) -> None:
+    def on_output(advance: StepOutput) -> None:
         if advance.failure is not None:
             rounds.append(len(policy.rounds))
 
-    finish(engine, [replace(first, constraint=torn), *others], told)
+    finish(engine, [replace(first, constraint=torn), *others], on_output)
 
     (failed,) = rounds
     together, alone = policy.rounds[failed - 1 : failed + 1]

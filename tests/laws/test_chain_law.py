@@ -35,7 +35,7 @@ CUTS = st.sampled_from([0.1037, 0.5071, 0.9041, 0.9973])
 def native(
     make: Native, logits: Floats, history: Sequence[int] = ()
 ) -> tuple[dict[int, float], int | None]:
-    """What llama.cpp leaves of a row: probabilities by token, and which it chose, if any."""
+    """llama.cpp's result for a row: probabilities by token, and the token it chose, if any."""
     data = (llama_cpp.llama_token_data * logits.size)(
         *((token, float(logit), 0.0) for token, logit in enumerate(logits))
     )
@@ -54,7 +54,7 @@ def native(
 
 
 def ours(params: SamplingParams, logits: Floats, history: Sequence[int] = (), **more: Any) -> Probs:
-    """What our chain leaves of it."""
+    """Our sampler chain's result for the same row."""
     moment = Moment(history, 0.5, more.pop("aim", 10.0), logits.size, more.pop("breakers", {}))
     return chain.law(params, Candidates.of(logits), moment)
 
@@ -145,8 +145,10 @@ HISTORY = st.lists(st.integers(0, 5), max_size=40)
 @given(
     HISTORY, st.integers(0, 4), st.sampled_from([0, 1, 7, 64]), st.sampled_from([1.0, 1.75, 40.0])
 )
-def test_dry(history: list[int], allowed: int, window: int, base: float) -> None:
-    """What is taken off each token after any text, of few words, so that most repeat themselves."""
+def test_dry_penalties_equal_llama_cpps(
+    history: list[int], allowed: int, window: int, base: float
+) -> None:
+    """DRY subtracts the same from each token after any text of few words, so that most repeat."""
     logits = np.zeros(8, dtype=np.float32)
     params = SamplingParams(
         samplers=("dry",), dry_multiplier=0.8, dry_base=base, dry_allowed_length=allowed,
@@ -177,8 +179,8 @@ def test_penalties(  # noqa: PLR0917 - as many numbers as it has
 
 @pytest.mark.parametrize("version", [1, 2])
 @given(LOGITS, st.sampled_from([0.4, 2.1, 5.0]))
-def test_mirostat(version: int, logits: Floats, tau: float) -> None:
-    """What it leaves at its first token, where it aims at twice tau."""
+def test_mirostat_begins_as_llama_cpp_does(version: int, logits: Floats, tau: float) -> None:
+    """The first token's candidates, where the aim is twice tau."""
     params = SamplingParams(mirostat=version, mirostat_tau=tau, temperature=1.0)
 
     def make() -> Any:
@@ -193,10 +195,10 @@ def test_mirostat(version: int, logits: Floats, tau: float) -> None:
 
 
 @given(LOGITS, st.integers(0, 9), st.floats(0.1, 3), st.sampled_from([0.0, 0.0517, 0.4983]), CUTS)
-def test_the_short_way_is_the_whole_chain(
+def test_the_shortcut_equals_the_whole_chain(
     logits: Floats, k: int, temperature: float, min_p: float, p: float
 ) -> None:
-    """What most requests ask for has the same law both ways."""
+    """The shortcut for the usual settings gives the same probabilities as the chain."""
     params = SamplingParams(temperature=temperature, top_k=k, top_p=p, min_p=min_p, seed=3)
     short, whole = Sampler(params), Sampler(_with(params, samplers=SAMPLERS))
     law = short.law(logits, [], [], 5)

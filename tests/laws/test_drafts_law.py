@@ -1,4 +1,4 @@
-"""What a draft model remembers between rounds changes no draft. Real llama.cpp."""
+"""What a draft model keeps between rounds changes no draft. Real llama.cpp."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ STRIDE = 8
 """Rows of a forward that reads: more of them would have other bits."""
 
 
-class Said(NamedTuple):
-    """What was drafted behind a text and what another source had proposed."""
+class Drafted(NamedTuple):
+    """Tokens drafted behind a text and another source's nodes."""
 
     text: list[Token]
     prefix: Draft
@@ -53,7 +53,7 @@ def _prefix(tokens: Sequence[Token]) -> Draft:
     return Draft.chain(tokens, [Signal("other", 0, 0.5)] * len(tokens))
 
 
-def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Said]:
+def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Drafted]:
     """Rounds in which none, some or all of a draft is kept, some behind another source's nodes.
 
     What ends them is what the draft held next, where it was cut before, or something else. What was
@@ -67,16 +67,16 @@ def _rounds(drafter: ModelDrafter, text: list[Token], chain: str) -> Iterator[Sa
         other = [int(token) for token in dice.integers(65, 91, size=2)]
         prefix = _prefix([*left[: turn % 3], *(other if turn % 4 == 0 else [])])
         (draft,) = drafter.propose([DraftRequest(session, prefix, DEPTH, _always, stride=STRIDE)])
-        yield Said(list(text), prefix, draft)
+        yield Drafted(list(text), prefix, draft)
         nodes = [*prefix.tokens, *draft.tokens]
         kept = int(dice.integers(len(nodes) + 1))
-        told = [*nodes[:kept], nodes[kept] if kept < len(nodes) and turn % 2 else other[0]]
+        committed = [*nodes[:kept], nodes[kept] if kept < len(nodes) and turn % 2 else other[0]]
         left = tuple(nodes[kept + 1 :])
-        session.commit(told)
-        text += told
+        session.commit(committed)
+        text += committed
 
 
-def _anew(harness: Harness, said: Said, chain: str) -> Draft:
+def _anew(harness: Harness, said: Drafted, chain: str) -> Draft:
     """The draft of a drafter that has just read the text, and the other source's nodes as text."""
     drafter = _drafter(harness)
     session = drafter.open(0, [*said.text, *said.prefix.tokens], Sampler(CHAINS[chain]))
@@ -86,7 +86,7 @@ def _anew(harness: Harness, said: Said, chain: str) -> Draft:
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text(
+def test_drafts_equal_those_of_a_drafter_that_reads_the_text_anew(
     harness: Harness, chain: str, prompt: str
 ) -> None:
     """After rejections of every length, full acceptances, and nodes of another source."""
@@ -97,8 +97,8 @@ def test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text(
 
 
 @pytest.fixture(scope="module")
-def twin(harness: Harness) -> Iterator[Context]:
-    """Another memory of the target, to draft with."""
+def second_copy(harness: Harness) -> Iterator[Context]:
+    """Another context of the target's model, to draft with."""
     context = Context.open(
         harness.target, Placement(threads=1), slots=SLOTS, context=CONTEXT, rows=ROWS, streams=True
     )
@@ -107,14 +107,14 @@ def twin(harness: Harness) -> Iterator[Context]:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_draft_model_that_is_the_target_is_always_right(
-    harness: Harness, twin: Context, chain: str
+def test_a_draft_model_equal_to_the_target_is_accepted(
+    harness: Harness, second_copy: Context, chain: str
 ) -> None:
-    """It knows all that was said, here or where the answer began: a row that is no text is rare.
+    """Nearly every row becomes text, here and where the answer began.
 
-    Not impossible: forwards of another size may have other bits.
+    Not every one: forwards of another size may have other bits.
     """
-    engine = harness.engine({"model": _drafter(harness, twin)}, FixedDepth(4, "model"))
+    engine = harness.engine({"model": _drafter(harness, second_copy)}, FixedDepth(4, "model"))
     requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     whole = finish(engine, requests)
     begun = [
@@ -159,4 +159,4 @@ def test_after_a_failed_forward_the_next_draft_is_read_anew(harness: Harness, fo
         session.commit([72])
     (draft,) = drafter.propose([ask])
     assert failed == 1
-    assert draft.tokens == _anew(harness, Said(session.tokens, Draft(), draft), "greedy").tokens
+    assert draft.tokens == _anew(harness, Drafted(session.tokens, Draft(), draft), "greedy").tokens

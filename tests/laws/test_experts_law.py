@@ -1,4 +1,4 @@
-"""Experts on the CPU change nothing: a mixture that is split says what it says in one place."""
+"""A mixture whose experts are on the CPU answers as it does in one place."""
 
 from __future__ import annotations
 
@@ -46,17 +46,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("apart", [range(LAYERS), range(1), range(1, LAYERS)])
 @pytest.mark.parametrize("mmap", [True, False])
-def test_experts_that_are_named_for_the_cpu_are_computed_to_the_last_bit(
-    path: Path, apart: range, mmap: bool
-) -> None:
-    """On the CPU alone: the same kernels, whoever asked for the place."""
+def test_experts_named_for_the_cpu_have_the_same_bits(path: Path, apart: range, mmap: bool) -> None:
+    """On a machine with a CPU alone, where the same kernels compute them."""
     here = Placement(gpu_layers=0, threads=1, mmap=mmap)
     ours, theirs = (computed(path, here, each)[0] for each in (apart, range(0)))
     assert np.array_equal(ours, theirs)
 
 
-def test_every_expert_counts(path: Path, tmp_path: Path) -> None:
-    """What the law compares depends on them: another expert's weights are other logits."""
+def test_every_expert_changes_the_logits(path: Path, tmp_path: Path) -> None:
+    """The law can fail: with another expert's weights the logits are others."""
     whole = bytearray(path.read_bytes())
     parsed = gguf.GGUFReader(path)
     (experts,) = [t for t in parsed.tensors if t.name == "blk.1.ffn_down_exps.weight"]

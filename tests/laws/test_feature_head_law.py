@@ -1,4 +1,4 @@
-"""A draft head: it says what its maps say, of the state that the target really was in."""
+"""A feature head computes its maps on the states that the target really had."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Watcher:
 
 
 def _states(harness: Harness, tokens: Sequence[Token]) -> list[Floats]:
-    """What plain decoding of a text computes, one row at a time."""
+    """States of plain decoding of a text, one row at a time."""
     found = []
     harness.memory.truncate(0, 0)
     for at, token in enumerate(tokens):
@@ -136,8 +136,8 @@ def test_showing_states_changes_no_bit_of_logits(harness: Harness) -> None:
     assert all(np.array_equal(*pair) for pair in zip(*found.values(), strict=True))
 
 
-def test_a_head_says_what_its_maps_say(harness: Harness) -> None:
-    """As numpy computes it of the same files; what it foresees can be given to it again."""
+def test_a_head_equals_numpy(harness: Harness) -> None:
+    """Its prediction equals numpy's from the same files, also of a state that it predicted."""
     head = harness.head()
     target = {tensor.name: tensor for tensor in gguf.GGUFReader(harness.path).tensors}
     (file,) = (harness.path.parent / f"heads of {harness.path.stem}").glob("*.gguf")
@@ -181,8 +181,8 @@ def test_a_head_drafts_right_tokens_of_its_target(harness: Harness) -> None:
     assert accepted > drafted / 10
 
 
-def test_a_replay_knows_what_a_head_would_have_drafted(harness: Harness) -> None:
-    """As when it is led along the text by hand, with the states of plain decoding."""
+def test_a_replay_has_the_drafts_of_a_head(harness: Harness) -> None:
+    """Equal to a head led along the text by hand with the states of plain decoding."""
     request = harness.request(PROMPTS[2], GREEDY)
     (plain,) = finish(harness.engine({}, FixedDepth(0)), [request])
     text = output(plain)

@@ -117,27 +117,25 @@ def test_rows_that_only_fill_a_forward_change_no_token(
     requests = [harness.request(prompt, CHAINS[chain], speculation=wish) for prompt in PROMPTS]
     for count in (1, SLOTS):
         for depth in (0, 5):
-            told = []
+            runs = []
             padding = Padding(depth, "model", step=step)
             for policy in (FixedDepth(depth, "model"), padding):
                 drafters = harness.drafters("lookup", "model") if depth else {}
                 engine = harness.engine(drafters, policy)
                 sessions = finish(engine, requests[:count])
-                told.append([(output(session), session.meter.drafted) for session in sessions])
+                runs.append([(output(session), session.meter.drafted) for session in sessions])
                 for slot, tokens in engine.held():
                     assert harness.memory.length(slot) == len(tokens)
-            assert told[0] == told[1]
+            assert runs[0] == runs[1]
             assert padding.added > 0
             assert any(round_.rows > count * (1 + depth) for round_ in padding.rounds)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context(
-    harness: Harness, chain: str
-) -> None:
-    """To the last place, with as many tokens as without them, whoever is the last in the batch.
+def test_padding_rows_cost_no_token_at_the_end_of_the_context(harness: Harness, chain: str) -> None:
+    """Answers reach the last cell as without padding, in any order of the batch.
 
-    Nobody's text is forgotten for them.
+    No remembered text is forgotten for padding.
     """
     room = harness.engine({}, FixedDepth(0)).context
     prompt = (harness.request(PROMPTS[0], CHAINS[chain]).prompt * 100)[: room - 30]

@@ -57,8 +57,8 @@ def test_gaps_change_no_token(harness: Harness, chain: str) -> None:
         assert any(session.meter.sources["model"].accepted for session in sessions)
 
 
-def test_what_is_read_is_counted_and_what_is_skipped_is_not(harness: Harness) -> None:
-    """Costs are learned by it: the tokens that the source was behind, less those left out."""
+def test_only_tokens_that_a_source_read_are_counted(harness: Harness) -> None:
+    """Its cost is learned by them: the tokens that it was behind, less those left out."""
     policy = Gappy(DEPTH, "model")
     engine = harness.engine(harness.drafters("model"), policy)
     (session,) = finish(engine, [harness.request(PROMPTS[3], GREEDY)])
@@ -73,29 +73,31 @@ def test_what_is_read_is_counted_and_what_is_skipped_is_not(harness: Harness) ->
 
 
 @pytest.mark.parametrize("skip", [1, 7, 30, 10**6])
-def test_behind_a_gap_it_drafts_as_if_the_text_had_none(harness: Harness, skip: int) -> None:
-    """What is left follows one another: the text's first tokens, and the latest, the last always.
+def test_drafts_behind_a_gap_equal_those_of_the_text_without_it(
+    harness: Harness, skip: int
+) -> None:
+    """The tokens that are left follow one another: the first ones and the latest, the last always.
 
-    Later tokens, other gaps included.
+    Holds for later tokens and further gaps too.
     """
     text = harness.request(PROMPTS[3], GREEDY).prompt
     drafter, session = _opened(harness, text)
-    told = _draft(drafter, session, skip)
+    drafted = _draft(drafter, session, skip)
     seen = [*text[:SINKS], *text[min(SINKS + skip, len(text) - 1) :]]
     assert session.seen == seen
     assert session.skipped == len(text) - len(seen)
-    session.commit([*told, 72, 73, 74])
-    seen += [*told, 72, 73, 74]
+    session.commit([*drafted, 72, 73, 74])
+    seen += [*drafted, 72, 73, 74]
     again = _draft(drafter, session)
     session.commit([75, 76, 77, 78, 79])
     third = _draft(drafter, session, skip=3)
-    for said, end in ((told, -len(told) - 3), (again, len(seen))):
+    for said, end in ((drafted, -len(drafted) - 3), (again, len(seen))):
         assert said == _draft(*_opened(harness, seen[:end]))
     assert third == _draft(*_opened(harness, [*seen, *[75, 76, 77, 78, 79][3:]]))
 
 
 def test_the_next_request_of_the_slot_reads_what_was_skipped(harness: Harness) -> None:
-    """Only what stands before the gap is known; a forward that failed has nothing left at all."""
+    """Only the text before the gap counts as read; after a failed forward nothing does."""
     text = harness.request(PROMPTS[3], GREEDY).prompt
     drafter, session = _opened(harness, text)
     _draft(drafter, session, skip=30)
@@ -106,27 +108,27 @@ def test_the_next_request_of_the_slot_reads_what_was_skipped(harness: Harness) -
     assert (session.skipped, session.pending) == (0, len(text))
 
 
-class _Told(Sampler):
-    """A chain that keeps what it was told."""
+class _Recorded(Sampler):
+    """Sampler chain that records its calls."""
 
     def __init__(self) -> None:
         super().__init__(SamplingParams(temperature=0.7, seed=3, repetition_penalty=1.3))
-        self.told: list[tuple[list[Token], int]] = []
+        self.calls: list[tuple[list[Token], int]] = []
 
     def propose(
         self, logits: Logits, recent: Sequence[Token], path: Sequence[Token], position: int
     ) -> tuple[Token, Probs | None]:
         """As any chain."""
-        self.told.append((list(recent), position - len(path)))
+        self.calls.append((list(recent), position - len(path)))
         return super().propose(logits, recent, path, position)
 
 
 @given(skip=st.integers(0, 50))
 def test_noise_and_penalties_are_those_of_the_whole_text(harness: Harness, skip: int) -> None:
-    """A draw agrees with the target's only at the same place and behind the same tokens."""
+    """Draft and target draw alike only with the same position and the same tokens before it."""
     text = harness.request(PROMPTS[3], GREEDY).prompt
     drafter, _ = _opened(harness, text)
-    sampler = _Told()
+    sampler = _Recorded()
     _draft(drafter, drafter.open(0, text, sampler), skip)
-    assert sampler.told
-    assert all(told == (text[-sampler.looks_back :], len(text)) for told in sampler.told)
+    assert sampler.calls
+    assert all(call == (text[-sampler.looks_back :], len(text)) for call in sampler.calls)

@@ -29,7 +29,7 @@ SCHEMA = {
 
 
 class Slow(RealHardware):
-    """A machine on which nothing takes time but what says so."""
+    """Clock that advances only by the cost given to masks."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -99,10 +99,10 @@ def test_a_mask_and_drafts_give_the_tokens_of_plain_decoding(
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.012, 0.2])
-def test_a_grammar_whose_masks_take_long_is_asked_for_few_in_a_step(
+def test_slow_grammar_masks_limit_a_draft(
     harness: Harness, words: Vocabulary, seconds: float
 ) -> None:
-    """Of a draft, as many as others can wait for; the answer is the same."""
+    """A step computes only as many masks as other sessions can wait for; the answer is the same."""
     greedy, machine = SamplingParams(temperature=0), Slow()
     request = asked(harness, words, PROMPTS[0], greedy)
     (plain,) = finish(harness.engine({}, FixedDepth(0)), [request])

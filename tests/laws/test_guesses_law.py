@@ -1,4 +1,4 @@
-"""What is guessed of a draft changes only how many forwards it takes. Real llama.cpp."""
+"""Guesses of a draft model's own tokens change only its number of forwards. Real llama.cpp."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _always(_signals: Sequence[Signal]) -> bool:
     return True
 
 
-class _Told:
+class _Guess:
     """A guess that takes `text` for the draft from node `start` on."""
 
     def __init__(self, text: Sequence[Token], start: int = 0) -> None:
@@ -35,8 +35,8 @@ class _Told:
         return self.text[len(nodes) :] if len(nodes) >= self.start else ()
 
 
-def _drafted(drafter: Drafter, text: list[Token], chain: str, guess: _Told) -> Draft:
-    """What is drafted after a text that is read anew."""
+def _drafted(drafter: Drafter, text: list[Token], chain: str, guess: _Guess) -> Draft:
+    """Draft after a text that is read anew."""
     session = drafter.open(0, text, Sampler(CHAINS[chain]))
     (draft,) = drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, guess)])
     session.close()
@@ -51,27 +51,27 @@ def test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing(
     """Wrong from each of its tokens on, begun at each node, and longer than the draft may be."""
     text = harness.request(prompt, CHAINS[chain]).prompt
     drafter = harness.drafters("model")["model"]
-    alone = _drafted(drafter, text, chain, _Told(()))
+    alone = _drafted(drafter, text, chain, _Guess(()))
     tokens = alone.tokens
     assert len(tokens) > 3
     for start in range(len(tokens)):
-        told = _Told([*tokens, 1, 2, 3], start)
-        assert _drafted(drafter, text, chain, told).tokens == tokens
-        assert told.asked == start + 1
+        guess = _Guess([*tokens, 1, 2, 3], start)
+        assert _drafted(drafter, text, chain, guess).tokens == tokens
+        assert guess.asked == start + 1
     for wrong in range(len(tokens)):
-        told = _Told([*tokens[:wrong], *(token + 1 for token in tokens[wrong:])])
-        assert _drafted(drafter, text, chain, told).tokens == tokens
-        assert told.asked == len(tokens) - wrong
+        guess = _Guess([*tokens[:wrong], *(token + 1 for token in tokens[wrong:])])
+        assert _drafted(drafter, text, chain, guess).tokens == tokens
+        assert guess.asked == len(tokens) - wrong
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4, DEPTH])
 @pytest.mark.parametrize("right", [0, 3, DEPTH])
-def test_what_was_read_in_vain_is_not_remembered(harness: Harness, kept: int, right: int) -> None:
-    """The next draft is that of a session which has only read the text."""
+def test_rejected_guesses_are_forgotten(harness: Harness, kept: int, right: int) -> None:
+    """The next draft is that of a session that has only read the text."""
     text = harness.request(PROMPTS[0], CHAINS["greedy"]).prompt
     (drafter,) = harness.drafters("model").values()
-    tokens = _drafted(drafter, text, "greedy", _Told(())).tokens
-    guess = _Told([*tokens[:right], *[77] * (DEPTH - right)])
+    tokens = _drafted(drafter, text, "greedy", _Guess(())).tokens
+    guess = _Guess([*tokens[:right], *[77] * (DEPTH - right)])
     session = drafter.open(0, text, Sampler(CHAINS["greedy"]))
     drafter.propose([DraftRequest(session, Draft(), DEPTH, _always, guess)])
     committed = [*tokens[:kept], 77]
@@ -81,19 +81,19 @@ def test_what_was_read_in_vain_is_not_remembered(harness: Harness, kept: int, ri
 
     session.close()
     (fresh,) = harness.drafters("model").values()
-    assert draft.tokens == _drafted(fresh, [*text, *committed], "greedy", _Told(())).tokens
+    assert draft.tokens == _drafted(fresh, [*text, *committed], "greedy", _Guess(())).tokens
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_what_a_prediction_told_counts_whoever_drafts_it(harness: Harness, chain: str) -> None:
-    """Copied from it, drafted by the model, or by nobody; of one with five wrong tokens, the rest.
+def test_predicted_tokens_are_counted_with_any_drafter(harness: Harness, chain: str) -> None:
+    """Copied from the prediction, drafted by the model or decoded plainly; wrong ones are not.
 
-    But for a few: the first and the last token, and where the way back has to be found.
+    But for a few: the first and the last token, and where the copy has to be found again.
     """
     sampling = CHAINS[chain]
     (plain,) = finish(harness.engine({}, FixedDepth(0)), [harness.request(PROMPTS[1], sampling)])
     answer = output(plain)
-    for prediction, told in ((answer, len(answer)), ([*answer[:20], *[7] * 5, *answer[25:]], 35)):
+    for prediction, right in ((answer, len(answer)), ([*answer[:20], *[7] * 5, *answer[25:]], 35)):
         for policy in (
             FixedDepth(4, "model"),
             FixedDepth(4, "model", joins=False),
@@ -103,23 +103,21 @@ def test_what_a_prediction_told_counts_whoever_drafts_it(harness: Harness, chain
             request = harness.request(PROMPTS[1], sampling, prediction=prediction)
             (session,) = finish(engine, [request])
             assert output(session) == answer
-            assert told - 6 <= session.meter.predicted <= told
+            assert right - 6 <= session.meter.predicted <= right
     (without,) = finish(engine, [harness.request(PROMPTS[1], sampling)])
     assert without.meter.predicted == 0
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("guesser", ["lookup", "rubbish", "lying", "raising"])
-def test_whoever_guesses_the_drafts_and_the_tokens_are_the_same(
-    harness: Harness, chain: str, guesser: str
-) -> None:
-    """One session and several, at each depth, as without anybody to guess; no more forwards."""
+def test_guesses_change_no_draft_and_no_token(harness: Harness, chain: str, guesser: str) -> None:
+    """One session and several, at each depth, with guesses and without; never more forwards."""
     liars = {"rubbish": Rubbish, "lying": Lying, "raising": Raising}
     requests = [harness.request(prompt, CHAINS[chain]) for prompt in PROMPTS]
     saved = 0
     for count in (1, SLOTS):
         for depth in (1, 2, 5, 15):
-            told = []
+            runs = []
             for name in (None, guesser):
                 drafters = harness.drafters("model")
                 if name in liars:
@@ -130,8 +128,8 @@ def test_whoever_guesses_the_drafts_and_the_tokens_are_the_same(
                 sessions = finish(harness.engine(drafters, policy), requests[:count])
                 forwards = sum(one.depth for round_ in policy.rounds for one in round_.drafted)
                 drafts = [session.meter.sources["model"] for session in sessions]
-                told.append(([output(session) for session in sessions], drafts, forwards))
-            (alone, drafts, forwards), (together, same_drafts, fewer) = told
+                runs.append(([output(session) for session in sessions], drafts, forwards))
+            (alone, drafts, forwards), (together, same_drafts, fewer) = runs
             assert together == alone
             assert same_drafts == drafts
             assert fewer <= forwards

@@ -1,4 +1,4 @@
-"""What the controller is told of: rounds of decoding alone. Real llama.cpp."""
+"""The controller observes only rounds of decoding. Real llama.cpp."""
 
 from __future__ import annotations
 

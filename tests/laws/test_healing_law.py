@@ -1,4 +1,4 @@
-"""What was half typed holds the first tokens of an answer, whoever drafts them, and none later."""
+"""A half-typed word constrains the first tokens of an answer, with any drafter, and none later."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_a_draft_that_is_judged_may_write_nothing_else(
         assert text.startswith(TYPED.encode())
 
 
-def test_behind_what_was_typed_an_answer_is_as_if_that_had_been_read(
+def test_an_answer_behind_the_typed_text_equals_that_after_reading_it(
     harness: Harness, words: Words
 ) -> None:
-    """Greedy or by noise: the same law, at the same place, of the same tokens before."""
+    """Greedy or sampled: the same probabilities, positions and preceding tokens."""
     for temperature in (0.0, 0.8):
         sampling = SamplingParams(temperature=temperature, seed=5)
         request = asked(harness, words, PROMPTS[0], sampling)

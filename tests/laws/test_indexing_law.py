@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from drafters.copying import DRAFTER, ask, begun, opened
+from drafters.copying import DRAFTER, begun, opened, propose
 from hypothesis import given
 from hypothesis import strategies as st
 from laws.policies import FixedDepth
@@ -95,18 +95,18 @@ def test_a_step_indexes_a_bounded_part_of_all_prompts_together(engine: Engine) -
     st.lists(st.integers(0, 3), min_size=1, max_size=20),
     st.lists(st.integers(1, 30), max_size=8),
 )
-def test_who_has_read_in_parts_says_the_same(
+def test_indexing_in_parts_gives_the_same_drafts(
     prompt: list[int], prediction: list[int], output: list[int], parts: list[int]
 ) -> None:
-    """Also where tokens are committed meanwhile; before that nothing is proposed."""
+    """Also where tokens are committed meanwhile; before the end nothing is proposed."""
     late = begun(prompt, prediction)
     at_once = opened(prompt, prediction)
     at_once.commit(output)
     for most in parts:
         before = late.pending
         assert late.read(most) == before - late.pending == min(most, before)
-    assert not late.pending or not ask(late)
+    assert not late.pending or not propose(late)
     late.commit(output)
     list(indexed(DRAFTER, late))
     assert late.pending == 0
-    assert ask(late) == ask(at_once)
+    assert propose(late) == propose(at_once)

@@ -1,4 +1,4 @@
-"""Exactness under weather: cancels, crashes, other settings and unloading between any two steps."""
+"""Answers stay exact under interference: cancels, crashes, settings and unloading between steps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SOURCES = ((), ("lookup",), ("model",), ("lookup", "model"))
 
 
 @dataclass
-class Weather:
-    """Requests on one engine after the other: what is decided goes on, what is held is lost."""
+class Interference:
+    """Requests on a sequence of engines, each of which continues the answers of the one before."""
 
     harness: Harness
-    lives: ExitStack
+    stack: ExitStack
     names: tuple[str, ...]
     depth: int
     prefill_rows: int = 32
@@ -49,27 +49,27 @@ class Weather:
         return self.harness.engine(drafters, policy, prefill_rows=self.prefill_rows)
 
     def step(self) -> None:
-        """Admit whoever waits, and one step of the engine."""
+        """Admit waiting requests and run one step of the engine."""
         while self.waiting and self.engine.free_slots:
             number, request = self.waiting.popitem()
-            self._board(number, self.engine.admit(request))
+            self._admitted(number, self.engine.admit(request))
         for advance in self.engine.step():
             if advance.finish is not None:
-                self._over(advance.session)
+                self._end(advance.session)
 
-    def _board(self, number: int, session: Session) -> None:
+    def _admitted(self, number: int, session: Session) -> None:
         self.running[session] = number
         if session.finish is not None:  # nothing of it was left to be said
-            self._over(session)
+            self._end(session)
 
-    def _over(self, session: Session) -> None:
+    def _end(self, session: Session) -> None:
         self.engine.retire(session)
         self.answers[self.running.pop(session)] = output(session)
 
-    def live(self, requests: list[Request], days: list[Day]) -> None:
-        """Answer them, while on each day there are some steps and something happens."""
+    def run(self, requests: list[Request], incidents: list[Incident]) -> None:
+        """Answer the requests; each incident comes after some steps."""
         self.waiting = dict(enumerate(requests))
-        for steps, event, choice in days:
+        for steps, event, choice in incidents:
             for _ in range(steps):
                 self.step()
             event(self, choice)
@@ -77,37 +77,37 @@ class Weather:
             self.step()
 
     def assert_answered(self, expected: list[list[Token]]) -> None:
-        """Who came to an end has all of these tokens, who left the first of them."""
+        """A finished answer has all of these tokens, a cancelled one the first of them."""
         assert sorted(self.answers) == list(range(len(expected)))
         for number, answer in self.answers.items():
             whole = len(answer) if number in self.cancelled else TOKENS
             assert answer == expected[number][:whole]
 
-    def calm(self, _choice: int) -> None:
-        """Nothing."""
+    def no_fault(self, _choice: int) -> None:
+        """Do nothing."""
 
     def cancel(self, choice: int) -> None:
         """One client leaves."""
         for session in list(self.running)[choice % SLOTS :][:1]:
             self.cancelled.add(self.running[session])
-            self._over(session)
+            self._end(session)
 
     def crash(self, _choice: int) -> None:
-        """The engine is gone with all that it held; another one goes on with what was decided."""
+        """The engine is lost with its memory; another one continues the answers."""
         for session, number in self.running.items():
             self.waiting[number] = replace(session.request, so_far=output(session))
         self.running.clear()
         self.engine = self._engine()
 
     def reconfigure(self, choice: int) -> None:
-        """Other sources, depth and chunks from here on."""
+        """Change drafters, depth and prefill rows from here on."""
         self.names = SOURCES[choice % len(SOURCES)]
         self.depth = DEPTHS[choice % len(DEPTHS)]
         self.prefill_rows = (16, 32, 64)[choice % 3]
         self.crash(choice)
 
     def unload(self, choice: int) -> None:
-        """New memory as well, of the target and of the draft."""
+        """Change the contexts of target and draft too."""
         target, draft = (
             Context.open(
                 model,
@@ -120,24 +120,25 @@ class Weather:
             for model in (self.harness.target, self.harness.draft)
         )
         for each in (target, draft):
-            self.lives.callback(each.close)
+            self.stack.callback(each.close)
         self.harness = replace(self.harness, memory=target, draft_memory=draft)
         self.crash(choice)
 
 
-Event: TypeAlias = Callable[[Weather, int], None]
-Day: TypeAlias = tuple[int, Event, int]
+Event: TypeAlias = Callable[[Interference, int], None]
+Incident: TypeAlias = tuple[int, Event, int]
 
 EVENTS: tuple[Event, ...] = (
-    Weather.calm, Weather.cancel, Weather.crash, Weather.crash, Weather.reconfigure, Weather.unload,
+    Interference.no_fault, Interference.cancel, Interference.crash,
+    Interference.crash, Interference.reconfigure, Interference.unload,
 )  # fmt: skip
 CHAIN, NAMES, DEPTH = map(st.sampled_from, (sorted(CHAINS), SOURCES, DEPTHS))
-DAY = st.tuples(st.integers(0, 12), st.sampled_from(EVENTS), st.integers(0, 9))
+INCIDENT = st.tuples(st.integers(0, 12), st.sampled_from(EVENTS), st.integers(0, 9))
 
 
 @pytest.fixture(scope="module")
 def plain(harness: Harness) -> Callable[[str], list[list[Token]]]:
-    """The answers of plain decoding, one at a time on a calm day."""
+    """Answers of plain decoding, one at a time without interference."""
 
     @cache
     def answers(chain: str) -> list[list[Token]]:
@@ -155,16 +156,16 @@ def asked(harness: Harness, chain: str) -> list[Request]:
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(chain=CHAIN, drafts=st.tuples(NAMES, DEPTH), days=st.lists(DAY, max_size=6))
-def test_no_weather_changes_a_token(
+@given(chain=CHAIN, drafts=st.tuples(NAMES, DEPTH), incidents=st.lists(INCIDENT, max_size=6))
+def test_no_interference_changes_a_token(
     harness: Harness,
     plain: Callable[[str], list[list[Token]]],
     chain: str,
     drafts: tuple[tuple[str, ...], int],
-    days: list[Day],
+    incidents: list[Incident],
 ) -> None:
-    """Who comes to an end has the tokens of plain decoding, who left has the first of them."""
-    with ExitStack() as lives:
-        weather = Weather(harness, lives, *drafts)
-        weather.live(asked(harness, chain), days)
-        weather.assert_answered(plain(chain))
+    """A finished answer has the tokens of plain decoding, a cancelled one the first of them."""
+    with ExitStack() as stack:
+        interference = Interference(harness, stack, *drafts)
+        interference.run(asked(harness, chain), incidents)
+        interference.assert_answered(plain(chain))

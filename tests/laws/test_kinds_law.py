@@ -1,4 +1,4 @@
-"""A session of any kind of model says the same alone and with others, by any instruction set."""
+"""A session of any kind of model answers the same alone and with others, on any instruction set."""
 
 from __future__ import annotations
 

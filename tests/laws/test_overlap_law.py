@@ -1,4 +1,4 @@
-"""On a device drafters are asked before a forward only where something may come of it."""
+"""On a device drafters run before a forward's result only where that may save time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ AUTO = SpeculationParams(mode="auto")
 
 @pytest.fixture
 def waiting(harness: Harness) -> Iterator[Harness]:
-    """The house, as if its target were on a device."""
+    """Engine harness whose target behaves as on a device."""
     harness.memory.waits = True
     yield harness
     harness.memory.waits = False
 
 
 class Noted(FixedDepth):
-    """Drafts whatever lookup has, and notes when it was asked and when it was only shown."""
+    """Lookup drafter that records its proposals and its observations."""
 
     def __init__(self, depth: int) -> None:
         super().__init__(depth)
@@ -54,7 +54,7 @@ class Noted(FixedDepth):
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_who_is_asked_late_says_the_same(waiting: Harness, chain: str) -> None:
+def test_overlapped_drafting_changes_no_token(waiting: Harness, chain: str) -> None:
     """For 1 to 4 sessions, decided by the real policy; drafts were accepted and rejected."""
     requests = [waiting.request(each, CHAINS[chain], speculation=AUTO) for each in PROMPTS]
     plain = [
@@ -73,8 +73,8 @@ def test_who_is_asked_late_says_the_same(waiting: Harness, chain: str) -> None:
     assert 0 < accepted < drafted
 
 
-def test_a_copy_is_asked_for_once_it_has_foretold_a_token(waiting: Harness) -> None:
-    """After a round without a draft drafters are looked at, until one of them was right."""
+def test_lookup_drafts_after_its_first_correct_token(waiting: Harness) -> None:
+    """After a round without a draft drafters only observe, until one of them was right."""
     policy = Noted(0)  # whatever is asked for, nothing is drafted
     request = waiting.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=60)
     tokens = output(finish(waiting.engine(waiting.drafters("lookup"), policy), [request])[0])
@@ -86,8 +86,8 @@ def test_a_copy_is_asked_for_once_it_has_foretold_a_token(waiting: Harness) -> N
     assert any(after for before, after in pairwise(policy.asked) if not before)
 
 
-def test_on_a_processor_all_are_asked_every_round(harness: Harness) -> None:
-    """Its forwards leave no time."""
+def test_on_a_cpu_drafters_run_in_every_round(harness: Harness) -> None:
+    """Its forwards leave no idle time."""
     policy = Noted(0)
     request = harness.request(PROMPTS[0], CHAINS["seeded"], speculation=AUTO, tokens=20)
     finish(harness.engine(harness.drafters("lookup"), policy), [request])
@@ -95,7 +95,7 @@ def test_on_a_processor_all_are_asked_every_round(harness: Harness) -> None:
 
 
 class Scarce(RealHardware):
-    """A device whose memory ends when it is said to: it keeps what it holds, and takes no more."""
+    """Device whose free memory ends on request: it keeps its allocations and takes no more."""
 
     over = False
 
@@ -123,8 +123,8 @@ class _Ending:
         return logits
 
 
-def test_nobody_looks_at_a_request_whose_forward_found_no_room(harness: Harness) -> None:
-    """It ends; what reads next, for whomever, is no time for looking at it."""
+def test_a_request_whose_forward_found_no_memory_is_not_observed(harness: Harness) -> None:
+    """It ends, and a later prefill of another request does not make drafters observe it."""
     policy, place = Noted(0), Scarce()
     engine = harness.engine(harness.drafters("lookup"), policy, place=place)
     session = engine.admit(

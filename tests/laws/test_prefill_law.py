@@ -1,4 +1,4 @@
-"""What is read while nobody waits changes no token, and a later turn finds it. Real llama.cpp."""
+"""Idle prefill changes no token, and a later turn finds it. Real llama.cpp."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rest(prefill: IdlePrefill, now: float, most: int = 1000) -> int:
 
 
 def pending(engine: Engine, slot: int, text: list[Token]) -> int:
-    """What the draft model would have to read for this text in this slot."""
+    """Tokens of this text that the draft model would have to read in this slot."""
     return engine.drafters["model"].open(slot, text, Sampler(CHAINS["greedy"])).pending
 
 
@@ -54,12 +54,12 @@ def test_reading_ahead_changes_neither_tokens_nor_drafts(
     harness: Harness, chain: str, prompt: str
 ) -> None:
     """Not at all, broken off by the next turn, and to the end."""
-    told = [
+    runs = [
         [(output(session), session.meter.sources) for session in turns]
         for turns in (conversation(harness, chain, prompt, rests) for rests in (0, 1, 2, 1000))
     ]
-    assert told[1:] == told[:1] * 3
-    assert told[0][1][1]["model"].accepted > 0
+    assert runs[1:] == runs[:1] * 3
+    assert runs[0][1][1]["model"].accepted > 0
 
 
 def test_a_text_is_read_once_in_pieces_and_the_next_turn_has_only_its_own_words_to_read(
@@ -84,7 +84,7 @@ def test_a_text_is_read_once_in_pieces_and_the_next_turn_has_only_its_own_words_
     assert not prefill.advance(100.0)
 
 
-def test_nothing_is_read_while_somebody_may_come_back(harness: Harness) -> None:
+def test_idle_prefill_waits_for_a_pause(harness: Harness) -> None:
     """A step begins the wait anew; before the first one there is nothing to read."""
     engine = harness.engine(harness.drafters("model"), FixedDepth(0))
     prefill = IdlePrefill(engine)

@@ -65,7 +65,7 @@ def _prompt(pair: Harness, text: str) -> list[Token]:
 
 
 def test_a_class_of_row_counts_agrees_bit_for_bit(pair: Harness) -> None:
-    """Strict exactness can be had on this machine's kernels, and room for two sessions with it."""
+    """Strict exactness is available on this machine's kernels, with room for two sessions."""
     assert pair.shape.bitwise, pair.shape.detail
     assert 2 * pair.shape.multiple <= pair.shape.max_rows
 
@@ -92,8 +92,8 @@ def test_the_text_is_the_same_with_and_without_speculation(
         assert output(session) == output(plain)
 
 
-def test_the_draft_speaks_of_some_words_with_the_bits_of_all(pair: Harness) -> None:
-    """What is listed is as it was, in forwards of any rows; of the rest nothing is said."""
+def test_the_shortlisted_draft_head_has_the_bits_of_the_whole(pair: Harness) -> None:
+    """Logits of listed tokens are unchanged in forwards of any rows; others have none."""
     context, prompt = pair.draft_memory, _prompt(pair, EDIT)
     words = Shortlist.of(pair.draft.n_vocab, pair.draft.special_tokens())
     assert words is not None

@@ -1,4 +1,4 @@
-"""Rejection sampling through the whole engine draws from the target's law, whoever drafts.
+"""Rejection sampling through the whole engine follows the target's law, with any drafter.
 
 Each text's tokens are tested against their own laws (`fairness.py`): 1000 tokens of each case find
 that a share of 0.15 of the probability moved, with probability 0.998; with `-m slow` 10,000 find
@@ -124,14 +124,14 @@ MANY = [
 @pytest.mark.parametrize("seeds", MANY)
 @pytest.mark.parametrize("name", CASES)
 def test_each_token_follows_the_targets_law(sharp: Harness, name: str, seeds: range) -> None:
-    """Whoever drafts, however deep, and whatever a policy would rather not have verified."""
+    """With any drafter, at any depth, and with drafts that a policy would rather not verify."""
     assert_fair(sharp, answers(sharp, CASES[name], seeds))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", MANY)
 def test_the_controller_verifies_what_was_drawn(sharp: Harness, seeds: range) -> None:
-    """Where it would often rather not: dear rows, cheap drafts, and a draft surer than the law."""
+    """Also where it would rather not: costly rows, cheap drafts, a draft surer than the target."""
     case = Case(("lookup", "model"), lambda: Controller(Costs(), Acceptance()), THREE)
     auto = SpeculationParams(verify="rejection")
     place = SimulatedHardware(PAPER)
@@ -167,8 +167,8 @@ def test_an_end_inside_a_draft_ends_the_text_and_comes_as_often_as_it_should(
     assert sum(token in sharp.target.eog for token in drafted) >= len(seeds)
 
 
-def test_rejection_is_what_was_asked_for(sharp: Harness) -> None:
-    """Another rule than the coupled one: it gives a seed other tokens than plain decoding does."""
+def test_rejection_is_another_rule_than_coupling(sharp: Harness) -> None:
+    """With the same seed it gives other tokens than plain decoding does."""
     case = CASES["model"]
     plain = answers(sharp, Case((), lambda: FixedDepth(0), THREE), tokens=40)
     same = answers(sharp, case, tokens=40, speculation=SpeculationParams(mode="always"))
@@ -185,8 +185,8 @@ class Shy(ModelDrafter):
         return [draft.head(likely(draft)) for draft in super().propose(asks)]
 
 
-def test_the_test_finds_a_drafter_that_withholds_what_it_drew(sharp: Harness) -> None:
-    """The mistake that no engine can see from outside is seen in the tokens."""
+def test_the_test_finds_a_drafter_that_withholds_tokens(sharp: Harness) -> None:
+    """A mistake that the engine cannot detect shows in the tokens' frequencies."""
     (model,) = sharp.drafters("model").values()
     assert isinstance(model, ModelDrafter)
     shy = Shy(sharp.draft_memory, sharp.target.n_vocab, sharp.target.eog)

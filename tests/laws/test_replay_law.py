@@ -1,4 +1,4 @@
-"""A replay tells what would have happened and leaves no trace. Real llama.cpp, strict."""
+"""A replay reports what would have happened and leaves no trace. Real llama.cpp, strict."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _answered(harness: Harness, prompt: str, tokens: int = 40) -> Session:
 
 
 def _survivors(drafter: Drafter, prompt: list[Token], text: list[Token]) -> list[int]:
-    """What survives at each position, by opening the drafter anew at every one of them."""
+    """Accepted tokens at each position, by opening the drafter anew at each."""
     found = []
     for position in range(len(text)):
         opened = drafter.open(0, [*prompt, *text[:position]], Sampler(GREEDY))
@@ -71,7 +71,7 @@ def _survivors(drafter: Drafter, prompt: list[Token], text: list[Token]) -> list
 def test_a_greedy_text_has_no_gaps_and_is_continued_by_the_likeliest_token(
     harness: Harness, prompt: str
 ) -> None:
-    """At every token the target says the same again; after its end it says what came next."""
+    """The target chooses each token again; after the end the replay gives the next one."""
     session = _answered(harness, prompt)
     text = output(session)
     for count in (0, 1, 32, 33, len(text) - 1):
@@ -83,10 +83,10 @@ def test_a_greedy_text_has_no_gaps_and_is_continued_by_the_likeliest_token(
         assert reading.traces == {}
 
 
-def test_a_token_that_greedy_would_not_say_has_a_gap_of_at_least_the_margin(
+def test_a_token_that_greedy_would_not_choose_has_a_gap(
     harness: Harness,
 ) -> None:
-    """The gap is 0 at all tokens before it; there it is what it lacks to the largest logit."""
+    """The gap is 0 at all tokens before it, and there its distance to the largest logit."""
     session = _answered(harness, PROMPTS[0])
     text = output(session)
     wrong = next(token for token in (ORDINARY, ORDINARY + 1) if token != text[5])
@@ -100,7 +100,7 @@ def test_a_token_that_greedy_would_not_say_has_a_gap_of_at_least_the_margin(
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_traces_are_what_each_drafter_would_have_proposed(harness: Harness, prompt: str) -> None:
-    """At every position the same as from a drafter that begins there and drafts a whole chain."""
+    """At each position equal to a drafter that begins there and drafts a whole chain."""
     session = _answered(harness, prompt, tokens=48)
     text = output(session)
     reading = _read(
@@ -137,7 +137,7 @@ def test_a_copy_survives_as_long_as_it_is_one(harness: Harness) -> None:
 def test_a_slot_claims_only_what_it_holds_after_a_replay(
     harness: Harness, pieces: int | None
 ) -> None:
-    """Given up after any piece of work, or ended: the next request of the same words is as ever."""
+    """Ended or given up after any piece of work: the next request of the same text is unchanged."""
     session = _answered(harness, PROMPTS[0])
     text = output(session)
     engine = harness.engine(harness.drafters("lookup", "model"), FixedDepth(6, "model"))

@@ -61,8 +61,8 @@ def test_a_row_is_as_if_alone(tmp_path: Path, kind: Kind) -> None:
     assert np.linalg.norm(wrong) < HALVES * np.linalg.norm(right)
 
 
-def test_the_build_has_them_where_they_are_for() -> None:
-    """`make install` compiles them in for the best instruction set of this CPU that they know.
+def test_the_build_has_our_kernels_on_cpus_that_have_some() -> None:
+    """`make install` compiles them for the best instruction set of this CPU that has kernels.
 
     LOCALSPEC_ISA says otherwise.
     """

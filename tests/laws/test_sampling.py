@@ -72,8 +72,8 @@ def test_the_law_equals_the_textbook_chain(
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.sampled_from(list(Purpose)))
-def test_noise_is_a_function_of_where_it_stands(seed: int, position: int, purpose: Purpose) -> None:
-    """The same place gives the same number, whichever other tokens are asked about."""
+def test_noise_is_a_function_of_its_place(seed: int, position: int, purpose: Purpose) -> None:
+    """A place has the same number, with any other tokens beside it."""
     many = np.arange(50, dtype=np.int32)
 
     whole = uniforms(seed, position, purpose, many)
@@ -114,7 +114,7 @@ def test_noise_is_uniform_and_uncorrelated() -> None:
 
 
 def test_an_independent_draft_has_new_noise_in_every_round() -> None:
-    """What was drawn for a position behind another root tells nothing about what is drawn there."""
+    """A draw for a position behind another root is independent of the one here."""
     sampler = Sampler(SamplingParams(temperature=1.0, top_k=0, min_p=0, seed=3), verify="rejection")
     logits = np.zeros(1000, dtype=np.float32)
     drawn = [[sampler.propose(logits, [], [0] * n, at)[0] for at in range(20, 40)] for n in (0, 9)]
@@ -138,7 +138,7 @@ def test_penalties_see_the_draft_path_node_by_node() -> None:
 def test_a_tree_gives_the_tokens_of_plain_decoding(
     tokens: list[int], data: st.DataObject, seed: int
 ) -> None:
-    """Whatever tree is proposed, the walk says what step-by-step sampling says."""
+    """With any proposed tree the walk gives the tokens of step-by-step sampling."""
     parents = [data.draw(st.integers(-1, node - 1)) for node in range(len(tokens))]
     draft = Draft(tuple(tokens), tuple(parents), (Signal("d", 0, 0.5),) * len(tokens), ())
 

@@ -1,4 +1,4 @@
-"""A draft model whose head speaks of some words changes no token, whatever these are."""
+"""A draft model with a head of some words changes no token, with any choice of words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIXED, MOST = range(4), 2
 
 
 class Letters:
-    """A grammar of letters that the narrowed head never speaks of, and of those that it does."""
+    """Grammar of letters, some in the shortlist and some outside it."""
 
     def __init__(self, allowed: Sequence[Token]) -> None:
         self._mask = np.zeros(VOCABULARY, bool)
@@ -53,7 +53,7 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
-    """A pair whose draft speaks of four runs of its 17, and of two more."""
+    """Pair whose draft has four fixed runs of its 17, and two more."""
     folder = tmp_path_factory.mktemp("narrow")
     target = tiny.build(folder / "target.gguf", seed=0, extra_tokens=_EXTRA)
     draft = tiny.build(folder / "draft.gguf", seed=1, like=0, noise=0.2, extra_tokens=_EXTRA)
@@ -83,10 +83,10 @@ def test_a_narrow_draft_changes_no_token(narrow: Harness, chain: str) -> None:
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("letters", [string.ascii_lowercase, string.punctuation])
-def test_a_grammar_may_want_words_that_it_never_speaks_of(
+def test_a_grammar_may_allow_only_words_outside_the_shortlist(
     narrow: Harness, chain: str, letters: str
 ) -> None:
-    """All that is allowed has the same logit then: no draft is worth much, none is an error."""
+    """All allowed tokens have the same logit then: drafts are worth little, none is an error."""
     allowed = narrow.target.tokenize(letters, add_special=False, parse_special=False)
     outputs = []
     for depth in (0, 5):
@@ -102,8 +102,8 @@ def test_a_grammar_may_want_words_that_it_never_speaks_of(
     assert set(outputs[0]) <= set(allowed)
 
 
-def test_it_speaks_of_what_it_has_read_last(narrow: Harness) -> None:
-    """Two runs beside the fixed ones: a third makes the oldest of them silent."""
+def test_the_shortlist_follows_the_latest_text(narrow: Harness) -> None:
+    """Two runs beside the fixed ones: a third replaces the oldest of them."""
     context = narrow.draft_memory
     context.truncate(0, 0)
     read = (8, 9, 10, 11, 9)
@@ -125,8 +125,10 @@ def test_it_speaks_of_what_it_has_read_last(narrow: Harness) -> None:
         )
     )
 )
-def test_what_is_listed(drawn: tuple[int, set[int], int, list[Token]]) -> None:
-    """Fixed runs and the latest others, in order, however the tokens came."""
+def test_the_shortlist_holds_fixed_and_latest_runs(
+    drawn: tuple[int, set[int], int, list[Token]],
+) -> None:
+    """In order, for any sequence of tokens."""
     runs, fixed, most, tokens = drawn
     together, apart = (Shortlist(runs, fixed, most) for _ in range(2))
     together.read(tokens)

@@ -1,4 +1,4 @@
-"""A simulated machine gives the same tokens, and time is what the table says: no more, no less."""
+"""A simulated machine gives the same tokens and takes exactly the time of its table."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class Watched:
         self.inner.checkpoint(slot, lasting=lasting)
 
     def charged_ms(self, forwards: Forwards) -> float:
-        """What a table takes for all of it."""
+        """Time of all forwards by the table, in ms."""
         history = History(forwards)
         return sum(history.charge_ms(rows, behind) for rows, behind in self.seen)
 
 
 @dataclass
 class Counted:
-    """The real head; counts what it is asked."""
+    """Real feature head that counts its calls."""
 
     inner: FeatureHead
     asked: int = 0
@@ -118,7 +118,7 @@ class Run:
         )
 
     def answer(self, mode: SpeculationParams) -> list[list[int]]:
-        """The tokens of every prompt, asked one after the other."""
+        """Tokens of every prompt, one request after the other."""
         requests = [
             self.harness.request(prompt, GREEDY, speculation=mode, client=str(number))
             for number, prompt in enumerate(PROMPTS)
@@ -128,8 +128,8 @@ class Run:
         return [output(session) for session in found]
 
 
-def test_the_clock_is_the_sum_of_what_the_table_charges(harness: Harness) -> None:
-    """Of every forward of both models by its history, of the head, of the host in every round."""
+def test_the_clock_is_the_sum_of_the_tables_times(harness: Harness) -> None:
+    """Every forward of both models by its history, the head, and the host in each round."""
     run = Run(harness)
     run.answer(SpeculationParams(mode="always"))
     forwards_ms = run.target.charged_ms(MACHINE.target) + run.draft.charged_ms(MACHINE.draft)
@@ -157,8 +157,8 @@ def test_meters_share_that_time_out_and_nothing_is_left_over(harness: Harness) -
         )
 
 
-def test_the_same_requests_take_the_same_time_and_say_the_same(harness: Harness) -> None:
-    """Twice on a new machine: every token and every reading of the clock; and plain's tokens."""
+def test_a_simulation_is_deterministic(harness: Harness) -> None:
+    """A new machine has the same tokens and clock readings; tokens are plain decoding's."""
     first, again = Run(harness), Run(harness)
     texts = first.answer(SpeculationParams())
     assert again.answer(SpeculationParams()) == texts
@@ -167,7 +167,7 @@ def test_the_same_requests_take_the_same_time_and_say_the_same(harness: Harness)
     assert Run(harness).answer(SpeculationParams(mode="off")) == texts
 
 
-def test_a_clock_that_nothing_is_charged_to_stands_still() -> None:
-    """However often it is asked."""
+def test_the_clock_stands_still_without_work() -> None:
+    """In any number of readings."""
     clock = SimulatedHardware(MACHINE).clock
     assert {clock() for _ in range(100)} == {0.0}

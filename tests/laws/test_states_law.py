@@ -1,4 +1,4 @@
-"""Memory that is a state: speculation changes no token there either, whoever drafts and reuses.
+"""Models whose memory is a state: speculation changes no token, with any drafter or reuse.
 
 A recurrent and a hybrid model, each with rows of one class that was probed, and with any rows.
 """
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.engine_harness import CONTEXT, PROMPTS, SLOTS, Harness, finish, opened, output
 from laws.policies import FixedDepth
-from laws.test_interference_law import DAY, Day, Weather, asked
+from laws.test_interference_law import INCIDENT, Incident, Interference, asked
 from laws.test_lossless import CHAINS
 from laws.test_rejection_law import CASES, answers, assert_fair
 
@@ -54,7 +54,7 @@ def states(
 
 @dataclass
 class _Left:
-    """What is left of an answer."""
+    """Rest of an answer."""
 
     tokens: list[Token]
     pending: int = 0
@@ -109,21 +109,21 @@ def test_drafts_change_no_token(states: Harness, chain: str) -> None:
     """Alone and beside others, rejected and accepted at every depth: tokens of plain decoding."""
     requests = asked(states, chain)
     plain = alone(states, requests)
-    told = [
+    requests = [
         replace(request, prediction=answer) for request, answer in zip(requests, plain, strict=True)
     ]
     drafted = accepted = 0
     for count, depth in ((1, 3), (1, DEEP), (SLOTS, 2), (SLOTS, DEEP)):
         drafters = {"erring": Erring(), **states.drafters("lookup")}
-        sessions = finish(states.engine(drafters, FixedDepth(depth)), told[:count])
+        sessions = finish(states.engine(drafters, FixedDepth(depth)), requests[:count])
         assert [output(session) for session in sessions] == plain[:count]
         drafted += sum(session.meter.drafted for session in sessions)
         accepted += sum(session.meter.accepted for session in sessions)
     assert 0 < accepted < drafted
 
 
-def test_what_logits_were_made_of_is_not_shown(states: Harness) -> None:
-    """llama.cpp reads a text otherwise where it is, and a hybrid wrongly: no head learns of it."""
+def test_recurrent_models_give_no_features(states: Harness) -> None:
+    """llama.cpp computes another graph where features are read, a wrong one for a hybrid model."""
     assert not states.memory.show()
     rows = [Row(65 + at, at, 0, wants_logits=True) for at in range(4)]
     states.memory.truncate(0, 0)
@@ -153,14 +153,16 @@ def test_a_rejection_reads_no_more_again_than_was_accepted(states: Harness) -> N
 
 
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(chain=st.sampled_from(sorted(CHAINS)), days=st.lists(DAY, max_size=5))
-def test_no_weather_changes_a_token(states: Harness, chain: str, days: list[Day]) -> None:
-    """Cancels, crashes, other settings and new memory between the steps; also model drafts."""
+@given(chain=st.sampled_from(sorted(CHAINS)), incidents=st.lists(INCIDENT, max_size=5))
+def test_no_interference_changes_a_token(
+    states: Harness, chain: str, incidents: list[Incident]
+) -> None:
+    """Cancels, crashes, settings and new memory between steps; also with model drafts."""
     plain = alone(states, asked(states, chain))
-    with ExitStack() as lives:
-        weather = Weather(states, lives, ("lookup",), 4)
-        weather.live(asked(states, chain), days)
-        weather.assert_answered(plain)
+    with ExitStack() as stack:
+        interference = Interference(states, stack, ("lookup",), 4)
+        interference.run(asked(states, chain), incidents)
+        interference.assert_answered(plain)
 
 
 @pytest.mark.parametrize("chain", ["greedy", "penalties"])

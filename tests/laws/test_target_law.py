@@ -28,7 +28,7 @@ CHI_SQUARE_BOUND = 60.0
 
 @dataclass
 class Tables:
-    """Logits of both models after the prompt, and after each token that either may say first."""
+    """Logits of both models after the prompt, and after each possible first token."""
 
     target: dict[tuple[int, ...], Floats]
     draft: dict[tuple[int, ...], Floats]

@@ -24,16 +24,16 @@ LIMIT_SECONDS = 600.0
 
 
 def main(words: Sequence[str]) -> int:
-    """Try the chosen mutants; the number of those that nobody noticed."""
+    """Try the chosen mutants; the number that no test noticed."""
     chosen = [each for each in MUTANTS if all(word in each.what for word in words)]
     if faults := [fault for each in chosen for fault in each.faults()]:
-        say("\n".join(faults))
+        show("\n".join(faults))
         return len(faults)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         root = copied(Path(folder))
         tests = sorted({test for each in chosen for test in each.tests})
         if not passes(root, tests, first_failure=False):
-            say("the tests fail without any mistake")
+            show("the tests fail without any mistake")
             return 1
         missed = []
         for number, each in enumerate(chosen, start=1):
@@ -42,14 +42,14 @@ def main(words: Sequence[str]) -> int:
                 noticed = not passes(root, each.tests)
             seconds = time.monotonic() - began
             word = "noticed" if noticed else "MISSED "
-            say(f"{number:3}/{len(chosen)} {word} {seconds:5.1f} s  {each.what}")
+            show(f"{number:3}/{len(chosen)} {word} {seconds:5.1f} s  {each.what}")
             missed += [] if noticed else [each.what]
-    say(f"{len(chosen) - len(missed)} of {len(chosen)} were noticed")
+    show(f"{len(chosen) - len(missed)} of {len(chosen)} were noticed")
     return len(missed)
 
 
-def say(text: str) -> None:
-    """A line for whoever waits."""
+def show(text: str) -> None:
+    """Print a line of progress."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -98,7 +98,7 @@ def passes(root: Path, tests: Sequence[str], *, first_failure: bool = True) -> b
     except subprocess.TimeoutExpired:
         return False
     if not first_failure and done.returncode:
-        say(done.stdout[-3000:])
+        show(done.stdout[-3000:])
     if done.returncode not in {0, 1, 2}:  # passed, failed, or not even imported
         raise SystemExit(f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.returncode == 0

@@ -1,4 +1,4 @@
-"""All planted mistakes, room by room."""
+"""All planted mistakes, package by package."""
 
 from __future__ import annotations
 

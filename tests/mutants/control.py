@@ -1,4 +1,4 @@
-"""Mistakes of the decisions: what is believed, what is risked, what is worth it."""
+"""Mistakes of the policy: its estimates, its risks, its choices."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CONTROL = [
         "localspec/engine/simulation.py",
         "        self._clock.charge(self._token_ms)",
         "        pass",
-        ("laws/test_simulation_law.py::test_the_clock_is_the_sum_of_what_the_table_charges",),
+        ("laws/test_simulation_law.py::test_the_clock_is_the_sum_of_the_tables_times",),
     ),
     Mutant(
         "costs: attention is counted once instead of for each row",
@@ -201,7 +201,7 @@ CONTROL = [
         "localspec/engine/speculation/drafting.py",
         "ask.session.pending + (_skipped(ask.session) or 0)",
         "ask.session.pending",
-        ("laws/test_gaps_law.py::test_what_is_read_is_counted_and_what_is_skipped_is_not",),
+        ("laws/test_gaps_law.py::test_only_tokens_that_a_source_read_are_counted",),
     ),
     Mutant(
         "window: any part of a text is enough",

@@ -1,4 +1,4 @@
-"""Mistakes at the edges: who may speak, what crosses, what is believed of files."""
+"""Mistakes at the edges: access, protocols, and trust in files."""
 
 from __future__ import annotations
 

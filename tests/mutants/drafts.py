@@ -1,4 +1,4 @@
-"""Mistakes of the drafters: what they remember, and what they take for a repetition."""
+"""Mistakes of the drafters: their memory, and false repetitions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from mutants.mutant import Mutant
 
 MODEL, LOOKUP = "localspec/drafters/model.py", "localspec/drafters/lookup.py"
 OCCURRENCES = "localspec/drafters/_occurrences.py"
-READ_ANEW = (
-    "laws/test_drafts_law.py::test_a_draft_is_what_a_drafter_says_that_has_just_read_the_text"
-)
+READ_ANEW = "laws/test_drafts_law.py::test_drafts_equal_those_of_a_drafter_that_reads_the_text_anew"
 GUESSES = (
     "laws/test_guesses_law.py::test_a_right_guess_saves_forwards_and_a_wrong_one_changes_nothing"
 )
 GAPS, WHOLE = (
     f"laws/test_gaps_law.py::test_{law}"
     for law in (
-        "behind_a_gap_it_drafts_as_if_the_text_had_none",
+        "drafts_behind_a_gap_equal_those_of_the_text_without_it",
         "noise_and_penalties_are_those_of_the_whole_text",
     )
 )
-SEARCH = "drafters/test_lookup_occurrences.py::test_search_finds_what_brute_force_finds"
+SEARCH = "drafters/test_lookup_occurrences.py::test_search_equals_brute_force"
 
 DRAFTS = [
     Mutant(
@@ -107,7 +105,7 @@ DRAFTS = [
         (
             (
                 "drafters/test_lookup_prediction.py::"
-                "test_every_node_is_of_the_texts_and_what_is_predicted_a_piece_of_the_prediction"
+                "test_predicted_nodes_are_pieces_of_the_prediction"
             ),
         ),
     ),
@@ -123,7 +121,7 @@ DRAFTS = [
         LOOKUP,
         "        for depth in range(ask.budget):",
         "        for depth in range(ask.budget + 1):",
-        ("drafters/test_lookup.py::test_whatever_is_written_drafts_are_of_what_was_seen",),
+        ("drafters/test_lookup.py::test_drafts_are_of_tokens_seen_before",),
     ),
     Mutant(
         "occurrences: the shortest match comes first",
@@ -151,13 +149,13 @@ DRAFTS = [
         "localspec/engine/speculation/overlap.py",
         "            if not any(_foretold(chain, outcome.advance.tokens) for chain in view.free):",
         "            if view is not None:",
-        ("laws/test_overlap_law.py::test_a_copy_is_asked_for_once_it_has_foretold_a_token",),
+        ("laws/test_overlap_law.py::test_lookup_drafts_after_its_first_correct_token",),
     ),
     Mutant(
         "overlap: on a processor sessions are calm as well",
         "localspec/engine/step.py",
         "        if self.waits:\n            self._overlap",
         "        if not self.waits:\n            self._overlap",
-        ("laws/test_overlap_law.py::test_on_a_processor_all_are_asked_every_round",),
+        ("laws/test_overlap_law.py::test_on_a_cpu_drafters_run_in_every_round",),
     ),
 ]

@@ -1,4 +1,4 @@
-"""Mistakes of the engine: rows, cells, slots, and whose failure is whose."""
+"""Mistakes of the engine: rows, cells, slots, and failures charged to the wrong session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHORTLIST = "laws/test_shortlist_law.py::"
 STATES = "laws/test_states_law.py::"
 GRAMMAR_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-1]"
 LAST_ONE_FAILS = "laws/test_blast_radius.py::test_a_grammar_that_fails_ends_its_own_request[mask-7]"
-ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_that_is_the_target_is_always_right"
+ALWAYS_RIGHT = "laws/test_drafts_law.py::test_a_draft_model_equal_to_the_target_is_accepted"
 CONTEXT_ENDS = "laws/test_lossless.py::test_the_context_ends_an_answer_the_same_way"
 
 FEATURE_HEAD = "laws/test_feature_head_law.py::"
@@ -31,14 +31,14 @@ ENGINE = [
         CONTEXT,
         "        self.states = None\n        shows",
         "        shows",
-        (FEATURE_HEAD + "test_a_replay_knows_what_a_head_would_have_drafted",),
+        (FEATURE_HEAD + "test_a_replay_has_the_drafts_of_a_head",),
     ),
     Mutant(
         "feature head: states are shown of a memory that is a state",
         CONTEXT,
         " and not self.model.has_state",
         "",
-        (STATES + "test_what_logits_were_made_of_is_not_shown",),
+        (STATES + "test_recurrent_models_give_no_features",),
     ),
     Mutant(
         "feature head: another model's head is taken",
@@ -52,14 +52,14 @@ ENGINE = [
         "localspec/drafters/feature_head.py",
         " or self.steps[place].token != before",
         "",
-        ("drafters/test_feature_head.py::test_behind_another_one_s_tokens_it_follows_those",),
+        ("drafters/test_feature_head.py::test_it_drafts_behind_another_drafters_tokens",),
     ),
     Mutant(
         "shortlist: what was read last is forgotten first",
         "localspec/engine/llama/shortlist.py",
         "            del self._read[next(iter(self._read))]",
         "            self._read.popitem()",
-        (SHORTLIST + "test_what_is_listed",),
+        (SHORTLIST + "test_the_shortlist_holds_fixed_and_latest_runs",),
     ),
     Mutant(
         "shortlist: words of another language are never listed",
@@ -153,7 +153,7 @@ ENGINE = [
         ACCOUNTING,
         "    if took.read or not proposals.views or not whole:",
         "    if took.read or not proposals.views:",
-        ("laws/test_blast_radius.py::test_what_fails_teaches_nothing",),
+        ("laws/test_blast_radius.py::test_a_failed_round_is_not_an_observation",),
     ),
     Mutant(
         "step: rounds that read a prompt teach the stairs",
@@ -186,19 +186,14 @@ ENGINE = [
         BATCH,
         "        if more > room:",
         "        if more > room + 64:",
-        (
-            (
-                "laws/test_forwards_law.py::"
-                "test_rows_that_fill_a_forward_find_no_room_at_the_end_of_the_context"
-            ),
-        ),
+        (("laws/test_forwards_law.py::test_padding_rows_cost_no_token_at_the_end_of_the_context"),),
     ),
     Mutant(
         "step: the context has no place for the padding of a class",
         STEP,
         "return self.target.context - self.shape.multiple + 1",
         "return self.target.context",
-        ("engine/test_exactness.py::test_an_answer_ends_where_its_padding_would_find_no_place",),
+        ("engine/test_exactness.py::test_an_answer_ends_before_its_padding_has_no_cells",),
     ),
     Mutant(
         "drafting: one request's grammar costs all their draft model",
@@ -225,7 +220,7 @@ ENGINE = [
         DRAFTING,
         "        if not sane:",
         "        if sane is None:",
-        ("laws/test_lossless.py::test_a_broken_drafter_costs_nobody_a_token",),
+        ("laws/test_lossless.py::test_a_broken_drafter_changes_no_token",),
     ),
     Mutant(
         "drafting: no place is kept for the bonus",
@@ -260,14 +255,14 @@ ENGINE = [
         SLOTS,
         "if not chosen or need <= cells:",
         "if need <= cells:",
-        ("engine/test_kv_admission.py::test_who_goes_on_fits_and_the_oldest_always_does",),
+        ("engine/test_kv_admission.py::test_the_oldest_session_always_fits",),
     ),
     Mutant(
         "cells: a cache grows to less than it needs",
         "localspec/engine/kv/cells.py",
         "        while size < needed:",
         "        while 2 * size < needed:",
-        ("engine/test_kv_admission.py::test_sizes_are_whole_and_within_what_may_be",),
+        ("engine/test_kv_admission.py::test_sizes_are_multiples_within_the_limits",),
     ),
     Mutant(
         "scheduler: a forward reaches over its block by one row",
@@ -300,7 +295,11 @@ ENGINE = [
         BATCH,
         "        going, shares = by_slot(list(sessions), shares)\n",
         "        going = list(sessions)\n",
-        (("engine/test_forwards.py::test_whoever_came_first_neighbours_share_a_forward[streams]"),),
+        (
+            (
+                "engine/test_forwards.py::test_adjacent_slots_share_a_forward_in_any_order_of_arrival[streams]"
+            ),
+        ),
     ),
     Mutant(
         "tariff: slots with memories of their own share any forward",

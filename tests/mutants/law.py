@@ -1,4 +1,4 @@
-"""Mistakes that would change what is said: the sampler, its noise, both rules of verification."""
+"""Mistakes that would change tokens: the sampler, its noise, both rules of verification."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAW = [
         "localspec/engine/speculation/verification.py",
         "VERIFIERS[session.request.speculation.verify]",
         'VERIFIERS["coupled"]',
-        ("laws/test_rejection_law.py::test_rejection_is_what_was_asked_for",),
+        ("laws/test_rejection_law.py::test_rejection_is_another_rule_than_coupling",),
     ),
     Mutant(
         "rejection: penalties do not see the draft's path",

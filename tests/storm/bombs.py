@@ -1,4 +1,4 @@
-"""Requests that are hard to read: somebody else's next token must not wait for it."""
+"""Requests that take long to parse: another client's next token must not wait for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Bomb = tuple[str, dict[str, Any]]
 
 
 def texts(size: int) -> dict[str, str]:
-    """Texts of about so many characters, each bad for somebody."""
+    """Texts of about so many characters, each slow for some parser."""
     mini = "function a(b){return c.d(e,f)?g:h;}" * 140
     kinds = {
         "prose": "The quick brown fox jumps over the lazy dog, again and again. ",
@@ -44,7 +44,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def structures() -> dict[str, Bomb]:
-    """Requests of little text in very many parts."""
+    """Requests with little text in very many parts."""
     hi = [{"role": "user", "content": "hi"}]
     parts = [{"type": "text", "text": "a"}] * 60_000
     properties = {f"p{at}": {"type": "string"} for at in range(15)}
@@ -74,7 +74,7 @@ def structures() -> dict[str, Bomb]:
 
 
 class Holds:
-    """The longest instruction of the present thread, in its own processor time. Use in `with`.
+    """Longest single instruction of the current thread, in its processor time. A context manager.
 
     Between two instructions of Python another thread may go on; in the middle of one, such as a
     regular expression over megabytes, none can, unless it is a foreign function.
@@ -100,7 +100,7 @@ class Holds:
 
 
 def waited_seconds(thread: int, process: int | None = None) -> float:
-    """How long a thread was ready to run and did not, so far; 0 where nobody counts that."""
+    """Time that a thread was ready and not running so far; 0 where the system does not count it."""
     try:
         path = Path(f"/proc/{process or os.getpid()}/task/{thread}/schedstat")
         return int(path.read_text().split()[1]) / 1e9

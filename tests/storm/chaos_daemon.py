@@ -47,7 +47,7 @@ draft.threads = 1
 
 @dataclass
 class StreamResult:
-    """What a stream said, to its last line."""
+    """Content of a stream, to its last line."""
 
     text: str = ""
     finish: str | None = None
@@ -58,12 +58,12 @@ class StreamResult:
 
     @property
     def answer(self) -> tuple[str, str | None, int]:
-        """What must not depend on the weather: text, end, and tokens."""
+        """Result that faults must not change: text, end and tokens."""
         assert self.done, (self.error, self.comments)
         return self.text, self.finish, self.usage["completion_tokens"]
 
     def hear(self, line: str) -> str:
-        """The next line; the text in it."""
+        """Read the next line; the text in it."""
         if line.startswith(": "):
             self.comments.append(line[2:])
         if not line.startswith("data: "):
@@ -84,7 +84,7 @@ class StreamResult:
 
 @dataclass
 class ChaosDaemon:
-    """One daemon after the other on the same files and the same socket. Use in `async with`."""
+    """Daemons one after the other on the same files and socket. An async context manager."""
 
     root: Path
     exactness: str = "strict"
@@ -140,7 +140,7 @@ class ChaosDaemon:
         await self.until(self.answers)
 
     def launch(self) -> subprocess.Popen[bytes]:
-        """The process alone; its words go to the log."""
+        """Start the process alone; its output goes to the log."""
         command = [sys.executable, "-P", "-m", "localspec_daemon"]
         with self.log.open("ab") as log:
             return subprocess.Popen(
@@ -150,13 +150,13 @@ class ChaosDaemon:
             )
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Ask again and again, for at most the patience of a person."""
+        """Poll a condition for at most `PATIENCE_SECONDS`."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await condition():  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(0.02)
 
     async def answers(self) -> bool:
-        """Whether somebody listens."""
+        """Whether a daemon answers on the socket."""
         try:
             return bool(await self.get("/v1/status"))
         except (OSError, aiohttp.ClientError):
@@ -178,16 +178,16 @@ class ChaosDaemon:
         self, body: Body, on_text: Callable[[str], None] = lambda _: None
     ) -> StreamResult:
         """A completion from its first line to its last."""
-        told = StreamResult()
+        result = StreamResult()
         asked = {"stream": True, "stream_options": {"include_usage": True}} | body
         async with self.http.post("/v1/completions", json=asked) as response:
             if response.status != 200:
-                told.error = json.loads(await response.read())["error"]
-                return told
+                result.error = json.loads(await response.read())["error"]
+                return result
             async for line in response.content:
-                if text := told.hear(line.decode().rstrip("\n")):
+                if text := result.hear(line.decode().rstrip("\n")):
                     on_text(text)
-        return told
+        return result
 
     async def idle(self) -> bool:
         """Whether no request is open any more."""
@@ -227,7 +227,7 @@ MORE_MIB = 32
 
 @dataclass
 class Flat:
-    """What a daemon holds, turn by turn, against what it held when it was warm."""
+    """Resources that a daemon holds, turn by turn, compared with the first turn."""
 
     chaos: ChaosDaemon
     turns: int = 0

@@ -1,4 +1,4 @@
-"""Clients without manners: each takes a connection and does what no library would."""
+"""Misbehaving clients: each opens a connection and does what no library would."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ def head(length: object, *, more: str = "", path: str = "/v1/completions") -> by
 async def _say(
     socket: Path, *parts: bytes, pause_seconds: float = 0.0, listen: int = 0, to_hear: int = 0
 ) -> bytes:
-    """Send the parts, hear so many bytes at most, and hang up in the middle of whatever follows.
-
-    `listen` takes what comes first, `to_hear` waits for more.
-    """
+    """Send the parts, read so many bytes at most, and disconnect in the middle of the rest."""
     reader, writer = await asyncio.open_unix_connection(str(socket))
     heard = b""
     try:
@@ -68,18 +65,18 @@ async def _say(
 
 
 async def vanishes(socket: Path, random: Random) -> None:
-    """Leaves while it is answered."""
+    """Disconnects while it is answered."""
     await _say(socket, head(len(BODY)) + BODY, listen=random.randrange(1, 4000))
 
 
 async def leaves_early(socket: Path, random: Random) -> None:
-    """Leaves before its request is whole."""
+    """Disconnects before its request is complete."""
     whole = head(len(BODY)) + BODY
     await _say(socket, whole[: random.randrange(1, len(whole))])
 
 
 async def never_reads(socket: Path, random: Random) -> None:
-    """Asks, and takes nothing of the answer."""
+    """Sends a request and reads nothing of the answer."""
     await _say(socket, head(len(BODY)) + BODY, pause_seconds=random.uniform(0.2, 1.0))
 
 
@@ -91,19 +88,19 @@ async def dribbles(socket: Path, random: Random) -> None:
 
 
 async def lies(socket: Path, random: Random) -> None:
-    """Says another length than it sends, or none that is one."""
+    """Announces another length than it sends, or none that is a number."""
     length = random.choice((0, 1, len(BODY) - 7, len(BODY) + 7, 10**12, -1, "abc", "1, 2", ""))
     twice = random.choice(("", "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"))
     await _say(socket, head(length, more=twice) + BODY, pause_seconds=0.05, listen=100)
 
 
 async def babbles(socket: Path, random: Random) -> None:
-    """Does not speak HTTP."""
+    """Sends something that is not HTTP."""
     await _say(socket, random.randbytes(random.randrange(1, 3000)), listen=100)
 
 
 async def cancels(socket: Path, random: Random) -> None:
-    """Asks for something that takes a while, and leaves at any moment of it."""
+    """Starts a long request and disconnects at a random moment."""
     path, asked = random.choice(ASKED)
     body = json.dumps(asked | {"seed": random.randrange(9)}).encode()
     whole = head(len(body), path=path, more="Connection: close\r\n") + body

@@ -1,4 +1,4 @@
-"""A long storm ends with what was run."""
+"""Prints the sums of all fault programs after a long run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from storm.ledger import LEDGER, SEED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The sums of all programs, where a storm was asked for."""
+    """Print the sums of all programs, where a storm was requested."""
     if terminalreporter.config.getoption("markexpr") == "storm":
         terminalreporter.section(f"storm, seed {SEED}")
         terminalreporter.write_line(LEDGER.report())

@@ -1,4 +1,4 @@
-"""What may happen to a daemon. Each event ends with the town as it was, if the daemon is sound."""
+"""Faults of a daemon. Each ends with the daemon as it was before, unless it has a bug."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CROWD = 8
 """Clients at once."""
 
 UNDECLARED = {"internal_error", "engine_error"}
-"""Codes of errors that nobody meant to give."""
+"""Codes of unintended errors."""
 
 
 def _statuses(kind: type[LocalSpecError]) -> set[int]:
@@ -36,7 +36,7 @@ DECLARED = {405, *_statuses(LocalSpecError)} - {500}
 
 @dataclass
 class Storm:
-    """One storm over one town: its dice, and what was counted."""
+    """State of one run of faults: its daemon, random numbers and counts."""
 
     chaos: ChaosDaemon
     random: Random
@@ -44,14 +44,14 @@ class Storm:
     """Mutated requests or files of one event."""
     counts: Counter[str] = field(default_factory=Counter)
     supervisor_killed: bool = False
-    """In the present turn: then streams may break off, as nobody is left to go on with them."""
+    """In the present turn: then streams may break off, because no process continues them."""
 
 
 Event = Callable[[Storm], Awaitable[None]]
 
 
 def check(storm: Storm, status: int, answer: object, asked: object) -> None:
-    """Assert that a daemon meant to say this."""
+    """Assert that this response is an intended one."""
     storm.counts[f"status {status}"] += 1
     if status < 400:
         return
@@ -111,7 +111,7 @@ async def unload(storm: Storm) -> None:
 
 
 async def rewrite_config(storm: Storm) -> None:
-    """Nonsense, other settings, and back."""
+    """Write nonsense, then other settings, then the original."""
     chaos = storm.chaos
     good = chaos.config.read_text()
     for _ in range(3):
@@ -152,7 +152,7 @@ async def full_disk(storm: Storm) -> None:
 
 
 async def rude_client(storm: Storm) -> None:
-    """Some at once."""
+    """Run some misbehaving clients at once."""
     clients = storm.random.choices(CLIENTS, k=storm.random.randrange(1, 6))
     storm.counts["rude clients"] += len(clients)
     await asyncio.gather(*(client(storm.chaos.socket, storm.random) for client in clients))
@@ -182,27 +182,27 @@ async def json_fuzz(storm: Storm) -> None:
 
 
 async def mutated(storm: Storm) -> None:
-    """One of them."""
+    """Send one mutated request."""
     method, path = storm.random.choice(hostile.routes())
     data = hostile.mutated(storm.random, path) if method == "POST" else None
     kind = {"Content-Type": "application/json"}
     async with storm.chaos.http.request(method, path, data=data, headers=kind) as response:
-        said = await response.read()
+        data_read = await response.read()
         if response.status >= 400:
-            check(storm, response.status, json.loads(said), (method, path, data))
+            check(storm, response.status, json.loads(data_read), (method, path, data))
         else:
             storm.counts[f"status {response.status}"] += 1
 
 
 async def prompt_bomb(storm: Storm) -> None:
-    """A prompt that is hard to read."""
+    """Send a prompt that takes long to parse."""
     asked = hostile.bomb(storm.random)
     status, answer = await storm.chaos.post("/v1/completions", asked)
     check(storm, status, answer, str(asked)[:100])
 
 
 async def hostile_template(storm: Storm) -> None:
-    """A model whose file brings a template that never ends, or looks around."""
+    """Load a model whose template never ends or reads other objects."""
     chaos = storm.chaos
     template = storm.random.choice(hostile.TEMPLATES)
     path = chaos.folder / "evil.gguf"
@@ -214,7 +214,7 @@ async def hostile_template(storm: Storm) -> None:
 
 
 async def spoilt_model(storm: Storm) -> None:
-    """Spoilt files to the reader of headers, and one that it takes for a model to a real load."""
+    """Read damaged model files, and load one that passes as a model."""
     chaos = storm.chaos
     good = (chaos.folder / "alpha.gguf").read_bytes()
     path, data = chaos.folder / "spoilt.gguf", b""
@@ -237,8 +237,8 @@ async def spoilt_model(storm: Storm) -> None:
     path.unlink()
 
 
-async def crowd(storm: Storm) -> None:
-    """More requests at once than there are slots, all answered or told to wait."""
+async def overload(storm: Storm) -> None:
+    """Send more requests than there are slots: all are answered or refused for now."""
     asked = {"prompt": "hello", "max_tokens": 8, "seed": 1}
     for status, answer in await asyncio.gather(
         *(storm.chaos.post("/v1/completions", asked) for _ in range(storm.random.randrange(4, 40)))
@@ -248,7 +248,7 @@ async def crowd(storm: Storm) -> None:
 
 EVENTS: list[Event] = [
     kill_worker, stop_worker, stop_supervisor, kill_supervisor, unload, rewrite_config, full_disk,
-    rude_client, cancels, json_fuzz, prompt_bomb, hostile_template, spoilt_model, crowd,
+    rude_client, cancels, json_fuzz, prompt_bomb, hostile_template, spoilt_model, overload,
 ]  # fmt: skip
 
 BROKEN = (aiohttp.ClientError, ConnectionError, asyncio.TimeoutError)

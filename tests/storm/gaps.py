@@ -1,4 +1,4 @@
-"""How long somebody who is being answered waits for the next text, while bombs are thrown."""
+"""Gaps between a stream's texts while requests that take long to parse arrive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 900.0
 
 
 class Moment(NamedTuple):
-    """When a text came, and how long those who made it had waited for a processor so far."""
+    """Time of a text, and how long its threads had waited for a processor so far."""
 
     at: float
     waited: float
@@ -74,12 +74,12 @@ CALM_SECONDS = 15.0
 
 
 async def beside(chaos: ChaosDaemon, thrown: Iterable[Bomb], least_seconds: float = 1.0) -> Gaps:
-    """What a stream goes through from before the first of these until all are answered."""
+    """Gaps of a stream while these requests are sent and answered."""
     found, begun = Gaps(), asyncio.Event()
     listening = asyncio.create_task(_listen(chaos, found, begun))
     await begun.wait()
     bodies = [(path, json.dumps(body).encode()) for path, body in thrown]
-    calls = [asyncio.to_thread(_ask, chaos.socket, *one) for one in bodies for _ in range(AT_ONCE)]
+    calls = [asyncio.to_thread(_post, chaos.socket, *one) for one in bodies for _ in range(AT_ONCE)]
     await asyncio.gather(*calls, asyncio.sleep(least_seconds))
     listening.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -102,12 +102,12 @@ async def _listen(chaos: ChaosDaemon, found: Gaps, begun: asyncio.Event) -> None
 
     while True:
         found.next(None)
-        told = await chaos.stream(asked, hear)
-        assert told.done, told
+        result = await chaos.stream(asked, hear)
+        assert result.done, result
 
 
-def _ask(path_of_socket: Path, path: str, body: bytes) -> bytes:
-    """Send a body from a thread, so that this process hears the stream meanwhile; the status."""
+def _post(path_of_socket: Path, path: str, body: bytes) -> bytes:
+    """Send a body from a thread, so this process reads the stream meanwhile; the status."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE_SECONDS)
         connection.connect(str(path_of_socket))

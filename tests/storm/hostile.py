@@ -1,4 +1,4 @@
-"""Requests and files that mean harm: mutated JSON, bombs, hostile templates, spoilt models."""
+"""Hostile requests and files: mutated JSON, long prompts, templates, damaged models."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _spoil(random: Random, body: Any) -> None:
 
 
 def bomb(random: Random) -> dict[str, Any]:
-    """A completion whose prompt is hard on somebody: long, without blanks, all special."""
+    """Completion with a prompt that takes long to parse: long, without blanks, or special."""
     size = random.choice((10_000, 300_000, 7_000_000))
     text = random.choice(("x", " ", "ab ", "<|im_end|>", "0,", "\n", "é", "{% raw %}"))
     prompt: Any = text * (size // len(text))
@@ -125,7 +125,7 @@ TEMPLATES = (
 
 
 def spoilt(random: Random, good: bytes) -> bytes:
-    """A model file with some bytes changed, most of them in its header, or cut."""
+    """Model file with some bytes changed, most of them in its header, or truncated."""
     data = bytearray(good)
     for _ in range(random.choice((1, 1, 2, 8, 64))):
         end = len(data) if random.random() < 0.2 else min(len(data), 6000)
@@ -139,7 +139,7 @@ def spoilt(random: Random, good: bytes) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """A file that appears whole, as a careful program would put it there."""
+    """Write a file atomically."""
     beside = path.with_suffix(".part")
     beside.write_bytes(data)
     beside.replace(path)

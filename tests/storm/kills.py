@@ -1,4 +1,4 @@
-"""Workers that are killed while three streams are open: every stream comes to its end."""
+"""Workers are killed while three streams are open: every stream comes to its end."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ PROMPTS = ("hello world, hello world, hello", "def add(a, b):\n    return a + b\
 
 @dataclass
 class Scene:
-    """One round: what was asked, what came of it, and how many processes died meanwhile."""
+    """Result of one round: requests, answers, and the number of processes that died."""
 
     asked: list[Body]
-    told: list[StreamResult]
+    result: list[StreamResult]
     kills: int
 
 
 def request(random: Random) -> Body:
-    """Some completion that a calm daemon answers the same way each time."""
+    """Completion that an undisturbed daemon answers the same way each time."""
     case = dict(random.choice(CASES))
     case.setdefault("ignore_eos", "response_format" not in case)
     tokens = random.choice((40, 150, 300))
@@ -51,20 +51,20 @@ def request(random: Random) -> Body:
 
 
 async def play(chaos: ChaosDaemon, random: Random, asked: list[Body]) -> Scene:
-    """Ask all at once, and kill the worker of the moment up to `KILLS` times at random phases.
+    """Send all requests at once, and kill the current worker up to `KILLS` times at random phases.
 
-    One in three kills is a crash of native code, as far as the supervisor can see; more than one of
-    them for the same stream would make it poison.
+    One in three kills looks like a crash of native code to the supervisor; more than one for the
+    same stream would mark it as poison.
     """
-    said, moved = 0, asyncio.Event()
+    received, moved = 0, asyncio.Event()
 
     def hear(text: str) -> None:
-        nonlocal said
-        said += len(text)
+        nonlocal received
+        received += len(text)
         moved.set()
 
     async def after(characters: int) -> None:
-        while said < characters:
+        while received < characters:
             moved.clear()
             await moved.wait()
 
@@ -73,7 +73,7 @@ async def play(chaos: ChaosDaemon, random: Random, asked: list[Body]) -> Scene:
         for _ in range(KILLS):
             midway = random.random() < 2 / 3
             if midway:
-                await after(said + random.randrange(1, 120))
+                await after(received + random.randrange(1, 120))
             else:
                 await asyncio.sleep(random.uniform(0, LOAD_SECONDS))
             number = signal.SIGSEGV if fault and midway else signal.SIGKILL
@@ -82,7 +82,7 @@ async def play(chaos: ChaosDaemon, random: Random, asked: list[Body]) -> Scene:
 
     kills: list[int] = []
     killing = asyncio.create_task(killer())
-    told = await asyncio.gather(*(chaos.stream(body, hear) for body in asked))
+    result = await asyncio.gather(*(chaos.stream(body, hear) for body in asked))
     killing.cancel()
     await asyncio.gather(killing, return_exceptions=True)
-    return Scene(asked, told, len(kills))
+    return Scene(asked, result, len(kills))

@@ -1,4 +1,4 @@
-"""What has been run of long programs: lines of JSON that only grow, from many runs at once.
+"""Record of long fault programs: lines of JSON, appended by many runs at once.
 
 A run that shall go on where others stopped names their file: LOCALSPEC_STORM_LEDGER. Without one it
 knows itself alone.
@@ -20,7 +20,7 @@ SEED = int(os.environ.get("LOCALSPEC_STORM_SEED", secrets.randbits(32)))
 
 
 def dice(turn: int) -> Random:
-    """Those of one turn, whatever was played before it."""
+    """Random generator of one turn, independent of earlier turns."""
     return Random(f"{SEED} {turn}")
 
 
@@ -71,8 +71,8 @@ class Ledger:
         ]
         for (program, seed), sizes in sorted(held.items()):
             first, last = sizes[0], sizes[-1]
-            said = ", ".join(f"{what} {first.get(what, 0)} to {last[what]}" for what in last)
-            lines.append(f"| {program} | held, seed {seed}, {len(sizes)} turns | {said} |")
+            figures = ", ".join(f"{what} {first.get(what, 0)} to {last[what]}" for what in last)
+            lines.append(f"| {program} | held, seed {seed}, {len(sizes)} turns | {figures} |")
         return "\n".join(["| program | what | how often |", "|---|---|---|", *lines])
 
     def _entries(self) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""While somebody is answered, requests that are hard to read hold up nobody's next token."""
+"""Requests that take long to parse do not delay another client's next token."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FILLS_IN = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 @pytest.fixture(scope="module")
 def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPreparer]:
-    """A tiny model's, with a context that nothing is too long for."""
+    """Preprocessing of a tiny model, with a context that admits any length."""
     path = tmp_path_factory.mktemp("tiny") / "t.gguf"
     model = Model.load(tiny.build(path, specials=FILLS_IN), Placement(gpu_layers=0))
     sandbox = Sandbox()
@@ -74,7 +74,7 @@ def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPreparer
 
 
 def step(work: Callable[[], Made], most_seconds: float = TEXT_SECONDS) -> Made:
-    """What the work makes, or raises, while other threads are let in."""
+    """Result of the work, or its exception, while other threads run."""
     holds = Holds()
     try:
         with holds:
@@ -119,16 +119,16 @@ MOST_SECONDS = 0.25
 @pytest.mark.storm
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("real", [False, True], ids=["tiny", "real"])
-def test_a_bystander_waits_for_nobody(
+def test_a_stream_is_not_delayed_by_slow_requests(
     tmp_path: Path, request: pytest.FixtureRequest, *, real: bool
 ) -> None:
-    """Each kind of bomb, some at once, against a daemon that answers somebody meanwhile.
+    """Each kind alone and some at once, against a daemon that answers another client.
 
-    LOCALSPEC_STORM_ONLY is a word in the names of those that are thrown.
+    LOCALSPEC_STORM_ONLY is a word in the names of the kinds to try.
     """
     only = os.environ.get("LOCALSPEC_STORM_ONLY", "")
     pair = request.getfixturevalue("real_pair") if real else None
-    said = [
+    table = [
         "| bomb | longest wait, ms | of it not for a processor, ms | texts |",
         "|---|---|---|---|",
     ]
@@ -139,20 +139,20 @@ def test_a_bystander_waits_for_nobody(
             tmp_path, "standard", pair, context=4096, patience_seconds=600
         ) as chaos:
             await chaos.stream({"prompt": "hi", "max_tokens": 40})
-            calm = await gaps.beside(chaos, [], gaps.CALM_SECONDS)
-            said.append(row("none", calm))
+            undisturbed = await gaps.beside(chaos, [], gaps.CALM_SECONDS)
+            table.append(row("none", undisturbed))
             for name, bomb in gaps.bombs(4096).items():
                 if only in name:
                     found = await gaps.beside(chaos, [bomb])
-                    said.append(row(name, found))
-                    if found.own_seconds > calm.own_seconds + MOST_SECONDS:
+                    table.append(row(name, found))
+                    if found.own_seconds > undisturbed.own_seconds + MOST_SECONDS:
                         late.append(name)
         return late
 
     try:
         assert asyncio.run(all_of_them()) == []
     finally:
-        sys.stdout.write("\n" + "\n".join(said) + "\n")
+        sys.stdout.write("\n" + "\n".join(table) + "\n")
 
 
 def row(name: str, found: gaps.Gaps) -> str:

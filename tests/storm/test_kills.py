@@ -17,20 +17,20 @@ KILLS = int(os.environ.get("LOCALSPEC_STORM_KILLS", "300"))
 
 
 async def scene(chaos: ChaosDaemon, random: Random, *, exact: bool) -> Scene:
-    """Three streams and kills: every stream comes to its own end, which is that of a calm day."""
+    """Three streams and kills: every stream ends with the answer of an undisturbed daemon."""
     asked = [request(random) for _ in range(STREAMS)]
-    calm = [await chaos.stream(body) for body in asked]
+    undisturbed = [await chaos.stream(body) for body in asked]
     scene = await play(chaos, random, asked)
-    for body, told, expected in zip(asked, scene.told, calm, strict=True):
-        assert told.done, f"{body}\n{told}\n{chaos.last_words()}"
+    for body, result, expected in zip(asked, scene.result, undisturbed, strict=True):
+        assert result.done, f"{body}\n{result}\n{chaos.last_words()}"
         if exact:
-            assert told.answer == expected.answer, (body, told, expected)
+            assert result.answer == expected.answer, (body, result, expected)
     await chaos.post("/v1/models/unload", {})
     return scene
 
 
 def test_streams_outlive_kills(tmp_path: Path) -> None:
-    """In strict mode every answer is that of a calm daemon, byte for byte."""
+    """In strict mode every answer equals that of an undisturbed daemon, byte for byte."""
 
     async def once() -> None:
         random, kills = Random(1), 0
@@ -45,7 +45,7 @@ def test_streams_outlive_kills(tmp_path: Path) -> None:
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize("exactness", ["strict", "standard"])
 def test_streams_outlive_hundreds_of_kills(tmp_path: Path, exactness: str) -> None:
-    """The same, for long; in standard mode an answer may go on otherwise, but it goes on."""
+    """The same for long; in standard mode an answer may differ after a kill, but it ends."""
 
     async def many() -> None:
         async with ChaosDaemon(tmp_path, exactness) as chaos:

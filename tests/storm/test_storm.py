@@ -1,4 +1,4 @@
-"""Everything at once, for as long as one likes; the same dice give the same storm."""
+"""All faults in random order, for a given time; a seed repeats a run."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ MANY = int(os.environ.get("LOCALSPEC_STORM_MANY", "0"))
 
 
 async def bystander(storm: Storm, asked: Body, over: asyncio.Event) -> list[StreamResult]:
-    """What one stream after the other said during an event; not what the end of a daemon cut off.
+    """Streams one after the other during a fault; not those that a killed supervisor cut off.
 
-    Whoever waits for a load that somebody unloads is told to ask again, and does.
+    A request that waits for a load is refused when the model is unloaded; it is then sent again.
     """
     heard: list[StreamResult] = []
     while not heard or not over.is_set():
         try:
-            told = await storm.chaos.stream(asked)
-            while told.error.get("code") == "loading" and not told.text:
-                told = await storm.chaos.stream(asked)
+            result = await storm.chaos.stream(asked)
+            while result.error.get("code") == "loading" and not result.text:
+                result = await storm.chaos.stream(asked)
         except BROKEN:
             if not storm.supervisor_killed:
                 raise
             return heard
-        if told.done or not storm.supervisor_killed:
-            heard.append(told)
-        if not told.done:
+        if result.done or not storm.supervisor_killed:
+            heard.append(result)
+        if not result.done:
             return heard
     return heard
 
 
 async def turn(storm: Storm, event: Event) -> None:
-    """One event beside two streams, and what must hold after it."""
+    """Run one fault beside two streams, and check the daemon afterwards."""
     chaos = storm.chaos
     storm.supervisor_killed, kills = False, storm.counts["kills"]
     asked = [request(storm.random) for _ in range(2)]
-    calm = [await chaos.stream(body) for body in asked]
+    undisturbed = [await chaos.stream(body) for body in asked]
     where, over = f"seed {SEED}, {event.__name__}", asyncio.Event()
     async with asyncio.TaskGroup() as group:
         streams = [group.create_task(bystander(storm, body, over)) for body in asked]
@@ -56,16 +56,18 @@ async def turn(storm: Storm, event: Event) -> None:
             await event(storm)
         finally:
             over.set()
-    for body, task, expected in zip(asked, streams, calm, strict=True):
-        for told in task.result():
-            assert told.done, f"{where}: {body} ended with {told}\n{chaos.last_words()}"
-            assert told.answer == expected.answer, f"{where}: {body}\n{told}\n{expected}"
+    for body, task, expected in zip(asked, streams, undisturbed, strict=True):
+        for result in task.result():
+            assert result.done, f"{where}: {body} ended with {result}\n{chaos.last_words()}"
+            assert result.answer == expected.answer, f"{where}: {body}\n{result}\n{expected}"
             storm.counts["bystanders"] += 1
     await chaos.until(chaos.idle)
     again = await asyncio.gather(*(chaos.stream(body) for body in (*asked, asked[0])))
-    for told, expected in zip(again, (*calm, calm[0]), strict=True):  # in every slot
-        assert told.done, f"{where}: afterwards {told}\n{chaos.last_words()}"
-        assert told.answer == expected.answer, f"{where}: {told}\n{expected}"
+    for result, expected in zip(
+        again, (*undisturbed, undisturbed[0]), strict=True
+    ):  # in every slot
+        assert result.done, f"{where}: afterwards {result}\n{chaos.last_words()}"
+        assert result.answer == expected.answer, f"{where}: {result}\n{expected}"
     if storm.counts["kills"] > kills:  # a model may not crash as often as a storm wants it to
         await chaos.post("/v1/models/unload", {"model": "alpha"})
     storm.counts[event.__name__] += 1
@@ -86,7 +88,7 @@ SHORT = {"kill_worker", "rude_client", "full_disk", "json_fuzz", "cancels"}
 
 
 def test_a_short_storm_passes(tmp_path: Path) -> None:
-    """A few of the events, by the same dice each time."""
+    """A few of the faults, with a fixed seed."""
     short = [event for event in EVENTS if event.__name__ in SHORT]
     asyncio.run(blow(Storm(ChaosDaemon(tmp_path), Random(7)), short, 0))
 
@@ -94,7 +96,7 @@ def test_a_short_storm_passes(tmp_path: Path) -> None:
 @pytest.mark.storm
 @pytest.mark.timeout(14400)
 def test_a_long_storm_passes(tmp_path: Path) -> None:
-    """As long as LOCALSPEC_STORM_SECONDS says; LOCALSPEC_STORM_SEED repeats one."""
+    """For LOCALSPEC_STORM_SECONDS; LOCALSPEC_STORM_SEED repeats a run."""
     storm = Storm(ChaosDaemon(tmp_path), dice(LEDGER.turns("storm")), many=200)
     asyncio.run(blow(storm, EVENTS, SECONDS))
 
