@@ -14,7 +14,7 @@ from localspec.errors import RequestError
 from localspec.wire.messages import Delta
 from localspec.wire.values import Alternative, TokenLogprob
 from localspec_daemon.api import anthropic, infill, llama_server, ollama, openai, responses
-from localspec_daemon.api.dialect import Answer, Asked, Caller, Dialect
+from localspec_daemon.api.dialect import Answer, Caller, Dialect, ParsedRequest
 
 SAID = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -34,7 +34,7 @@ TOKENS = [
 ]
 
 
-def read(endpoint: tuple[Dialect, dict[str, Any]], **fields: Any) -> Asked:
+def read(endpoint: tuple[Dialect, dict[str, Any]], **fields: Any) -> ParsedRequest:
     """That body with further fields, understood."""
     dialect, body = endpoint
     return dialect.read(msgspec.json.encode(body | fields), Config(), Caller("uid:1"))

@@ -15,7 +15,7 @@ from localspec.types import SamplingParams, SourceCount
 from localspec.wire.messages import Delta, Finished, Message, SpeculationReport, Started
 from localspec.wire.values import Timings, Usage
 from localspec_daemon.api import openai
-from localspec_daemon.api.dialect import Answer, Asked, Caller
+from localspec_daemon.api.dialect import Answer, Caller, ParsedRequest
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_replies import ChatReply, CompletionReply
 from localspec_daemon.api.openai_types import ChatRequest, CompletionRequest
@@ -33,12 +33,12 @@ FINISHED = Finished(
 )  # fmt: skip
 
 
-def chat(**fields: Any) -> Asked:
+def chat(**fields: Any) -> ParsedRequest:
     """A chat body, understood."""
     return openai.chat(msgspec.json.encode({"messages": HELLO, **fields}), Config(), CALLER)
 
 
-def completion(**fields: Any) -> Asked:
+def completion(**fields: Any) -> ParsedRequest:
     """A completion body, understood."""
     return openai.completion(msgspec.json.encode(fields), Config(), CALLER)
 
@@ -349,7 +349,7 @@ def test_chunks_share_id_and_time_and_end_with_the_figures() -> None:
     (usage,) = reply.end()
     for chunk in (first, delta, last, usage):
         assert list(chunk)[:5] == ["id", "object", "created", "model", "system_fingerprint"]
-        assert chunk["id"] == reply.asked.generates[0].id
+        assert chunk["id"] == reply.parsed.generates[0].id
         assert (chunk["object"], chunk["created"]) == ("chat.completion.chunk", 5)
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert delta["choices"][0] == {"index": 0, "delta": {"content": "hi"}, "finish_reason": None}

@@ -1,4 +1,4 @@
-"""Anthropic's messages: bodies into `Generate`. Pure, no HTTP."""
+"""Parses Anthropic's messages into `Generate`. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from localspec_daemon.api.bodies import (
     decode,
     prefilled,
 )
-from localspec_daemon.api.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import NAMED_EVENTS
 from localspec_daemon.api.parts import media_type, no_text
 
 BILLING = "x-anthropic-billing-header"
-"""An agent's first line of the system prompt that differs in every request and tells no model
-anything; it would keep every prompt from being found in the cache."""
+"""An agent's first line of the system prompt that differs in every request and has no meaning for a
+model; it would keep every prompt from being found in the cache."""
 
 
 class Block(msgspec.Struct):
@@ -44,28 +44,28 @@ class Block(msgspec.Struct):
 
 
 class Turn(msgspec.Struct):
-    """One turn."""
+    """One message of the conversation."""
 
     role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
 class Format(msgspec.Struct):
-    """The form of the answer; `schema` is required."""
+    """The format of the answer; `schema` is required."""
 
     type: Literal["json_schema"]
     schema: dict[str, Any]
 
 
 class OutputConfig(msgspec.Struct):
-    """How the answer is to be."""
+    """The options of the answer."""
 
     format: Format | None = None
     effort: str | None = None
 
 
 class MessagesRequest(TextRequest):
-    """POST /v1/messages; counting takes the same without `max_tokens`.
+    """A body of POST /v1/messages; counting takes the same without `max_tokens`.
 
     `output_format` is the older place of `output_config.format`.
     """
@@ -82,21 +82,21 @@ class MessagesRequest(TextRequest):
     metadata: Any = None
 
 
-def messages(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /v1/messages. Raises RequestError."""
+def messages(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /v1/messages. Raises RequestError."""
     request = decode(data, MessagesRequest)
     if request.max_tokens is None:
         raise RequestError("max_tokens is missing.", param="max_tokens")
     return read(request, config, caller)
 
 
-def counted(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /v1/messages/count_tokens. Raises RequestError."""
+def counted(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /v1/messages/count_tokens. Raises RequestError."""
     return read(decode(data, MessagesRequest), config, caller)
 
 
-def read(request: MessagesRequest, config: Config, caller: Caller) -> Asked:
-    """The messages and tools of both bodies. Raises RequestError."""
+def read(request: MessagesRequest, config: Config, caller: Caller) -> ParsedRequest:
+    """Reads the messages and tools of both bodies. Raises RequestError."""
     if not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
     turns = [*_system(request.system)]
@@ -136,9 +136,9 @@ def _system(given: str | list[Block] | None) -> Iterator[Message]:
 
 
 def _turn(param: str, turn: Turn) -> Iterator[Message]:
-    """A turn as templates read it: results of tools are turns of their own, before its text.
+    """Yields a turn as templates read it: first each tool result as a message, then the text.
 
-    Raises RequestError for what is neither text nor a tool's.
+    Raises RequestError for a block that is neither text nor of a tool.
     """
     blocks = [Block("text", turn.content)] if isinstance(turn.content, str) else turn.content
     texts, extra = [], {}
@@ -156,8 +156,8 @@ def _turn(param: str, turn: Turn) -> Iterator[Message]:
                 function = {"name": block.name, "arguments": arguments}
                 calls.append({"id": block.id, "type": "function", "function": function})
             case "tool_result":
-                said = _result(f"{param}[{index}].content", block.content)
-                yield Message("tool", said, {"tool_call_id": block.tool_use_id})
+                result = _result(f"{param}[{index}].content", block.content)
+                yield Message("tool", result, {"tool_call_id": block.tool_use_id})
             case _:
                 raise no_text(f"{param}[{index}]", block.type, media_type(block.source))
     if calls:
@@ -167,9 +167,9 @@ def _turn(param: str, turn: Turn) -> Iterator[Message]:
 
 
 def _result(param: str, content: str | list[Any] | None) -> str:
-    """The result of a tool as text. Raises RequestError.
+    """Returns a tool's result as text. Raises RequestError.
 
-    A search for tools gives references: those tools are among the request's own, so a name will do.
+    A search for tools gives references to the request's own tools, so their names are enough.
     """
     if not isinstance(content, list):
         return content or ""
@@ -193,21 +193,21 @@ def _result(param: str, content: str | list[Any] | None) -> str:
 
 
 def _tool(given: Json) -> Json:
-    """A tool in OpenAI's shape."""
+    """Returns a tool in OpenAI's shape."""
     function = {"name": given.get("name"), "parameters": given["input_schema"]}
     function |= {name: given[name] for name in ("description", "strict") if name in given}
     return {"type": "function", "function": function}
 
 
 def _format(given: Format | None) -> Json | None:
-    """A format in OpenAI's shape. What is not kept of a schema is told, as it is there."""
+    """Returns a format in OpenAI's shape; its schema is treated as one of OpenAI's clients."""
     if given is None:
         return None
     return {"type": "json_schema", "json_schema": {"schema": given.schema}}
 
 
 def _choice(given: Json) -> str | Json | None:
-    """A choice of tools in OpenAI's words. Raises RequestError."""
+    """Returns a choice of tools in OpenAI's shape. Raises RequestError."""
     match given.get("type"):
         case None:
             return None

@@ -1,4 +1,4 @@
-"""Anthropic's messages: events into blocks, errors into its words. Pure, no HTTP."""
+"""Writes events as Anthropic's blocks, and errors in its shape. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from localspec.errors import LocalSpecError
 from localspec.wire.messages import Delta, Finished, Started
-from localspec_daemon.api.dialect import Answer, Asked, Json, Quiet
+from localspec_daemon.api.dialect import Answer, Json, ParsedRequest, ReplyDefaults
 
 KINDS = {
     401: "authentication_error",
@@ -22,7 +22,7 @@ PING: Json = {"type": "ping"}
 
 
 def errors(error: LocalSpecError) -> Json:
-    """The error object; what our own has more comes along."""
+    """Returns the error object, with LocalSpec's own fields besides."""
     fallback = "invalid_request_error" if error.status in CLIENT_ERRORS else "api_error"
     fields: Json = {"type": KINDS.get(error.status, fallback), "message": _message(error)}
     fields |= {"code": error.code, "param": error.param}
@@ -30,7 +30,7 @@ def errors(error: LocalSpecError) -> Json:
 
 
 def _message(error: LocalSpecError) -> str:
-    """The error; agents know by these words that a prompt is too long, and shorten it."""
+    """Returns the message; agents know by Anthropic's own words that a prompt is too long."""
     match error.details:
         case {"n_prompt_tokens": tokens, "n_ctx": most}:
             return f"prompt is too long: {tokens} tokens > {most} maximum"
@@ -38,26 +38,26 @@ def _message(error: LocalSpecError) -> str:
 
 
 @dataclass(slots=True)
-class MessagesReply(Quiet):
-    """One message: thoughts, text and calls, each a block that ends where the next begins."""
+class MessagesReply(ReplyDefaults):
+    """Writes one message of thoughts, text and calls; each block ends where the next begins."""
 
-    asked: Asked
+    parsed: ParsedRequest
     model: str
     _blocks: int = 0
     _kind: str = ""
 
     def begin(self, started: Started) -> Iterator[Json]:
-        """The message without a block."""
+        """Yields the message, still without a block."""
         usage = _usage(started.prompt_tokens, started.cached_tokens, 0)
         yield {"type": "message_start", "message": self._message([], None, usage)}
         yield PING
 
     def waiting(self) -> Iterator[Json]:
-        """Events that Anthropic sends itself."""
+        """Yields a ping, as Anthropic's server does."""
         yield PING
 
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
-        """A piece of what is being said, and its block if it is the first."""
+        """Yields pieces of thoughts, text and calls, and opens their blocks."""
         if delta.reasoning:
             yield from self._into({"type": "thinking", "thinking": "", "signature": ""})
             yield self._more({"type": "thinking_delta", "thinking": delta.reasoning})
@@ -73,7 +73,7 @@ class MessagesReply(Quiet):
                 yield self._more({"type": "input_json_delta", "partial_json": part.arguments})
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
-        """The end of the last block, why it ended, and the end of the message."""
+        """Yields the end of the last block, the stop reason, and the end of the message."""
         if not self._blocks:
             yield from self._into({"type": "text", "text": ""})
         yield from self._close()
@@ -82,11 +82,11 @@ class MessagesReply(Quiet):
         yield {"type": "message_stop"}
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
-        """An event of its own."""
+        """Yields an event `error`."""
         yield errors(error)
 
     def whole(self, answers: Sequence[Answer]) -> Json:
-        """The message."""
+        """Returns the message."""
         answer = answers[0]
         content: list[Json] = []
         if answer.reasoning:
@@ -103,7 +103,7 @@ class MessagesReply(Quiet):
         return message | {"stop_sequence": answer.end.stop or None}
 
     def _into(self, block: Json) -> Iterator[Json]:
-        """Be in a block of that kind."""
+        """Opens a block of that kind, unless it is open."""
         if self._kind != block["type"]:
             yield from self._close()
             self._kind = block["type"]
@@ -121,7 +121,7 @@ class MessagesReply(Quiet):
 
     def _message(self, content: list[Json], reason: str | None, usage: Json) -> Json:
         return {
-            "id": self.asked.generates[0].id,
+            "id": self.parsed.generates[0].id,
             "type": "message",
             "role": "assistant",
             "model": self.model,
@@ -146,7 +146,7 @@ def _counted(finished: Finished) -> Json:
 
 
 def _usage(prompt: int, cached: int, completion: int) -> Json:
-    """Anthropic counts what was cached apart."""
+    """Returns the token counts; Anthropic counts cached ones apart."""
     return {
         "input_tokens": prompt - cached,
         "cache_read_input_tokens": cached,

@@ -1,4 +1,4 @@
-"""Parses what the bodies of all dialects have in common into a `Generate`.
+"""Reads the fields that the bodies of all dialects share into a `Generate`.
 
 Unknown fields are ignored, because clients send many; null means absent. Numbers have the ranges
 of `localspec.ranges`, so that none reaches the engine unchecked.
@@ -20,21 +20,21 @@ from localspec.outdated import RENAMED_DRAFTERS
 from localspec.types import SpeculationParams
 from localspec.wire.messages import Generate, Message
 from localspec_daemon.api.chain import Chain, biased_texts, given, sampling, whole
-from localspec_daemon.api.dialect import Asked, Caller
+from localspec_daemon.api.dialect import Caller, ParsedRequest
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 IMAGES = {"image", "image_url", "input_image"}
 UNSEEN = "[An image, which this model cannot see.]"
-"""Stands for one that a tool gave: refused, it would end that conversation for good, since agents
-send it again with every turn. One that was attached on purpose is refused."""
+"""Replaces an image in a tool's result. Agents send it again with every turn, so an error would end
+that conversation for good. An image that a user attached is refused."""
 
 Count: TypeAlias = whole(-2, ranges.MAX_TOKENS.high)  # type: ignore[valid-type]
-"""Tokens to say; less than 0 is as many as there is room for."""
+"""Tokens to generate; below 0 there is no limit but the context."""
 
 
 class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """LocalSpec's own object; a typing error in it is worth an answer."""
+    """LocalSpec's own object. Unknown fields in it are refused, since no other client sends it."""
 
     mode: Literal["auto", "off", "always"] | None = None
     drafters: Annotated[list[str], Meta(max_length=ranges.MAX_DRAFTERS)] | None = None
@@ -44,10 +44,10 @@ class SpeculationOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TextRequest(Chain):
-    """Fields of every body that asks for text.
+    """The fields of every body that asks for text.
 
-    `aliases` false takes the model's name as it stands; `return_progress` asks for every word
-    about loading.
+    `aliases` false takes the model's name literally; `return_progress` asks for all events of
+    loading.
     """
 
     model: str | None = None
@@ -58,13 +58,13 @@ class TextRequest(Chain):
 
 
 def decode(data: bytes, kind: type[Body]) -> Body:
-    """A JSON body of that type. Raises RequestError, which names the field at fault."""
+    """Parses a JSON body into `kind`. Raises RequestError, which names the wrong field."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         fault = wording.fault(error, kind)
-        said = f"{fault.path or 'The body'}: {fault.sentence}"
-        raise RequestError(said, param=fault.path or None) from error
+        message = f"{fault.path or 'The body'}: {fault.sentence}"
+        raise RequestError(message, param=fault.path or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from error
     except RecursionError as error:
@@ -84,10 +84,10 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
     session: str | None = None,
     **more: Any,
 ) -> Generate:
-    """The worker's request; `prefix` begins its id, `more` are further fields of it.
+    """Returns the worker's request; `prefix` begins its id, `more` are further fields of it.
 
-    What the chain and the speculation leave out is what the configuration says, and a conversation
-    without a name has the one in the caller's headers. Raises RequestError.
+    Defaults come from the configuration; without `session` the conversation has the name from the
+    caller's headers. Raises RequestError.
     """
     chosen = sampling(chain, config.sampling)
     return Generate(
@@ -105,21 +105,21 @@ def generate(  # noqa: PLR0913 - what every dialect has to say of a request
 
 
 def _most(wanted: float | None, allowed: int) -> int | None:
-    """Tokens to say: as many as are wanted, and no more than the configuration allows."""
+    """Returns the token limit: the requested one, at most the configured one; None for no limit."""
     if wanted is None or wanted < 0:
         return allowed or None
     return min(int(wanted), allowed) if allowed else int(wanted)
 
 
-def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any) -> Asked:
+def answered(request: TextRequest, config: Config, caller: Caller, **fields: Any) -> ParsedRequest:
     """A request for one answer; `fields` are those of its `Generate`. Raises RequestError."""
     one = generate(config, caller, chain=request, speculation=request.speculation, **fields)
-    return asked(request, [one])
+    return parsed(request, [one])
 
 
-def asked(request: TextRequest, generates: Sequence[Generate]) -> Asked:
+def parsed(request: TextRequest, generates: Sequence[Generate]) -> ParsedRequest:
     """The request, with what it is to generate."""
-    return Asked(
+    return ParsedRequest(
         model=request.model or "",
         generates=tuple(generates),
         stream=bool(request.stream),
@@ -131,9 +131,9 @@ def asked(request: TextRequest, generates: Sequence[Generate]) -> Asked:
 
 
 def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
-    """The messages, and how the answer begins: with a last one of the assistant's own.
+    """Splits a last message of the assistant off: it is the beginning of the answer, else "".
 
-    One that calls tools is over.
+    A message with tool calls is complete and stays.
     """
     last = messages[-1] if messages[1:] else None
     if last and last.role == "assistant" and "tool_calls" not in last.extra:
@@ -142,13 +142,13 @@ def prefilled(messages: list[Message]) -> tuple[list[Message], str]:
 
 
 def identity(prefix: str) -> str:
-    """A new id, such as "chatcmpl-" and 24 digits; those of responses have a line below."""
+    """Returns a new id, such as "chatcmpl-" and 24 digits; "resp" is joined by an underscore."""
     joint = "_" if prefix == "resp" else "-"
     return f"{prefix}{joint}{secrets.token_hex(12)}"
 
 
 def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:
-    """The stop strings; empty ones, which some clients always send, stop nothing.
+    """Returns the stop strings without empty ones, which some clients always send.
 
     Raises RequestError.
     """
@@ -161,10 +161,10 @@ def stops(stop: str | Sequence[str] | None, param: str = "stop") -> list[str]:
 def _speculation(
     options: SpeculationOptions | None, config: Config, *, mirostat: bool
 ) -> SpeculationParams:
-    """The configured defaults; which drafters they mean is known where they are loaded.
+    """Returns the request's speculation over the configured defaults.
 
-    What mirostat aims at depends on the tokens before, one after the other: rejection sampling
-    knows no such law. Raises RequestError where both are asked for.
+    Without a choice of drafters the worker picks them. Mirostat adjusts itself with each token of
+    the answer, so rejection sampling is not exact with it: RequestError where both are asked for.
     """
     verify = "coupled" if mirostat else config.speculation.verify
     defaults = SpeculationParams(

@@ -1,4 +1,4 @@
-"""The sampler chain of a body: what it says of it, in the words of all dialects. Pure, no HTTP."""
+"""Reads the sampler chain of a request body, in the field names of all dialects. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from localspec.errors import RequestError
 from localspec.ranges import SAMPLING
 
 SEED_BITS = 53
-"""A seed that is drawn here is reported, and JavaScript's numbers must be able to repeat it."""
+"""A seed drawn here is reported, and JavaScript's numbers are exact up to 2^53 only."""
 
 RANDOM_SEEDS = {RANDOM_SEED, 2**32 - 1}
-"""llama.cpp's LLAMA_DEFAULT_SEED, in both ways of writing it."""
+"""llama.cpp's LLAMA_DEFAULT_SEED, signed and unsigned."""
 
 MAX_BIASED_TEXTS = 256
 
 TokenId: TypeAlias = Annotated[int, ranges.TOKEN.meta]
 Repetition: TypeAlias = Annotated[float, Meta(ge=0, le=SAMPLING["repetition_penalty"].high)]
-"""0 is how some clients write "off"."""
-Loose: TypeAlias = float | None
+"""Some clients write 0 for "off"."""
+Unbounded: TypeAlias = float | None
 BiasOf: TypeAlias = float | bool
-"""False forbids."""
+"""A number is added to the logit; False forbids the token."""
 Biases: TypeAlias = dict[str, BiasOf] | list[tuple[int | str, BiasOf]]
-"""By a token's number or by a text, each of whose tokens is meant."""
+"""Keys are token ids, or texts, each of whose tokens is biased."""
 
 
 def whole(low: float, high: float) -> Any:
-    """A whole number, which some clients write as 1.0."""
+    """Returns the type of a whole number in a range; some clients write 1 as 1.0."""
     return (
         Annotated[int, Meta(ge=low, le=high)]
         | Annotated[float, Meta(ge=low, le=high, multiple_of=1)]
@@ -42,12 +42,12 @@ def whole(low: float, high: float) -> Any:
 
 TopK: TypeAlias = whole(-1, SAMPLING["top_k"].high)  # type: ignore[valid-type]
 LastTokens: TypeAlias = Annotated[int, Meta(ge=-1, le=SAMPLING["penalty_last_n"].high)]
-"""-1 is llama.cpp's "all there are"; here as many as may be looked at."""
+"""-1 is llama.cpp's "the whole context"; here it is the largest window allowed."""
 Seed: TypeAlias = int | Annotated[float, Meta(ge=-(2**53), le=2**53, multiple_of=1)]
 
 
 def in_range(name: str, kind: type) -> Any:
-    """A number with the range of that name."""
+    """Returns the type of a number with the range called `name`."""
     return Annotated[kind, SAMPLING[name].meta]
 
 
@@ -55,8 +55,8 @@ class Chain(msgspec.Struct):
     """The sampler chain as a body may set it, under the names that most dialects share.
 
     `samplers` is the order of its steps, as names or as llama.cpp's letters. Adaptive sampling is
-    not served, except where `adaptive_target` asks for nothing. With `clamps` what is out of range
-    counts as the nearest in it, as llama-server has it where it does not refuse.
+    refused, except for a negative `adaptive_target`, which turns it off. With `clamps` a number out
+    of range becomes the nearest in it, where llama-server does the same.
     """
 
     clamps: ClassVar[bool] = False
@@ -93,9 +93,9 @@ class Chain(msgspec.Struct):
 
 
 def sampling(chain: Chain, defaults: SamplingParams) -> SamplingParams:
-    """The configured chain with what the request says instead; both use the same names.
+    """Returns the configured chain, changed by the fields that the request sets.
 
-    Biases of texts are left out: `biased_texts` has them. Raises RequestError.
+    Biases of texts are left out: see `biased_texts`. Raises RequestError.
     """
     if chain.adaptive_target is not None and chain.adaptive_target >= 0:
         raise RequestError(
@@ -128,9 +128,9 @@ def given(source: msgspec.Struct, target: type[msgspec.Struct]) -> dict[str, Any
 
 
 def biased_texts(chain: Chain) -> list[tuple[str, float]]:
-    """Texts whose tokens are to be likelier or less likely, which only a model can tell.
+    """Returns the biases of texts; only a loaded model can split these into tokens.
 
-    Raises RequestError where they are too many.
+    Raises RequestError if there are more than MAX_BIASED_TEXTS.
     """
     found = [(key, bias) for key, bias in _pairs(chain.logit_bias or {}) if isinstance(key, str)]
     if len(found) > MAX_BIASED_TEXTS:
@@ -142,7 +142,7 @@ def biased_texts(chain: Chain) -> list[tuple[str, float]]:
 
 
 def ordered(samplers: list[str] | str) -> tuple[str, ...]:
-    """The steps that these names or letters stand for. Raises RequestError for one unknown here."""
+    """Returns the sampler steps of names or of letters. Raises RequestError for an unknown one."""
     if len(samplers) > ranges.MAX_SAMPLERS:
         raise RequestError(
             f"samplers has {len(samplers)} steps; {ranges.MAX_SAMPLERS} are the most.",
@@ -165,11 +165,11 @@ _NAMES = {name: name for name in SAMPLERS} | {
     "typ": "typ_p", "typ-p": "typ_p", "typical": "typ_p", "typical_p": "typ_p",
     "typical-p": "typ_p", "top-n-sigma": "top_n_sigma",
 }  # fmt: skip
-"""llama.cpp's other names for the same."""
+"""The served steps, with llama.cpp's other names for them."""
 
 
 def all_known(samplers: list[str] | str | None) -> bool:
-    """Whether all these steps are served; some clients always name others as well."""
+    """Whether all these steps are served; some clients always name further ones."""
     known = _LETTERS if isinstance(samplers, str) else _NAMES
     return all(name in known for name in samplers or ())
 
@@ -184,7 +184,7 @@ def _nearest(name: str, value: Any) -> Any:
 
 
 def _repetition(chain: Chain, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The penalties and windows that have more than one name. Raises RequestError."""
+    """Reads the penalties and windows that have more than one name. Raises RequestError."""
     found: dict[str, Any] = {}
     if chain.repeat_penalty is not None:
         found["repetition_penalty"] = chosen.get("repetition_penalty", chain.repeat_penalty)
@@ -220,13 +220,13 @@ def _breakers(texts: list[str]) -> tuple[str, ...]:
 
 
 def _pairs(biases: Biases) -> list[tuple[int | str, float]]:
-    """Tokens or texts, with what is added to their logits."""
+    """Returns token ids or texts with the number added to their logits."""
     pairs = biases.items() if isinstance(biases, dict) else biases
     return [(_key(key), _bias(key, bias)) for key, bias in pairs]
 
 
 def _key(key: int | str) -> int | str:
-    """A number that an object had to write as text is a number; "-1" as well, and is none."""
+    """Reads a token id, which JSON objects write as text; "-1" raises RequestError."""
     if isinstance(key, str) and key.lstrip("-").isascii() and key.lstrip("-").isdecimal():
         key = int(key)
     if isinstance(key, int) and key not in ranges.TOKEN:
@@ -249,7 +249,7 @@ def _bias(key: int | str, bias: BiasOf) -> float:
 
 
 def _of_tokens(biases: Biases) -> dict[int, float]:
-    """What is said of tokens; of one that is named more than once, the sum, in its range."""
+    """Returns the bias of each token id; repeated ones are added up, within the range."""
     found: dict[int, float] = {}
     for key, bias in _pairs(biases):
         if isinstance(key, int):
@@ -265,8 +265,8 @@ def _seed(seed: float) -> int:
     return int(seed) % 2**64
 
 
-def refuse_unless(neutral: Mapping[str, tuple[Any, ...]], asked: msgspec.Struct) -> None:
+def refuse_unless(neutral: Mapping[str, tuple[Any, ...]], request: msgspec.Struct) -> None:
     """Raises RequestError for a field that would change the answer and is not served."""
     for name, values in neutral.items():
-        if getattr(asked, name) not in values:
+        if getattr(request, name) not in values:
             raise RequestError(f"{name} is not served.", fix=f"Leave {name} out.", param=name)

@@ -1,7 +1,7 @@
-"""The seam of the API families: what a dialect is, and what passes through it. Pure, no HTTP.
+"""Defines a dialect of the API and the values that pass through one. Pure, no HTTP.
 
-A dialect is one endpoint of one family of APIs. Adding one is a file with a `Dialect` in it and a
-line in the table of `routes.py`; nothing else has to learn its name.
+A dialect is one endpoint of one family of APIs: a file with a `Dialect` in it and a line in the
+table of `http/routes.py`. Its types for the OpenAPI document are in `types/`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, as far as the body does not say.
+    """The origin of a request, as far as its body does not tell.
 
-    `client` is the principal that the kernel or the token established. `session` is what the
-    client's own headers call this conversation, "" where they do not.
+    `client` is the principal that the kernel or the token established. `session` is the name of the
+    conversation in the client's headers, or "".
     """
 
     client: str
@@ -34,14 +34,13 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that was understood.
+class ParsedRequest:
+    """A request whose body was read.
 
     `generates` are its choices in the order in which they are answered: one for each prompt and
-    each of `n`. `body` is the body as the dialect decoded it, for its own `Reply`. `aliases` False
-    takes a model's name as it stands; `progress` asks for every word about loading. After
-    `silence_seconds` a stream gives a sign of life, never if that is below 0, and by the daemon's
-    own number where it is None.
+    each of `n`. `body` is the decoded body, for the `Reply` of the same dialect. `aliases` False
+    takes the model's name literally; `progress` asks for all events of loading. A stream that is
+    silent for `silence_seconds` gets a keep-alive: never below 0, by the daemon's default for None.
     """
 
     model: str
@@ -55,7 +54,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Call:
-    """One call of a function; `arguments` is a JSON object as text."""
+    """One tool call; `arguments` is a JSON object as text."""
 
     id: str
     name: str
@@ -63,7 +62,7 @@ class Call:
 
     @property
     def parsed(self) -> Json | None:
-        """The arguments as an object; None of a call that was cut short, which is none."""
+        """The arguments as an object; None if the call was cut short."""
         try:
             return msgspec.json.decode(self.arguments, type=Json)
         except msgspec.MsgspecError:
@@ -72,7 +71,7 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """One choice as far as it has come; `finished` once it is over."""
+    """One choice so far; `finished` is set once it is complete."""
 
     finished: Finished | None = None
     reasoning: str = ""
@@ -89,7 +88,7 @@ class Answer:
         return "".join(self._texts)
 
     def take(self, event: Started | Delta | Finished) -> None:
-        """The next event of this choice."""
+        """Adds the next event of this choice."""
         if isinstance(event, Started):
             self.started = event
         elif isinstance(event, Delta):
@@ -107,27 +106,27 @@ class Answer:
 
     @property
     def end(self) -> Finished:
-        """The last event. Raises RuntimeError before it came."""
+        """The last event. Raises RuntimeError before it has come."""
         if self.finished is None:
             raise RuntimeError("a request ended without its last event")
         return self.finished
 
 
 class Reply(Protocol):
-    """The shapes of one request's answer. Request lifetime; may remember what it has said.
+    """Turns the events of one request into objects of its dialect. Lives as long as the request.
 
-    Whole, it is `whole`. As a stream it is what `begin`, `delta` and `finish` of each choice and
-    `end` give, in that order; each object becomes one frame.
+    A stream is the objects of `begin`, of each choice's `delta` and `finish`, and of `end`, in that
+    order, one frame each. `whole` is the answer without a stream.
     """
 
     def begin(self, started: Started) -> Iterable[Json]:
-        """Before the first text: the first choice has its slot."""
+        """Called before the first text, when the first choice has its slot."""
 
     def waiting(self) -> Iterable[Json]:
-        """A sign of life at any time, before `begin` too; nothing where a comment will do."""
+        """A keep-alive, also before `begin`; empty where the framing's comment is enough."""
 
     def reading(self, choice: int, reading: Reading) -> Iterable[Json]:
-        """How far a choice's prompt is read; only where the request asked to be told."""
+        """Progress of a choice's prompt; called only if the request wants it."""
 
     def delta(self, choice: int, delta: Delta) -> Iterable[Json]:
         """New text of a choice."""
@@ -139,46 +138,45 @@ class Reply(Protocol):
         """The end of all choices."""
 
     def broken(self, error: LocalSpecError) -> Iterable[Json]:
-        """An error in the middle of the stream, which ends with it."""
+        """The error that ends a stream."""
 
     def whole(self, answers: Sequence[Answer]) -> Any:
-        """The answer in one piece, to a request that did not ask for a stream."""
+        """The whole answer, to a request without a stream."""
 
 
-class Quiet:
-    """A `Reply` that says nothing before its first text and nothing after its last choice."""
+class ReplyDefaults:
+    """A `Reply` with nothing before its first text and nothing after its last choice."""
 
     __slots__ = ()
 
     def begin(self, _started: Started) -> Iterable[Json]:
-        """Nothing yet."""
+        """Returns nothing."""
         return ()
 
     def waiting(self) -> Iterable[Json]:
-        """Nothing: what parsers skip will do."""
+        """Returns nothing: a comment keeps the stream alive."""
         return ()
 
     def reading(self, _choice: int, _reading: Reading) -> Iterable[Json]:
-        """Nothing of how far the prompt is read."""
+        """Returns nothing."""
         return ()
 
     def end(self) -> Iterable[Json]:
-        """Nothing more."""
+        """Returns nothing."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one endpoint is spoken.
+    """One endpoint of one family of APIs, as functions.
 
-    `read` raises RequestError for a body that it does not understand. `reply` is given the request
-    and the name of the model that answers. `errors` is the body of an error response. `framing`
-    cuts a stream. `endpoint` is the path below an upstream's base URL that takes the same bodies,
-    "" where none does.
+    `read` parses a body, or raises RequestError. `reply` takes the request and the name of the
+    answering model. `errors` makes the body of an error response. `framing` encodes the objects of
+    a stream. `endpoint` is the path below an upstream's base URL that takes the same bodies, or "".
     """
 
-    read: Callable[[bytes, Config, Caller], Asked]
-    reply: Callable[[Asked, str], Reply]
+    read: Callable[[bytes, Config, Caller], ParsedRequest]
+    reply: Callable[[ParsedRequest, str], Reply]
     errors: Callable[[LocalSpecError], Json]
     framing: Framing
     endpoint: str = ""

@@ -1,4 +1,4 @@
-"""How a stream of JSON objects becomes bytes: server-sent events, named or not, and lines. Pure."""
+"""Encodes a stream of JSON objects: server-sent events, named or not, or lines. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """One object, one frame, whole characters only.
+    """Encodes one object as one frame; no character is split.
 
-    `named` events are called as the `type` in them says. `done` is what ends an orderly stream.
-    Comments are what parsers skip and people can read; lines of JSON have none.
+    `named` adds the object's `type` as the event's name. `done` ends a complete stream. Comments,
+    of which lines of JSON have none, are skipped by parsers and shown to people.
     """
 
     media_type: str
@@ -24,7 +24,7 @@ class Framing:
     done: bytes = b""
 
     def frame(self, value: Any) -> bytes:
-        """One object, as compact JSON: some clients look for `"content":` without a blank."""
+        """Returns one object as compact JSON: some clients search for `"content":` and no blank."""
         data = _encoder.encode(value)
         if self.lines:
             return data + b"\n"
@@ -32,7 +32,7 @@ class Framing:
         return name + b"data: " + data + b"\n\n"
 
     def comment(self, text: str) -> bytes:
-        """A comment of the stream; empty where there is no such thing."""
+        """Returns a comment of the stream; empty for lines of JSON."""
         return b"" if self.lines else f": {text}\n\n".encode()
 
 

@@ -1,4 +1,4 @@
-"""llama-server's POST /infill: what editors complete code with. Pure, no HTTP."""
+"""llama-server's POST /infill, used by editors for completion. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from localspec.config import Config
 from localspec.wire.values import Snippet
 from localspec_daemon.api.bodies import decode, generate
 from localspec_daemon.api.chain import all_known
-from localspec_daemon.api.dialect import Asked, Caller, Dialect
+from localspec_daemon.api.dialect import Caller, Dialect, ParsedRequest
 from localspec_daemon.api.framing import UNENDING_EVENTS
 from localspec_daemon.api.llama_server import CompletionReply, LlamaRequest, own
-from localspec_daemon.api.openai import as_asked, limit
+from localspec_daemon.api.openai import limit, with_choices
 from localspec_daemon.api.openai_errors import errors
 
 MAX_SNIPPETS = 256
 
 
 class InfillRequest(LlamaRequest):
-    """POST /infill. `prompt` is how the middle begins; `samplers` with an unknown one are not."""
+    """A body of POST /infill; `prompt` begins the middle. An unknown sampler drops `samplers`."""
 
     input_prefix: str = ""
     input_suffix: str = ""
@@ -29,11 +29,10 @@ class InfillRequest(LlamaRequest):
     prompt: str | None = None
 
 
-def infill(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /infill. Raises RequestError.
+def infill(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /infill. Raises RequestError.
 
-    Of one completion the likeliest is wanted, unless a temperature is sent; several would be the
-    same.
+    A single completion is greedy unless a temperature is sent; of several, all would be the same.
     """
     request = decode(data, InfillRequest)
     if not all_known(request.samplers):
@@ -52,7 +51,7 @@ def infill(data: bytes, config: Config, caller: Caller) -> Asked:
         begun=request.prompt,
         **own(request, config),
     )
-    return as_asked(request, [one])
+    return with_choices(request, [one])
 
 
 INFILL = Dialect(infill, CompletionReply, errors, UNENDING_EVENTS)

@@ -1,4 +1,4 @@
-"""llama-server's own completion, for editors that write their prompts themselves. Pure, no HTTP."""
+"""llama-server's POST /completion, for editors that write their own prompts. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from localspec.ranges import SAMPLING
 from localspec.wire.messages import Delta, Finished, Reading, Started
 from localspec.wire.values import Alternative, TokenLogprob
 from localspec_daemon.api.bodies import decode
-from localspec_daemon.api.chain import Loose, whole
-from localspec_daemon.api.dialect import Answer, Asked, Caller, Dialect, Json, Quiet
+from localspec_daemon.api.chain import Unbounded, whole
+from localspec_daemon.api.dialect import Answer, Caller, Dialect, Json, ParsedRequest, ReplyDefaults
 from localspec_daemon.api.framing import UNENDING_EVENTS
 from localspec_daemon.api.openai import continued, shared
 from localspec_daemon.api.openai_errors import errors
@@ -30,22 +30,22 @@ MAX_PROBABILITIES = 256
 
 
 class LlamaRequest(Continuation):
-    """What POST /completion and POST /infill share.
+    """The fields that POST /completion and POST /infill share.
 
-    `response_fields` choose what comes back; a slash leads into an object. Where llama-server takes
-    numbers out of range for the nearest, so it is here.
+    `response_fields` selects fields of the answer; a slash leads into an object. Numbers out of
+    range become the nearest in it where llama-server does that.
     """
 
     clamps = True
 
-    temperature: Loose = None
+    temperature: Unbounded = None
     top_k: whole(-(2**31), 2**31 - 1) | None = None  # type: ignore[valid-type]
-    top_p: Loose = None
-    min_p: Loose = None
-    typical_p: Loose = None
-    top_n_sigma: Loose = None
-    xtc_probability: Loose = None
-    xtc_threshold: Loose = None
+    top_p: Unbounded = None
+    min_p: Unbounded = None
+    typical_p: Unbounded = None
+    top_n_sigma: Unbounded = None
+    xtc_probability: Unbounded = None
+    xtc_threshold: Unbounded = None
     mirostat: int | None = None
     dry_base: Annotated[float, SAMPLING["dry_base"].at_most] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=MAX_PROBABILITIES)] | None = None
@@ -54,17 +54,17 @@ class LlamaRequest(Continuation):
 
 
 class LlamaCompletionRequest(LlamaRequest):
-    """POST /completion."""
+    """A body of POST /completion."""
 
 
-def completion(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /completion. Raises RequestError."""
+def completion(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /completion. Raises RequestError."""
     request = decode(data, LlamaCompletionRequest)
     return continued(request, config, caller, **own(request, config))
 
 
 def own(request: LlamaRequest, config: Config) -> Json:
-    """What both endpoints read alike, as arguments of `generate`. Raises RequestError."""
+    """Returns the arguments of `generate` that both endpoints share. Raises RequestError."""
     fields = request.response_fields
     return shared(request, config) | {
         "logprobs": request.n_probs or None,
@@ -73,32 +73,32 @@ def own(request: LlamaRequest, config: Config) -> Json:
 
 
 @dataclass(slots=True)
-class CompletionReply(Quiet):
-    """Pieces of `content`, and the figures with the last one."""
+class CompletionReply(ReplyDefaults):
+    """Writes pieces with `content`, and the figures with the last one."""
 
-    asked: Asked
+    parsed: ParsedRequest
     model: str
     _running: Running = field(default_factory=Running)
 
     def begin(self, started: Started) -> Iterable[Json]:
-        """Nothing yet; pieces tell how long the prompt is."""
+        """Keeps the event: each piece has the prompt's length."""
         self._running.started = started
         return ()
 
     def reading(self, choice: int, reading: Reading) -> Iterator[Json]:
-        """A piece without text."""
+        """Yields a piece without text."""
         piece = self._piece(choice, Delta("", "", [])) | self._running.progress(reading)
-        if self.asked.body.timings_per_token:
+        if self.parsed.body.timings_per_token:
             piece["timings"] = self._running.timings(reading)
         yield piece
 
     def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
-        """A piece of text."""
+        """Yields a piece of text."""
         self._running.take(choice, delta)
         if not (delta.text or delta.tokens):
             return
         piece = self._piece(choice, delta)
-        if self.asked.body.timings_per_token:
+        if self.parsed.body.timings_per_token:
             piece["timings"] = self._running.timings(choice=choice)
         if delta.logprobs:
             piece["completion_probabilities"] = self._probabilities(choice, delta.logprobs)
@@ -117,27 +117,27 @@ class CompletionReply(Quiet):
         }
 
     def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
-        """The last piece: no text, all figures."""
+        """Yields the last piece: no text, all figures."""
         answer = Answer(finished=finished, started=self._running.started)
         result = self._result(choice, answer) | {"tokens": []}
         result["has_new_line"] = self._running.lines[choice] > 0
         yield self._chosen(result) | {"stop": True}
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
-        """The error, as it would have been without a stream."""
+        """Yields the error, as it is without a stream."""
         yield errors(error)
 
     def whole(self, answers: Sequence[Answer]) -> Any:
-        """One result, or a list of them where several were asked for."""
+        """Returns one result, or a list of several."""
         results = [self._chosen(self._result(*numbered)) for numbered in enumerate(answers)]
         return results[0] if len(results) == 1 else results
 
     def _result(self, choice: int, answer: Answer) -> Json:
-        one, end, started = self.asked.generates[choice], answer.end, answer.started
+        one, end, started = self.parsed.generates[choice], answer.end, answer.started
         result: Json = {
             "index": choice,
             "content": answer.text,
-            "tokens": answer.tokens if self.asked.body.return_tokens else [],
+            "tokens": answer.tokens if self.parsed.body.return_tokens else [],
             "id_slot": started.slot if started else -1,
             "stop": True,
             "model": self.model,
@@ -145,8 +145,8 @@ class CompletionReply(Quiet):
             "tokens_evaluated": end.usage.prompt_tokens,
             "generation_settings": of_request(
                 one,
-                stream=self.asked.stream,
-                timings_per_token=bool(self.asked.body.timings_per_token),
+                stream=self.parsed.stream,
+                timings_per_token=bool(self.parsed.body.timings_per_token),
             ),
             "prompt": started.text if started else "",
             "has_new_line": "\n" in answer.text,
@@ -161,8 +161,8 @@ class CompletionReply(Quiet):
         return result
 
     def _probabilities(self, choice: int, tokens: Sequence[TokenLogprob]) -> list[Json]:
-        """Of tokens: as the model has them, or those after the sampler chain if that is wanted."""
-        if not self.asked.generates[choice].after_sampling:
+        """Returns the tokens' logprobs, or probabilities after the sampler chain if requested."""
+        if not self.parsed.generates[choice].after_sampling:
             return [
                 _spelled(token.chosen) | {"top_logprobs": [*map(_spelled, token.top)]}
                 for token in tokens
@@ -173,8 +173,8 @@ class CompletionReply(Quiet):
         ]
 
     def _chosen(self, result: Json) -> Json:
-        """The fields that `response_fields` names, under these names, out of objects too."""
-        wanted = self.asked.body.response_fields
+        """Returns the fields that `response_fields` names; a slash leads into an object."""
+        wanted = self.parsed.body.response_fields
         if not wanted:
             return result
         found: Json = {}

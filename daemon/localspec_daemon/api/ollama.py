@@ -18,7 +18,15 @@ from localspec.wire.messages import Delta, Finished, Message
 from localspec.wire.values import TokenLogprob
 from localspec_daemon.api.bodies import Count, decode, generate, prefilled
 from localspec_daemon.api.chain import Chain
-from localspec_daemon.api.dialect import Answer, Asked, Call, Caller, Dialect, Json, Quiet
+from localspec_daemon.api.dialect import (
+    Answer,
+    Call,
+    Caller,
+    Dialect,
+    Json,
+    ParsedRequest,
+    ReplyDefaults,
+)
 from localspec_daemon.api.framing import LINES
 from localspec_daemon.api.openai_replies import token_logprob
 from localspec_daemon.api.openai_types import MAX_ALTERNATIVES
@@ -26,14 +34,14 @@ from localspec_daemon.api.parts import no_text
 
 
 class Options(Chain):
-    """Options of sampling and of length."""
+    """The options of sampling and of length."""
 
     num_predict: Count | None = None
     stop: str | list[str] | None = None
 
 
 class OllamaMessage(msgspec.Struct):
-    """One turn."""
+    """One message."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
@@ -44,7 +52,7 @@ class OllamaMessage(msgspec.Struct):
 
 
 class OllamaRequest(msgspec.Struct):
-    """Fields of both endpoints. A stream is wanted unless the body says no."""
+    """The fields of both endpoints. The answer is a stream unless `stream` is false."""
 
     model: str
     stream: bool | None = None
@@ -57,14 +65,14 @@ class OllamaRequest(msgspec.Struct):
 
 
 class OllamaChatRequest(OllamaRequest):
-    """POST /api/chat. Without messages it only loads the model."""
+    """A body of POST /api/chat. Without messages it only loads the model."""
 
     messages: list[OllamaMessage] | None = None
     tools: list[dict[str, Any]] | None = None
 
 
 class OllamaGenerateRequest(OllamaRequest):
-    """POST /api/generate. Without a prompt it only loads the model; `raw` takes it as it is."""
+    """A body of POST /api/generate; without a prompt it only loads. `raw`: no template."""
 
     prompt: str | None = None
     suffix: str | None = None
@@ -73,8 +81,8 @@ class OllamaGenerateRequest(OllamaRequest):
     images: list[Any] | None = None
 
 
-def chat(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /api/chat. Raises RequestError."""
+def chat(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /api/chat. Raises RequestError."""
     request = decode(data, OllamaChatRequest)
     messages = [_message(index, one) for index, one in enumerate(request.messages or ())]
     messages, prefill = prefilled(messages)
@@ -89,10 +97,10 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
     )
 
 
-def completion(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /api/generate. Raises RequestError.
+def completion(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /api/generate. Raises RequestError.
 
-    A prompt is a turn of the user, as Ollama has it, unless it is raw or its middle is asked for.
+    As in Ollama, the prompt is a user's message, unless it is raw or has a suffix.
     """
     request = decode(data, OllamaGenerateRequest)
     _no_images(request.images, "images")
@@ -107,70 +115,70 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
 
 
 def errors(error: LocalSpecError) -> Json:
-    """One sentence, which clients show as it is."""
+    """Returns the error as one sentence, which clients show unchanged."""
     return {"error": str(error)}
 
 
 def stamp(seconds: float | None = None) -> str:
-    """A time as Ollama writes it; now by default."""
+    """Returns a time in Ollama's format; now by default."""
     moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, UTC)
     return moment.isoformat().replace("+00:00", "Z")
 
 
 @dataclass(slots=True)
-class OllamaReply(Quiet):
-    """Lines, the last of which says that it is over and what it took."""
+class OllamaReply(ReplyDefaults):
+    """Writes lines; the last one has the reason and the times."""
 
-    said: Callable[[Json], Json]
-    asked: Asked
+    wrap: Callable[[Json], Json]
+    parsed: ParsedRequest
     model: str
     _began_at: float = field(default_factory=time.monotonic)
     _answer: Answer = field(default_factory=Answer)
 
     def waiting(self) -> Iterator[Json]:
-        """A line without text: between lines of JSON there is nothing that parsers skip."""
-        yield self._line(_said(""), done=False)
+        """Yields a line without text: lines of JSON have no comments."""
+        yield self._line(_content(""), done=False)
 
     def delta(self, _choice: int, delta: Delta) -> Iterator[Json]:
-        """A line of text or thoughts; calls come whole, with the last line but one."""
+        """Yields a line of text or thoughts; whole calls come before the last line."""
         self._answer.take(delta)
         if delta.text or delta.reasoning or delta.logprobs:
-            line = self._line(_said(delta.text, delta.reasoning), done=False)
+            line = self._line(_content(delta.text, delta.reasoning), done=False)
             yield line | self._logprobs(delta.logprobs)
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
-        """The calls, if there are some, and the last line."""
+        """Yields a line with the calls, if any, and the last line."""
         if any(one.parsed is not None for one in self._answer.calls):
-            yield self._line(_said("", "", self._answer.calls), done=False)
-        yield self._last(_said(""), finished)
+            yield self._line(_content("", "", self._answer.calls), done=False)
+        yield self._last(_content(""), finished)
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
-        """A line with the error."""
+        """Yields a line with the error."""
         yield errors(error)
 
     def whole(self, answers: Sequence[Answer]) -> Json:
-        """All the text in the last line."""
+        """Returns the last line, with all text in it."""
         answer = answers[0]
-        last = self._last(_said(answer.text, answer.reasoning, answer.calls), answer.end)
+        last = self._last(_content(answer.text, answer.reasoning, answer.calls), answer.end)
         return last | self._logprobs(answer.logprobs)
 
     def loaded(self, reason: str) -> Json:
-        """The answer to a request without text: why it is done, "load" or "unload"."""
-        return self._line(_said(""), done=True) | {"done_reason": reason}
+        """Returns the answer to a request without text; its reason is "load" or "unload"."""
+        return self._line(_content(""), done=True) | {"done_reason": reason}
 
-    def _line(self, said: Json, *, done: bool) -> Json:
+    def _line(self, content: Json, *, done: bool) -> Json:
         # The name that was asked for: clients look for their own.
-        head = {"model": self.asked.body.model, "created_at": stamp()}
-        return head | self.said(said) | {"done": done}
+        head = {"model": self.parsed.body.model, "created_at": stamp()}
+        return head | self.wrap(content) | {"done": done}
 
     def _logprobs(self, tokens: Sequence[TokenLogprob]) -> Json:
-        """Of the tokens of a line, where they were asked for."""
-        wanted = self.asked.body.logprobs
+        """Returns the logprobs of a line's tokens, where they were asked for."""
+        wanted = self.parsed.body.logprobs
         return {"logprobs": [token_logprob(token) for token in tokens]} if wanted else {}
 
-    def _last(self, said: Json, finished: Finished) -> Json:
+    def _last(self, content: Json, finished: Finished) -> Json:
         timings, usage = finished.timings, finished.usage
-        return self._line(said, done=True) | {
+        return self._line(content, done=True) | {
             "done_reason": "length" if finished.reason == "length" else "stop",
             "total_duration": _nanoseconds(1000 * (time.monotonic() - self._began_at)),
             "load_duration": 0,
@@ -183,8 +191,8 @@ class OllamaReply(Quiet):
 
 def _asked(
     request: OllamaRequest, config: Config, caller: Caller, *, endpoint: str, **more: Any
-) -> Asked:
-    """The request; without messages or a prompt it has nothing to generate."""
+) -> ParsedRequest:
+    """Returns the request; without messages or a prompt it generates nothing."""
     options = request.options or Options()
     one = generate(
         config,
@@ -205,7 +213,7 @@ def _asked(
     wants = one.messages or one.prompt or one.suffix
     streams = request.stream is not False
     name = request.model.removesuffix(":latest")
-    return Asked(name, (one,) if wants else (), streams, request)
+    return ParsedRequest(name, (one,) if wants else (), streams, request)
 
 
 def _format(given: str | dict[str, Any] | None) -> Json | None:
@@ -219,7 +227,7 @@ def _format(given: str | dict[str, Any] | None) -> Json | None:
 
 
 def _message(index: int, one: OllamaMessage) -> Message:
-    """One turn; its calls in OpenAI's shape. Raises RequestError."""
+    """Returns one message, with calls in OpenAI's shape. Raises RequestError."""
     _no_images(one.images, f"messages[{index}].images")
     extra: Json = {}
     if one.tool_calls:
@@ -236,27 +244,29 @@ def _no_images(images: list[Any] | None, param: str) -> None:
         raise no_text(param, "image")
 
 
-def _said(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:
-    """The text of a line, always there, and thoughts and calls where there are some."""
-    said: Json = {"content": text}
+def _content(text: str, thoughts: str = "", calls: Sequence[Call] = ()) -> Json:
+    """Returns the fields of a line: always the text, and thoughts and calls if there are any."""
+    content: Json = {"content": text}
     if thoughts:
-        said["thinking"] = thoughts
+        content["thinking"] = thoughts
     whole = [(one.name, given) for one in calls if (given := one.parsed) is not None]
     if whole:
-        said["tool_calls"] = [
+        content["tool_calls"] = [
             {"function": {"name": name, "arguments": given}} for name, given in whole
         ]
-    return said
+    return content
 
 
 def _nanoseconds(milliseconds: float) -> int:
     return round(milliseconds * 1_000_000)
 
 
-ChatReply = partial(OllamaReply, lambda said: {"message": {"role": "assistant"} | said})
+ChatReply = partial(OllamaReply, lambda content: {"message": {"role": "assistant"} | content})
 GenerateReply = partial(
     OllamaReply,
-    lambda said: {"response" if name == "content" else name: one for name, one in said.items()},
+    lambda content: {
+        "response" if name == "content" else name: one for name, one in content.items()
+    },
 )
 CHAT = Dialect(chat, ChatReply, errors, LINES)
 GENERATE = Dialect(completion, GenerateReply, errors, LINES)

@@ -1,4 +1,4 @@
-"""OpenAI's chat and completions: bodies into `Generate`. Pure, no HTTP."""
+"""Parses OpenAI's chats and completions into `Generate`. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.wire.messages import Generate, Message
-from localspec_daemon.api.bodies import IMAGES, UNSEEN, asked, decode, generate, prefilled
+from localspec_daemon.api.bodies import IMAGES, UNSEEN, decode, generate, parsed, prefilled
 from localspec_daemon.api.chain import refuse_unless
-from localspec_daemon.api.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import EVENTS
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_replies import ChatReply, CompletionReply, FimReply
@@ -41,13 +41,13 @@ ROLES = {
 """The roles that clients write, and those that templates know."""
 
 
-def chat(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /v1/chat/completions. Raises RequestError."""
+def chat(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /v1/chat/completions. Raises RequestError."""
     request = decode(data, ChatRequest)
     refuse_unless(LLAMA_ONLY, request)
     if not request.messages:
         raise RequestError("messages is empty.", fix="Send at least one message.", param="messages")
-    messages, prefill = begun(
+    messages, prefill = split_prefill(
         request, [message(index, given) for index, given in enumerate(request.messages)]
     )
     most = request.max_completion_tokens
@@ -71,18 +71,18 @@ def chat(data: bytes, config: Config, caller: Caller) -> Asked:
         reasoning_apart=request.reasoning_format != "none",
         **shared(request, config),
     )
-    return as_asked(request, [one])
+    return with_choices(request, [one])
 
 
 def _template_kwargs(request: ChatRequest, prefill: str) -> Json | None:
-    """The template's variables; whether the assistant is to begin, if no beginning is there."""
+    """Returns the template's variables; with a prefill add_generation_prompt is left alone."""
     if request.add_generation_prompt is False and not prefill:
         return {**(request.chat_template_kwargs or {}), "add_generation_prompt": False}
     return request.chat_template_kwargs
 
 
-def completion(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /v1/completions or /v1/fim/completions. Raises RequestError."""
+def completion(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /v1/completions or /v1/fim/completions. Raises RequestError."""
     request = decode(data, CompletionRequest)
     refuse_unless(LLAMA_ONLY, request)
     if request.best_of not in {None, request.n or request.n_cmpl or 1}:
@@ -101,13 +101,13 @@ def completion(data: bytes, config: Config, caller: Caller) -> Asked:
     )
 
 
-def continued(request: Continuation, config: Config, caller: Caller, **more: Any) -> Asked:
-    """A request to go on with each of its prompts; `more` is what its endpoint says besides.
+def continued(request: Continuation, config: Config, caller: Caller, **more: Any) -> ParsedRequest:
+    """Returns a request for the continuation of each prompt; `more` are the endpoint's own fields.
 
     Raises RequestError.
     """
     fields = shared(request, config) | more
-    return as_asked(
+    return with_choices(
         request,
         [
             generate(
@@ -125,7 +125,7 @@ def continued(request: Continuation, config: Config, caller: Caller, **more: Any
 
 
 def as_prompt(given: str | list[int | str]) -> Json:
-    """A prompt under the name that it has in a `Generate`."""
+    """Returns a prompt under its field's name in `Generate`."""
     if isinstance(given, str):
         return {"prompt": given}
     mixed = any(isinstance(piece, str) for piece in given)
@@ -133,7 +133,7 @@ def as_prompt(given: str | list[int | str]) -> Json:
 
 
 def _texts(given: Prompts | None, more: Json) -> list[str | list[int | str]]:
-    """The prompts. Before a suffix there may be nothing: a cursor at the beginning of a file.
+    """Returns the prompts; before a suffix one may be empty, as at the beginning of a file.
 
     Raises RequestError.
     """
@@ -146,7 +146,7 @@ FIM = Dialect(completion, FimReply, errors, EVENTS, endpoint="fim/completions")
 
 
 def message(index: int, given: ChatMessage) -> Message:
-    """One turn as templates read it. Raises RequestError, which names the part."""
+    """Returns one message as templates read it. Raises RequestError, which names the part."""
     extra = {
         name: value
         for name in ("name", "tool_calls", "tool_call_id", "reasoning_content")
@@ -162,10 +162,10 @@ def message(index: int, given: ChatMessage) -> Message:
     return Message(role, "", extra)  # an assistant that only called, a tool that gave nothing
 
 
-def begun(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:
-    """The messages, and how the answer begins, unless the request says otherwise.
+def split_prefill(request: ChatRequest, messages: list[Message]) -> tuple[list[Message], str]:
+    """Splits the beginning of the answer off the messages, unless the request forbids it.
 
-    Raises RequestError where it wants a beginning and there is none.
+    Raises RequestError if it demands a beginning and there is none.
     """
     wanted = request.continue_final_message
     if wanted and request.add_generation_prompt:
@@ -189,7 +189,7 @@ def begun(request: ChatRequest, messages: list[Message]) -> tuple[list[Message],
 
 
 def text(param: str, content: str | list[Part]) -> str:
-    """The text of a content, its parts joined. Raises RequestError, which names the part."""
+    """Joins the parts of a content. Raises RequestError, which names the part."""
     if isinstance(content, str):
         return content
     texts = []
@@ -201,7 +201,7 @@ def text(param: str, content: str | list[Part]) -> str:
 
 
 def tool_text(param: str, content: str | list[Part]) -> str:
-    """The result of a tool as text; an image is mentioned. Raises RequestError."""
+    """Returns a tool's result as text, with a note for each image. Raises RequestError."""
     if not isinstance(content, str):
         content = [Part("text", UNSEEN) if part.type in IMAGES else part for part in content]
     return text(param, content)
@@ -210,9 +210,9 @@ def tool_text(param: str, content: str | list[Part]) -> str:
 def prompts(
     given: Prompts | None, param: str = "prompt", most: int = MAX_CHOICES, *, empty: bool = False
 ) -> list[str | list[int | str]]:
-    """The prompts: one, or those of a list. A list with a token in it is one, texts and tokens.
+    """Returns the prompts of a field; a list with a token in it is one prompt, of tokens and texts.
 
-    Raises RequestError, also where one says nothing, unless it may be `empty`.
+    Raises RequestError, also for an empty prompt, unless it may be `empty`.
     """
     alone = not isinstance(given, list) or any(isinstance(one, int) for one in given)
     several: Any = [given] if alone else given
@@ -233,14 +233,14 @@ def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
                 fix="Send the text alone.",
                 param=param,
             )
-        said = given.prompt_string
-        if said is None and isinstance(given.content, list):
-            said = text(f"{param}.content", given.content)
-        if said is None:
+        prompt = given.prompt_string
+        if prompt is None and isinstance(given.content, list):
+            prompt = text(f"{param}.content", given.content)
+        if prompt is None:
             raise RequestError(
                 f"{param} is an object without prompt_string or a content in parts.", param=param
             )
-        given = said
+        given = prompt
     if isinstance(given, list) and not all(isinstance(piece, int | str) for piece in given):
         raise RequestError(f"{param} has an object or a list inside of a prompt.", param=param)
     if not given and not (empty and given == ""):
@@ -249,7 +249,7 @@ def _prompt(given: Any, param: str, *, empty: bool) -> str | list[int | str]:
 
 
 def response_format(request: Request) -> Json | None:
-    """The form of the answer, whichever field has it; None for plain text."""
+    """Returns the answer's format, whichever field sets it; None for plain text."""
     given = request.response_format
     if given and given.type != "text":
         fields = msgspec.structs.asdict(given).items()
@@ -267,12 +267,12 @@ def response_format(request: Request) -> Json | None:
 
 
 def limit(request: Request) -> float | None:
-    """Tokens to say, whichever of its fields says so; None for as many as there is room for."""
+    """Returns the limit of tokens, whichever field sets it; None for no limit."""
     return request.max_tokens if request.max_tokens is not None else request.n_predict
 
 
 def shared(request: Request, config: Config) -> Json:
-    """The arguments of `generate` that chats and completions share. Raises RequestError."""
+    """Returns the arguments of `generate` that chats and completions share. Raises RequestError."""
     refuse_unless(NEUTRAL, request)
     return {
         "chain": request,
@@ -292,28 +292,28 @@ def shared(request: Request, config: Config) -> Json:
 
 
 def seconds(milliseconds: float | None) -> float | None:
-    """A deadline; none from 0 down."""
+    """Returns a time limit in seconds; None from 0 down."""
     return milliseconds / 1000 if milliseconds and milliseconds > 0 else None
 
 
 def _slot(request: Request, config: Config) -> str:
-    """A slot's number as the name of a conversation; numbers that grow come round again."""
+    """Returns a slot's number, modulo the slots, as a conversation's name."""
     number = request.id_slot
     if number is None or number < 0:
         return ""
     return f"slot {number % config.engine.slots}"
 
 
-def as_asked(request: Request, generates: list[Generate]) -> Asked:
-    """The request, each of its prompts as many times as `n` says."""
+def with_choices(request: Request, generates: list[Generate]) -> ParsedRequest:
+    """Returns the request, with each of its prompts `n` times."""
     times = request.n or request.n_cmpl or 1
     if len(generates) * times > MAX_CHOICES:
         raise RequestError(f"n makes more than {MAX_CHOICES} choices.", param="n")
-    return asked(request, [again(one, turn) for one in generates for turn in range(times)])
+    return parsed(request, [again(one, turn) for one in generates for turn in range(times)])
 
 
 def again(one: Generate, turn: int) -> Generate:
-    """The same request once more, with the next seed: of `n` choices no two draw alike."""
+    """Returns the request for choice `turn` of `n`: each has a seed of its own."""
     if not turn:
         return one
     seed = (one.sampling.seed + turn) % 2**64

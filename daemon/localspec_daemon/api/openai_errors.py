@@ -1,4 +1,4 @@
-"""Errors as OpenAI's API words them; llama-server and most others do the same. Pure."""
+"""Writes errors in OpenAI's shape, which llama-server and most others share. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from localspec_daemon.api.dialect import Json
 
 
 def errors(error: LocalSpecError) -> Json:
-    """The error object; `{"error"` comes first, because a client recognises errors by it."""
+    """Returns the error object. `{"error"` comes first: one client recognises errors by it."""
     fields: Json = {
         "message": str(error),
         "type": error.kind,

@@ -1,4 +1,4 @@
-"""OpenAI's chat and completions: events into chunks and answers. Pure, no HTTP."""
+"""Writes events as OpenAI's chat and completion objects. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from localspec.errors import LocalSpecError
 from localspec.types import PREDICTION, SourceCount
 from localspec.wire.messages import Delta, Finished, Reading, Started
 from localspec.wire.values import Alternative, CallDelta, TokenLogprob, Usage
-from localspec_daemon.api.dialect import Answer, Asked, Json, Quiet
+from localspec_daemon.api.dialect import Answer, Json, ParsedRequest, ReplyDefaults
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.running import Running
 from localspec_daemon.api.settings import of_request
 
 FINGERPRINT = "b0-localspec"
-"""In llama-server's form, a build and what it is of, by which its clients know it."""
+"""llama-server's form, a build number and a commit, by which its clients recognise it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where chats and completions differ: names, where text stands, and what logprobs look like.
+    """The differences of chats and completions: object names, the text's place, logprobs.
 
-    `opening` is the delta before the first text; None where there is none. `closing` is where text
-    would stand in the chunk that ends a choice.
+    `opening` is the delta before the first text, or None. `closing` holds an empty text, in the
+    chunk that ends a choice.
     """
 
     whole: str
@@ -38,13 +38,13 @@ class Kind:
     opening: Json | None
     closing: Json
     piece: Callable[[str], Json]
-    said: Callable[[Answer], Json]
+    content: Callable[[Answer], Json]
     logprobs: Callable[[Sequence[TokenLogprob], Place], Json]
 
 
 @dataclass(slots=True)
 class Place:
-    """Where the next token of a text begins, in characters."""
+    """The offset of the next token in a text, in characters."""
 
     _chars: int = 0
     _decoder: codecs.IncrementalDecoder = field(
@@ -52,18 +52,18 @@ class Place:
     )
 
     def of(self, piece: bytes) -> int:
-        """Where a token begins that writes `piece`: inside of a character, where that does."""
+        """Returns the offset of a token that writes `piece`, or of the character it is part of."""
         begins = self._chars
         self._chars += len(self._decoder.decode(piece))
         return begins
 
 
 @dataclass(slots=True)
-class OpenAIReply(Quiet):
+class OpenAIReply(ReplyDefaults):
     """A chat or a completion; `id` and `created` are the same in all chunks."""
 
     kind: Kind
-    asked: Asked
+    parsed: ParsedRequest
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
     _ends: list[Finished] = field(default_factory=list)
@@ -71,24 +71,24 @@ class OpenAIReply(Quiet):
     _running: Running = field(default_factory=Running)
 
     def begin(self, started: Started) -> Iterator[Json]:
-        """Whose turn it is, in every choice of a chat."""
+        """Yields the role of each choice, for chats."""
         self._running.started = started
         if self.kind.opening:
-            for choice in range(len(self.asked.generates)):
+            for choice in range(len(self.parsed.generates)):
                 yield self._chunk(choice, self.kind.opening)
 
     def reading(self, choice: int, reading: Reading) -> Iterator[Json]:
-        """A chunk without text."""
+        """Yields a chunk without text."""
         chunk = self._chunk(choice, self.kind.closing) | self._running.progress(reading)
-        if self.asked.body.timings_per_token:
+        if self.parsed.body.timings_per_token:
             chunk["timings"] = self._running.timings(reading)
         yield chunk
 
     def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
-        """Chunks of thoughts, of text, and of calls: some clients read one call of a chunk only."""
+        """Yields thoughts, text and each call in chunks of their own: some clients expect that."""
         self._running.take(choice, delta)
         for chunk in self._chunks(choice, delta):
-            if self.asked.body.timings_per_token:
+            if self.parsed.body.timings_per_token:
                 chunk["timings"] = self._running.timings(choice=choice)
             yield chunk
 
@@ -100,44 +100,44 @@ class OpenAIReply(Quiet):
             if delta.logprobs:
                 fields["logprobs"] = self.kind.logprobs(delta.logprobs, self._places[choice])
             chunk = self._chunk(choice, fields)
-            if self.asked.body.return_origins:
+            if self.parsed.body.return_origins:
                 chunk["origins"] = delta.origins
             yield chunk
         for part in delta.calls:
             yield self._chunk(choice, {"delta": {"tool_calls": [_call_part(part)]}})
 
     def finish(self, choice: int, finished: Finished) -> Iterator[Json]:
-        """The chunk that ends a choice and carries the figures of its run."""
+        """Yields the chunk that ends a choice, with the figures of its run."""
         self._ends.append(finished)
         yield self._chunk(choice, self.kind.closing, reason(finished)) | figures(finished)
 
     def end(self) -> Iterator[Json]:
-        """Usage, for those who asked; nothing but [DONE] may follow it."""
-        options = self.asked.body.stream_options
+        """Yields the usage, where it was asked for; only [DONE] may follow."""
+        options = self.parsed.body.stream_options
         if options and options.include_usage:
             last = {"choices": [], "usage": usage(self._ends)}
             yield self._head(self.kind.chunk) | last | figures(self._ends[0])
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
-        """The error, as it would have been without a stream."""
+        """Yields the error, as it is without a stream."""
         yield errors(error)
 
     def whole(self, answers: Sequence[Answer]) -> Json:
-        """All choices, usage, and the figures of the first one's run."""
+        """Returns all choices, the usage, and the figures of the first choice."""
         answer = self._head(self.kind.whole) | {
             "choices": [self._choice(*numbered) for numbered in enumerate(answers)],
             "usage": usage([answer.end for answer in answers]),
         }
-        if self.asked.body.return_origins:
+        if self.parsed.body.return_origins:
             answer["origins"] = answers[0].origins
-        if self.asked.body.verbose:
+        if self.parsed.body.verbose:
             answer["__verbose"] = self._verbose(answers[0])
         return answer | figures(answers[0].end)
 
     def _verbose(self, answer: Answer) -> Json:
-        """What llama-server tells besides where it is asked to: the prompt, and the settings."""
-        one = self.asked.generates[0]
-        timed = bool(self.asked.body.timings_per_token)
+        """Returns llama-server's `__verbose`: the prompt and the settings."""
+        one = self.parsed.generates[0]
+        timed = bool(self.parsed.body.timings_per_token)
         return {
             "prompt": answer.started.text if answer.started else "",
             "content": answer.text,
@@ -145,15 +145,15 @@ class OpenAIReply(Quiet):
             "tokens_evaluated": answer.end.usage.prompt_tokens,
             "truncated": answer.end.full,
             "generation_settings": of_request(
-                one, stream=self.asked.stream, timings_per_token=timed
+                one, stream=self.parsed.stream, timings_per_token=timed
             ),
         }
 
     def _choice(self, index: int, answer: Answer) -> Json:
-        wanted = self.asked.generates[index].logprobs is not None
+        wanted = self.parsed.generates[index].logprobs is not None
         logprobs = self.kind.logprobs(answer.logprobs, Place()) if wanted else None
         ending = {"logprobs": logprobs, "finish_reason": reason(answer.end)}
-        return {"index": index} | self.kind.said(answer) | ending
+        return {"index": index} | self.kind.content(answer) | ending
 
     def _chunk(self, choice: int, fields: Json, reason_: str | None = None) -> Json:
         choices = [{"index": choice} | fields | {"finish_reason": reason_}]
@@ -161,7 +161,7 @@ class OpenAIReply(Quiet):
 
     def _head(self, object_: str) -> Json:
         return {
-            "id": self.asked.generates[0].id,
+            "id": self.parsed.generates[0].id,
             "object": object_,
             "created": self.created,
             "model": self.model,
@@ -170,14 +170,14 @@ class OpenAIReply(Quiet):
 
 
 def reason(finished: Finished) -> str:
-    """Why a choice ended, in OpenAI's words."""
+    """Returns OpenAI's finish reason."""
     if finished.reason == "length":
         return "length"
     return "tool_calls" if finished.tool_calls else "stop"
 
 
 def usage(ends: Sequence[Finished]) -> Json:
-    """OpenAI's counts, of all choices together."""
+    """Returns OpenAI's token counts of all choices together."""
     counts = [end.usage for end in ends]
     predictions = [end.speculation.sources.get(PREDICTION, SourceCount()) for end in ends]
     total = Usage(
@@ -201,13 +201,13 @@ def usage(ends: Sequence[Finished]) -> Json:
 
 
 def figures(finished: Finished) -> Json:
-    """The costs of the run, and the work of speculation."""
+    """Returns the timings of the run and the report of speculation."""
     report = msgspec.to_builtins(finished.speculation) | {"seed": finished.seed}
     return {"timings": msgspec.to_builtins(finished.timings), "speculation": report}
 
 
 def _message(answer: Answer) -> Json:
-    """A chat's answer in one piece; who calls functions and says nothing has no content."""
+    """Returns a chat's whole answer; content is null for tool calls without text."""
     content = answer.text or (None if answer.calls else "")
     message: Json = {"role": "assistant", "content": content}
     if answer.reasoning:
@@ -225,7 +225,7 @@ def _message(answer: Answer) -> Json:
 
 
 def _call_part(part: CallDelta) -> Json:
-    """A part of a call: a name begins one, and is never sent twice."""
+    """Returns a part of a call: the name begins a call, and is never sent twice."""
     if not part.name:
         return {"index": part.index, "function": {"arguments": part.arguments}}
     function = {"name": part.name, "arguments": part.arguments}
@@ -237,7 +237,7 @@ def _chat_logprobs(tokens: Sequence[TokenLogprob], _place: Place) -> Json:
 
 
 def token_logprob(token: TokenLogprob) -> Json:
-    """One token of an answer, with the alternatives to it."""
+    """Returns one token of an answer, with the alternatives to it."""
     return {**_alternative(token.chosen), "top_logprobs": [*map(_alternative, token.top)]}
 
 
@@ -250,9 +250,9 @@ def _alternative(one: Alternative) -> Json:
 
 
 def _text_logprobs(tokens: Sequence[TokenLogprob], place: Place) -> Json:
-    """The legacy shape: lists that go together; offsets are characters of the text.
+    """Returns the legacy shape: parallel lists; offsets are characters of the text.
 
-    A token inside of a character is where that begins. JSON has no NaN: a first token's is null.
+    A token inside a character has that one's offset. JSON has no NaN: a first token's is null.
     """
     shown = [_shown(token.chosen) for token in tokens]
     offsets = [place.of(token.chosen.piece) for token in tokens]
@@ -279,7 +279,7 @@ CHAT_KIND = Kind(
     opening={"delta": {"role": "assistant", "content": ""}},
     closing={"delta": {}},
     piece=lambda text: {"delta": {"content": text}},
-    said=_message,
+    content=_message,
     logprobs=_chat_logprobs,
 )
 COMPLETION_KIND = Kind(
@@ -288,7 +288,7 @@ COMPLETION_KIND = Kind(
     opening=None,
     closing={"text": ""},
     piece=lambda text: {"text": text},
-    said=lambda answer: {"text": answer.text},
+    content=lambda answer: {"text": answer.text},
     logprobs=_text_logprobs,
 )
 # Mistral's, whose clients take a content from every delta, the last one too.

@@ -14,11 +14,11 @@ MAX_CHOICES = 64
 Milliseconds: TypeAlias = Annotated[float, Meta(ge=-1, le=86_400_000)]
 """A span of time up to a day; none from 0 down."""
 MAX_ALTERNATIVES = 20
-"""Alternatives to a token that logprobs may list: OpenAI's own bound."""
+"""Alternatives to a token in its logprobs: OpenAI's own bound."""
 
 
 class Part(msgspec.Struct):
-    """One part of a message's content; `file` or `file_data` is what a file holds."""
+    """One part of a message's content; `file` or `file_data` holds a file."""
 
     type: str = "text"
     text: str | None = None
@@ -27,13 +27,13 @@ class Part(msgspec.Struct):
 
     @property
     def data(self) -> str:
-        """What a file holds, as an address that has it in itself; "" of any other part."""
+        """The file's data URL; "" for any other part."""
         held = self.file.get("file_data") if isinstance(self.file, dict) else self.file_data
         return held if isinstance(held, str) else ""
 
 
 class ChatMessage(msgspec.Struct):
-    """One turn. The last four fields are for templates only."""
+    """One message. The last four fields are for templates only."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
@@ -50,7 +50,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class ResponseFormat(msgspec.Struct):
-    """Plain text, any JSON, JSON of a schema, or what a pattern, choices or a grammar allow."""
+    """Plain text, any JSON, JSON of a schema, or text of a pattern, of choices or of a grammar."""
 
     type: Literal["text", "json_object", "json_schema", "regex", "choice", "gbnf", "lark"] = "text"
     pattern: str | None = None
@@ -68,9 +68,9 @@ class Prediction(msgspec.Struct):
 
 
 class Foreign(TextRequest):
-    """Fields that would change an answer and are not served: `NEUTRAL` has the allowed values.
+    """Fields that would change an answer and are not served, except with a value in `NEUTRAL`.
 
-    Everything else that is unknown is taken for harmless, as `user`, `store` and `metadata` are.
+    All other unknown fields are harmless, as `user`, `store` and `metadata` are.
     """
 
     audio: Any = None
@@ -109,22 +109,23 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "grammar_triggers": (None, []),
     "preserved_tokens": (None, []),
 }
-"""Values of those fields that ask for nothing."""
+"""The values of these fields that change nothing."""
 
 LLAMA_ONLY: dict[str, tuple[Any, ...]] = {
     "return_tokens": (None, False),
     "response_fields": (None, []),
 }
-"""The same of fields that shape llama-server's own answers, and have no place in OpenAI's."""
+"""The same for fields that shape llama-server's own answers; OpenAI's endpoints refuse them."""
 
 
 class Request(Foreign):
-    """What both endpoints share, llama-server's own fields among them.
+    """The fields that chats and completions share, with llama-server's own.
 
-    `t_max_predict_ms` after its first token an answer ends, once it has a line. One without a token
-    ends `t_max_prompt_ms` after it began, and is read on as a warm-up. `sse_ping_interval`
-    is how many seconds a stream may be silent, -1 for ever. `n_keep` is granted: no context is
-    shifted, so nothing of a prompt is ever lost. `backend_sampling` says where, and not what.
+    `t_max_predict_ms` ends an answer that long after its first token, once it has a line.
+    `t_max_prompt_ms` ends an answer without a token that long after its begin; its prompt is read
+    on as a warm-up. `sse_ping_interval` is the seconds that a stream may be silent, -1 for ever.
+    `n_keep` has no effect: context is never shifted, so all of a prompt is kept. `backend_sampling`
+    chooses where tokens are sampled, which changes no answer.
     """
 
     stream_options: StreamOptions | None = None
@@ -159,7 +160,7 @@ class Request(Foreign):
 
 
 class ChatRequest(Request):
-    """POST /v1/chat/completions. `reasoning_format` "none" leaves thoughts in the text."""
+    """A body of POST /v1/chat/completions; `reasoning_format` "none" keeps thoughts in the text."""
 
     messages: list[ChatMessage] | None = None
     max_completion_tokens: Count | None = None
@@ -190,13 +191,13 @@ Prompts: TypeAlias = str | PromptObject | list[str | TokenId | PromptObject | li
 
 
 class Continuation(Request):
-    """One prompt, or a list of them."""
+    """A body with one prompt, or with a list of them."""
 
     prompt: Prompts | None = None
 
 
 class CompletionRequest(Continuation):
-    """POST /v1/completions."""
+    """A body of POST /v1/completions."""
 
     suffix: str | None = None
     echo: bool | None = None

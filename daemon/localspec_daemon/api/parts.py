@@ -1,4 +1,4 @@
-"""Parts of messages that hold no text: what is said of them, in every dialect alike."""
+"""Refuses message parts that hold no text, with the same error in every dialect."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from localspec.errors import RequestError
 from localspec_daemon.api.bodies import IMAGES
 
 NO_IMAGES = "LocalSpec is built without mtmd, the part of llama.cpp that reads images"
-"""What is missing. To compile it takes a minute; what is not written is the engine's side of it:
-rows that carry a vector and no token, and positions that do not count tokens."""
+"""mtmd alone compiles in a minute; missing is the engine's part: rows that carry a vector and no
+token, and positions that do not count tokens."""
 _PICTURES = ("data:image/", "image/")
-"""How the data or the type of a file begins that is a picture."""
+"""Beginnings of an image's data URL or media type."""
 
 
 def no_text(param: str, kind: str, data: str = "") -> RequestError:
-    """The error for a part at that place: what it is, why it is not read, what to do.
+    """Returns the error for the part at `param`: its kind, the reason and the fix.
 
-    `data` is what a file holds, or the type of that. No address in it is ever fetched.
+    `data` is a file's data URL or media type. No address in it is ever fetched.
     """
     if kind in IMAGES or data.lower().startswith(_PICTURES):
         return RequestError(
@@ -33,6 +33,6 @@ def no_text(param: str, kind: str, data: str = "") -> RequestError:
 
 
 def media_type(source: Any) -> str:
-    """The type of data that the source of one of Anthropic's blocks tells, such as "image/png"."""
+    """Returns the media type in the `source` of an Anthropic block, such as "image/png", or ""."""
     found = source.get("media_type") if isinstance(source, dict) else None
     return found if isinstance(found, str) else ""

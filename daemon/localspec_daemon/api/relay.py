@@ -1,4 +1,4 @@
-"""Relays between a client and an upstream, both of OpenAI's dialect. Pure, no HTTP."""
+"""Checks requests to and answers from an upstream with OpenAI's API. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from localspec_daemon.api.bodies import decode
 
 MAX_LINE_BYTES = 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of one answer, whole or streamed."""
+"""The size of one answer, whole or streamed."""
 MAX_WORDS = 500
-"""Characters of an upstream's own explanation that are passed on."""
+"""Characters of an upstream's error message that are passed on."""
 
 DONE = b"[DONE]"
 _OURS = ("speculation", "return_origins", "return_progress", "aliases")
-"""Fields that only LocalSpec knows; a strict server would refuse them."""
+"""LocalSpec's own fields; a strict server would refuse them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A model and the upstream that has it; `name` is the upstream's in the configuration."""
+    """A model and the upstream that serves it; `name` is the upstream's in the configuration."""
 
     model: str
     name: str
@@ -40,17 +40,17 @@ class Route:
 
     @property
     def who(self) -> str:
-        """The upstream as errors name it."""
+        """The upstream's name in error messages."""
         return f"The upstream {self.name} ({self.upstream.url})"
 
     def broke(self, how: str) -> UpstreamFailed:
-        """The error for an answer that is none."""
+        """Returns the error for an invalid answer."""
         return UpstreamFailed(f"{self.who} {how}.", fix="Look into its log, or ask again.")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as it goes out: `body` to `endpoint`, such as "chat/completions"."""
+    """One outgoing request: `body` to `endpoint`, such as "chat/completions"."""
 
     to: Route
     endpoint: str
@@ -58,14 +58,14 @@ class Call:
 
 
 def route(config: Config, model: str) -> Route | None:
-    """Where a model is that is not here; None when no upstream names it."""
+    """Returns the upstream of a model that is not local; None if no upstream names it."""
     for name, upstream in config.upstream.items():
         if model in upstream.models:
             return Route(model, name, upstream)
     return None
 
 
-class Asked(msgspec.Struct):
+class RelayedFields(msgspec.Struct):
     """The fields read here; the upstream reads the rest."""
 
     model: str | None = None
@@ -73,7 +73,7 @@ class Asked(msgspec.Struct):
 
 
 def body(data: bytes, model: str) -> bytes:
-    """The request as the upstream gets it: with its model named, without what only we know."""
+    """Returns the body for the upstream: with the model's name, without LocalSpec's own fields."""
     fields: dict[str, Any] = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     for name in _OURS:
         fields.pop(name, None)
@@ -96,24 +96,24 @@ _REDIRECTS = range(300, 400)
 
 
 def refusal(to: Route, status: int, answer: bytes) -> LocalSpecError:
-    """The error for an upstream's status that is not 200, in this project's classes."""
+    """Returns this project's error for an upstream's status other than 200."""
     unknown = (UpstreamFailed, f"gave HTTP {status}", "Look into its log, or ask again.")
     kind, what, fix = _REDIRECT if status in _REDIRECTS else _MEANINGS.get(status, unknown)
-    words = f": {said}" if (said := _words(answer)) else "."
+    words = f": {message}" if (message := _words(answer)) else "."
     return kind(f"{to.who} {what}{words}", fix=fix.format(key=f"upstream.{to.name}"))
 
 
 def whole(to: Route, answer: bytes) -> bytes:
-    """An answer that was not streamed, compact. Raises UpstreamFailed."""
+    """Returns an answer without a stream as compact JSON. Raises UpstreamFailed."""
     return _object(to, answer)
 
 
 @dataclass(slots=True)
 class Chunks:
-    """The `data:` of a stream of server-sent events, whatever the pieces it comes in.
+    """Parses a stream of server-sent events, cut anywhere, into the objects of its `data:` lines.
 
-    `feed` raises UpstreamFailed for what is no such stream, for an error in it, and for too much of
-    it. `done` once the stream has said so.
+    `feed` raises UpstreamFailed for an invalid stream, an error in it, and one that is too long.
+    `done` is set by [DONE].
     """
 
     to: Route
@@ -122,7 +122,7 @@ class Chunks:
     _bytes: int = 0
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The JSON objects, compact, that end in this piece."""
+        """Yields the JSON objects, compact, that end in this piece."""
         self._bytes += len(piece)
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if self._bytes > MAX_ANSWER_BYTES or max(map(len, [*lines, self._rest])) > MAX_LINE_BYTES:
@@ -137,13 +137,13 @@ class Chunks:
                 yield _object(self.to, data)
 
     def end(self) -> None:
-        """The connection has ended. Raises UpstreamFailed when the stream has not."""
+        """Notes the end of the connection. Raises UpstreamFailed if the stream was not done."""
         if not self.done:
             raise self.to.broke("broke off in the middle of the answer")
 
 
 def _object(to: Route, data: bytes) -> bytes:
-    """One JSON object without blanks. Raises UpstreamFailed, also when it is an error."""
+    """Returns one JSON object without blanks. Raises UpstreamFailed, also if it is an error."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         compact = msgspec.json.format(data, indent=-1)
@@ -155,7 +155,7 @@ def _object(to: Route, data: bytes) -> bytes:
 
 
 def _words(answer: bytes) -> str:
-    """The message of an error object, in one line; empty when there is none."""
+    """Returns the message of an error object in one line; "" if there is none."""
     try:
         found = msgspec.json.decode(answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -167,6 +167,6 @@ def _words(answer: bytes) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text[:MAX_WORDS]).split())
 
 
-def asked(data: bytes) -> Asked:
-    """Which model, and whether as a stream. Raises RequestError."""
-    return decode(data, Asked)
+def relayed_fields(data: bytes) -> RelayedFields:
+    """Reads the model's name and whether a stream is wanted. Raises RequestError."""
+    return decode(data, RelayedFields)

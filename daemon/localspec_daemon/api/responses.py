@@ -1,4 +1,4 @@
-"""OpenAI's Responses: bodies into `Generate`. Stateless: nothing is stored. Pure, no HTTP."""
+"""Parses OpenAI's Responses into `Generate`. Stateless: nothing is stored. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.config import Config
 from localspec.errors import RequestError
 from localspec.wire.messages import Message
 from localspec_daemon.api.bodies import Count, TextRequest, answered, decode
-from localspec_daemon.api.dialect import Asked, Caller, Dialect, Json
+from localspec_daemon.api.dialect import Caller, Dialect, Json, ParsedRequest
 from localspec_daemon.api.framing import NAMED_EVENTS
 from localspec_daemon.api.openai import ROLES, text, tool_text
 from localspec_daemon.api.openai_errors import errors
@@ -24,7 +24,7 @@ _LOGPROBS = "message.output_text.logprobs"
 
 
 class Item(msgspec.Struct):
-    """One item of the input: a message, a call of a tool, or what a tool gave."""
+    """One item of the input: a message, a tool call, or a tool's result."""
 
     type: str = "message"
     role: str | None = None
@@ -38,7 +38,7 @@ class Item(msgspec.Struct):
 
 
 class ResponsesRequest(TextRequest):
-    """POST /v1/responses."""
+    """A body of POST /v1/responses."""
 
     input: str | list[Item] | None = None
     instructions: str | None = None
@@ -58,8 +58,8 @@ class ResponsesRequest(TextRequest):
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_ALTERNATIVES)] | None = None
 
 
-def response(data: bytes, config: Config, caller: Caller) -> Asked:
-    """A body of POST /v1/responses. Raises RequestError."""
+def response(data: bytes, config: Config, caller: Caller) -> ParsedRequest:
+    """Parses a body of POST /v1/responses. Raises RequestError."""
     request = decode(data, ResponsesRequest)
     for name in ("previous_response_id", "conversation", "background", "prompt"):
         if getattr(request, name):
@@ -89,7 +89,7 @@ def response(data: bytes, config: Config, caller: Caller) -> Asked:
 
 
 def _messages(request: ResponsesRequest) -> list[Message]:
-    """The conversation. Raises RequestError, which names the item."""
+    """Returns the conversation. Raises RequestError, which names the item."""
     found = [Message("system", request.instructions)] if request.instructions else []
     if isinstance(request.input, str):
         return [*found, Message("user", request.input)]
@@ -102,7 +102,7 @@ def _messages(request: ResponsesRequest) -> list[Message]:
 
 
 def _joined(last: list[Message], turn: Message) -> list[Message]:
-    """The last message and the next; one where both are what one answer said and called."""
+    """Joins the last message and the next if both are the text and calls of one answer."""
     if not last or {last[0].role, turn.role} != {"assistant"}:
         return [*last, turn]
     calls = [call for one in (last[0], turn) for call in one.extra.get("tool_calls", ())]
@@ -113,9 +113,9 @@ def _joined(last: list[Message], turn: Message) -> list[Message]:
 
 
 def _turns(param: str, item: Item) -> Iterator[Message]:
-    """One item as a turn; thoughts of other models, and what their servers did, are left out.
+    """Yields one item as messages; reasoning items and calls run by another server are left out.
 
-    A call of a tool that takes a text is one of a function here, as all calls are.
+    A call of a custom tool, whose input is text, becomes a function call, as all calls here are.
     """
     match item.type:
         case "message" if item.role in ROLES:
@@ -128,8 +128,8 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
             call = {"id": item.call_id, "type": "function", "function": function}
             yield Message("assistant", "", {"tool_calls": [call]})
         case "function_call_output" | "custom_tool_call_output":
-            said = tool_text(f"{param}.output", item.output or "")
-            yield Message("tool", said, {"tool_call_id": item.call_id})
+            result = tool_text(f"{param}.output", item.output or "")
+            yield Message("tool", result, {"tool_call_id": item.call_id})
         case "reasoning" | "web_search_call":
             pass
         case _:
@@ -141,7 +141,7 @@ def _turns(param: str, item: Item) -> Iterator[Message]:
 
 
 def _choice(given: str | Json | None) -> str | Json | None:
-    """A choice of tools in the shape of chats."""
+    """Returns a choice of tools in the shape of chats."""
     if isinstance(given, dict) and given.get("type") == "function":
         name = flat(given.get("namespace"), given.get("name"))
         return {"type": "function", "function": {"name": name}}
@@ -149,7 +149,7 @@ def _choice(given: str | Json | None) -> str | Json | None:
 
 
 def _format(given: Json | None) -> Json | None:
-    """The form of the text, in the shape of chats. Raises RequestError."""
+    """Returns the format of the text in the shape of chats. Raises RequestError."""
     form = (given or {}).get("format") or {}
     if not isinstance(form, dict):
         raise RequestError("text.format is no object.", param="text.format")

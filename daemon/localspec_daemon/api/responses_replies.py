@@ -1,4 +1,4 @@
-"""OpenAI's Responses: events into events, each with its number. Pure, no HTTP."""
+"""Writes events as those of OpenAI's Responses, numbered. Pure, no HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from localspec.errors import LocalSpecError
 from localspec.wire.messages import Delta, Finished, Reading, Started
 from localspec.wire.values import CallDelta, TokenLogprob
-from localspec_daemon.api.dialect import Answer, Asked, Json, Quiet
+from localspec_daemon.api.dialect import Answer, Json, ParsedRequest, ReplyDefaults
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.api.openai_replies import figures, token_logprob
 from localspec_daemon.api.responses_tools import places
@@ -21,12 +21,12 @@ from localspec_daemon.api.running import Running
 Kind: TypeAlias = Literal["reasoning", "message", "function_call"]
 
 _PREFIXES: dict[Kind, str] = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
-"""What OpenAI's ids of items begin with."""
+"""Beginnings of OpenAI's item ids."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """One item of the output as far as it has come: thoughts, words, or one call."""
+    """One item of the output so far: thoughts, text, or one call."""
 
     kind: Kind
     place: int
@@ -37,7 +37,7 @@ class _Item:
     logprobs: list[Json] = field(default_factory=list)
 
     def shown(self, status: str) -> Json:
-        """The item as clients see it."""
+        """Returns the item in the API's shape."""
         head: Json = {"id": self.id, "type": self.kind, "status": status}
         match self.kind:
             case "reasoning":
@@ -48,57 +48,57 @@ class _Item:
             case "function_call":
                 named = self.call or CallDelta(0)
                 place = {"namespace": self.namespace} if self.namespace else {}
-                said = {"call_id": named.id, "name": named.name, "arguments": self.text}
-                return head | said | place
+                fields = {"call_id": named.id, "name": named.name, "arguments": self.text}
+                return head | fields | place
 
     @property
     def part(self) -> Json:
-        """Its text."""
+        """Returns its content part."""
         if self.kind == "reasoning":
             return {"type": "reasoning_text", "text": self.text}
-        said = {"text": self.text, "annotations": [], "logprobs": self.logprobs}
-        return {"type": "output_text", **said}
+        fields = {"text": self.text, "annotations": [], "logprobs": self.logprobs}
+        return {"type": "output_text", **fields}
 
 
 @dataclass(slots=True)
-class ResponsesReply(Quiet):
-    """One response: thoughts, a message and calls, each an item that ends where the next begins."""
+class ResponsesReply(ReplyDefaults):
+    """Writes one response of thoughts, a message and calls, each an item of its own."""
 
-    asked: Asked
+    parsed: ParsedRequest
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
     _items: list[_Item] = field(default_factory=list)
     _open: bool = False
     _sent: int = 0
     _running: Running = field(default_factory=Running)
-    _unsaid: list[TokenLogprob] = field(default_factory=list)
-    """Of tokens whose text is still to come; those of thoughts and calls are told nowhere."""
+    _pending_logprobs: list[TokenLogprob] = field(default_factory=list)
+    """Logprobs of tokens whose text is still to come; thoughts and calls have none."""
 
     def begin(self, started: Started) -> Iterator[Json]:
-        """The response, empty."""
+        """Yields the response, still empty."""
         self._running.started = started
         empty = self._response("in_progress")
         yield self._event("response.created", response=empty)
         yield self._event("response.in_progress", response=empty)
 
     def waiting(self) -> Iterator[Json]:
-        """Once more that it is in progress, once it was said: Codex counts events, not comments."""
+        """Yields `in_progress` once more after the first: Codex counts events, not comments."""
         if self._sent:
             yield self._event("response.in_progress", response=self._response("in_progress"))
 
     def reading(self, _choice: int, reading: Reading) -> Iterator[Json]:
-        """Once more that it is in progress, and how far the prompt is read."""
+        """Yields `in_progress` with the progress of the prompt."""
         more = self._running.progress(reading)
-        if self.asked.body.timings_per_token:
+        if self.parsed.body.timings_per_token:
             more["timings"] = self._running.timings(reading)
         response = self._response("in_progress")
         yield self._event("response.in_progress", response=response, **more)
 
     def delta(self, choice: int, delta: Delta) -> Iterator[Json]:
-        """A piece of what is being said, and its item if it is the first."""
+        """Yields pieces of thoughts, text and calls, and opens their items."""
         self._running.take(choice, delta)
         for event in self._deltas(delta):
-            if self.asked.body.timings_per_token:
+            if self.parsed.body.timings_per_token:
                 event["timings"] = self._running.timings()
             yield event
 
@@ -106,12 +106,12 @@ class ResponsesReply(Quiet):
         if delta.reasoning:
             yield from self._into("reasoning")
             yield from self._more("response.reasoning_text.delta", delta.reasoning)
-        self._unsaid += delta.logprobs
+        self._pending_logprobs += delta.logprobs
         if delta.text:
             yield from self._into("message")
-            yield from self._more("response.output_text.delta", delta.text, self._unsaid)
+            yield from self._more("response.output_text.delta", delta.text, self._pending_logprobs)
         if delta.text or delta.reasoning or delta.calls:
-            self._unsaid = []
+            self._pending_logprobs = []
         for part in delta.calls:
             if part.name:
                 yield from self._into("function_call", part)
@@ -119,7 +119,7 @@ class ResponsesReply(Quiet):
                 yield from self._more("response.function_call_arguments.delta", part.arguments)
 
     def finish(self, _choice: int, finished: Finished) -> Iterator[Json]:
-        """The end of the last item, and the whole response once more."""
+        """Yields the end of the last item and the whole response."""
         if not self._items:
             yield from self._into("message")
         yield from self._close(_status(finished))
@@ -127,31 +127,31 @@ class ResponsesReply(Quiet):
         yield self._event(f"response.{whole['status']}", response=whole) | _timed(finished)
 
     def broken(self, error: LocalSpecError) -> Iterator[Json]:
-        """An event of its own."""
+        """Yields an event `error`."""
         inner = errors(error)["error"]
-        said = {name: inner[name] for name in ("code", "message", "param")}
-        yield self._event("error", **said, error=inner)
+        fields = {name: inner[name] for name in ("code", "message", "param")}
+        yield self._event("error", **fields, error=inner)
 
     def whole(self, answers: Sequence[Answer]) -> Json:
-        """The response."""
+        """Returns the response."""
         answer = answers[0]
         calls = [CallDelta(0, call.id, call.name, call.arguments) for call in answer.calls]
-        said = Delta(
+        delta = Delta(
             "", answer.text, [], reasoning=answer.reasoning, calls=calls, logprobs=answer.logprobs
         )
-        for _ in (*self.delta(0, said), *self.finish(0, answer.end)):
+        for _ in (*self.delta(0, delta), *self.finish(0, answer.end)):
             pass  # the same items, and no listener
         return self._response(_status(answer.end), answer.end) | figures(answer.end)
 
     def _into(self, kind: Kind, call: CallDelta | None = None) -> Iterator[Json]:
-        """Be in an item of that kind; each call is one of its own."""
+        """Opens an item of that kind, unless it is open; each call is an item of its own."""
         if self._open and self._items[-1].kind == kind and call is None:
             return
         yield from self._close("completed")
         place = len(self._items)
         name = f"{_PREFIXES[kind]}_{self._id.removeprefix('resp_')}{place:02}"
         item = _Item(kind, place, name, call)
-        known = places(self.asked.body.tools or []) if call else {}
+        known = places(self.parsed.body.tools or []) if call else {}
         if call and call.name in known:
             item.namespace, name = known[call.name]
             item.call = msgspec.structs.replace(call, name=name)
@@ -171,7 +171,7 @@ class ResponsesReply(Quiet):
         yield self._event(type_, **_where(item), delta=text, **more)
 
     def _close(self, status: str) -> Iterator[Json]:
-        """The whole text of the open item, as often as clients may read it."""
+        """Yields the whole text of the open item in each of the events that clients may read."""
         if not self._open:
             return
         self._open = False
@@ -203,10 +203,10 @@ class ResponsesReply(Quiet):
 
     @property
     def _id(self) -> str:
-        return self.asked.generates[0].id
+        return self.parsed.generates[0].id
 
     def _response(self, status: str, end: Finished | None = None) -> Json:
-        body, one = self.asked.body, self.asked.generates[0]
+        body, one = self.parsed.body, self.parsed.generates[0]
         short = {"reason": "max_output_tokens"} if status == "incomplete" else None
         last = len(self._items) - 1
         return {
@@ -238,12 +238,12 @@ class ResponsesReply(Quiet):
 
 
 def _timed(finished: Finished) -> Json:
-    """llama-server's place for timings: beside the response."""
+    """Returns llama-server's timings, which stand beside the response."""
     return {"timings": figures(finished)["timings"]}
 
 
 def _where(item: _Item) -> Json:
-    """Where a piece belongs; a call has no parts."""
+    """Returns the place of a piece; a call has no parts."""
     place: Json = {"item_id": item.id, "output_index": item.place}
     return place if item.kind == "function_call" else place | {"content_index": 0}
 

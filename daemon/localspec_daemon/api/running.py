@@ -1,4 +1,4 @@
-"""What a stream can tell of an answer before it is over: counts and times so far. Pure."""
+"""Counts tokens and times of an answer while it streams. Pure."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from localspec_daemon.api.dialect import Json
 
 @dataclass(slots=True)
 class Running:
-    """The choices of one request as far as they have come. Request lifetime."""
+    """Counts and times of one request's choices so far. Lives as long as the request."""
 
     started: Started | None = None
     counts: Counter[int] = field(default_factory=Counter)
-    """Tokens of each choice."""
+    """Tokens by choice."""
     lines: Counter[int] = field(default_factory=Counter)
-    """Line breaks in each choice."""
+    """Line breaks by choice."""
     _spent: dict[int, Spent] = field(default_factory=dict)
 
     def take(self, choice: int, delta: Delta) -> None:
-        """The next part of a choice."""
+        """Adds the next part of a choice."""
         self.counts[choice] += len(delta.decided)
         self.lines[choice] += delta.text.count("\n")
         if delta.decided:
             self._spent[choice] = delta.spent
 
     def progress(self, reading: Reading) -> Json:
-        """llama-server's `prompt_progress`."""
+        """Returns llama-server's `prompt_progress`."""
         started = self.started
-        told = {
+        progress = {
             "total": started.prompt_tokens if started else 0,
             "cache": started.cached_tokens if started else 0,
             "processed": reading.tokens,
             "time_ms": round(1000 * reading.seconds),
         }
-        return {"prompt_progress": told}
+        return {"prompt_progress": progress}
 
     def timings(self, reading: Reading | None = None, choice: int = 0) -> Json:
-        """llama-server's `timings`, so far."""
+        """Returns llama-server's `timings` so far."""
         started, spent = self.started, self._spent.get(choice, Spent())
         cached = started.cached_tokens if started else 0
         read = (started.prompt_tokens if started else 0) - cached
@@ -57,7 +57,7 @@ class Running:
         prompt_ms, predicted_ms = 1000 * seconds, 1000 * spent.decode_seconds
         drafted = sum(source.drafted for source in spent.sources.values())
         accepted = sum(source.accepted for source in spent.sources.values())
-        told: Json = msgspec.to_builtins(
+        timings: Json = msgspec.to_builtins(
             Timings(
                 cache_n=cached,
                 prompt_n=read,
@@ -72,4 +72,4 @@ class Running:
                 draft_n_accepted=accepted,
             )
         )
-        return told
+        return timings

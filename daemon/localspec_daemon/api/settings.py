@@ -1,4 +1,4 @@
-"""What a request is answered by, under llama-server's names: `generation_settings`. Pure."""
+"""Writes a request's settings as llama-server's `generation_settings`. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from localspec_daemon.api.chain import RANDOM_SEEDS
 from localspec_daemon.api.dialect import Json
 
 NO_BOUND = -1
-"""Of tokens: as many as there is room for."""
+"""llama-server's number for no limit of tokens."""
 
 
 def of_chain(chain: SamplingParams) -> Json:
-    """A sampler chain."""
+    """Returns the fields of a sampler chain."""
     seed = max(RANDOM_SEEDS) if chain.seed == RANDOM_SEED else chain.seed
     return {
         "seed": seed,
@@ -66,7 +66,7 @@ def settings(  # noqa: PLR0913 - what a request may say besides its chain
     after_sampling: bool = False,
     thoughts_apart: bool = True,
 ) -> Json:
-    """All that llama-server tells of a request."""
+    """Returns all of llama-server's settings."""
     most = NO_BOUND if max_tokens is None else max_tokens
     return of_chain(chain) | {
         "stop": [*stop],
@@ -94,7 +94,7 @@ def settings(  # noqa: PLR0913 - what a request may say besides its chain
 
 
 def of_request(one: Generate, *, stream: bool, timings_per_token: bool) -> Json:
-    """Those of one request."""
+    """Returns the settings of one request."""
     form = one.response_format or {}
     return settings(
         one.sampling,

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any, TypeAlias
 
 from localspec.wire.messages import Generate, Progress
-from localspec_daemon.api.dialect import Asked
+from localspec_daemon.api.dialect import ParsedRequest
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.resumption import Resumed
 from localspec_daemon.supervisor.supervisor import Supervisor
@@ -18,7 +18,7 @@ ChoiceEvent: TypeAlias = tuple[int, Progress | Resumed | StreamEvent]
 
 
 async def answered(
-    supervisor: Supervisor, found: Model, asked: Asked
+    supervisor: Supervisor, found: Model, asked: ParsedRequest
 ) -> AsyncGenerator[ChoiceEvent]:
     """The events of all choices, each with its choice's number.
 

@@ -15,7 +15,7 @@ from localspec_daemon.http.serve import SUPERVISOR
 
 
 async def replay(request: web.Request) -> web.Response:
-    """POST /v1/replay: what target and drafters think of a text that is there already."""
+    """POST /v1/replay: the target's and drafters' probabilities for a text."""
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
     asked, wanted = own.replay(data, supervisor.config, caller(request))

@@ -333,7 +333,7 @@ DAEMON = (
             own_endpoints.health,
             "Whether requests make progress. Needs no token.",
             gives=llama_answers.Health,
-            also=((503, llama_answers.Ailment),),
+            also=((503, llama_answers.Unhealthy),),
         )
     ),
     Route(
@@ -344,7 +344,7 @@ DAEMON = (
         "POST",
         "/v1/replay",
         own_endpoints.replay,
-        "What target and drafters think of a text that is there already.",
+        "The target's and drafters' probabilities for a given text.",
         own.ReplayRequest,
         own_answers.Replay,
         loads=True,
@@ -368,7 +368,7 @@ ABOUT_OLLAMA = (
         ollama_models.show,
         "What one model is and can do.",
         ollama_models.NamedRequest,
-        ollama_answers.Shown,
+        ollama_answers.ModelDetails,
     ),
     Route(
         "POST",
@@ -376,8 +376,8 @@ ABOUT_OLLAMA = (
         ollama_models.pull,
         "Success for what is here; nothing is fetched.",
         ollama_models.NamedRequest,
-        ollama_answers.Pulled,
-        Stream(LINES, ollama_answers.Pulled),
+        ollama_answers.PullProgress,
+        Stream(LINES, ollama_answers.PullProgress),
     ),
     Route(
         "DELETE",

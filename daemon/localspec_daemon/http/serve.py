@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler
 from localspec.errors import LocalSpecError
 from localspec.wire.messages import Delta, Finished, Started
 from localspec_daemon.api import relay
-from localspec_daemon.api.dialect import Answer, Asked, Dialect, Json, Reply
+from localspec_daemon.api.dialect import Answer, Dialect, Json, ParsedRequest, Reply
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.http import forward
 from localspec_daemon.http.access import CLIENT, body, caller
@@ -59,7 +59,7 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
     config = supervisor.config
     data = await body(request, config.server.max_body_bytes)
     if config.upstream and dialect.endpoint:
-        wanted = relay.asked(data)
+        wanted = relay.relayed_fields(data)
         if to := await supervisor.elsewhere(wanted.model):
             call = relay.Call(to, dialect.endpoint, relay.body(data, to.model))
             return await _forward(request, call, streams=bool(wanted.stream))
@@ -88,7 +88,7 @@ def _broken(error: LocalSpecError) -> list[Json]:
 
 
 async def _whole(
-    request: web.Request, asked: Asked, found: Model, reply: Reply
+    request: web.Request, asked: ParsedRequest, found: Model, reply: Reply
 ) -> web.StreamResponse:
     answers = [Answer() for _ in asked.generates]
     supervisor = request.app[SUPERVISOR]
@@ -124,7 +124,7 @@ async def _streamed(
     return await stream.done()
 
 
-def _silence_seconds(request: web.Request, asked: Asked) -> float:
+def _silence_seconds(request: web.Request, asked: ParsedRequest) -> float:
     """How long a stream may be silent."""
     if asked.silence_seconds is None:
         return request.app[SILENCE_SECONDS]
@@ -132,7 +132,7 @@ def _silence_seconds(request: web.Request, asked: Asked) -> float:
 
 
 async def _pump(
-    request: web.Request, asked: Asked, found: Model, reply: Reply, stream: FrameStream
+    request: web.Request, asked: ParsedRequest, found: Model, reply: Reply, stream: FrameStream
 ) -> None:
     """Events of the engine, and the pauses between them, into frames and comments."""
     clock, silence = asyncio.get_running_loop().time, _silence_seconds(request, asked)

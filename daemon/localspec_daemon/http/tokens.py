@@ -15,7 +15,7 @@ from localspec.wire.messages import Detokenize, Question, QuestionAnswer, Render
 from localspec_daemon.api import anthropic, openai, responses
 from localspec_daemon.api.bodies import decode, identity
 from localspec_daemon.api.chain import TokenId
-from localspec_daemon.api.dialect import Asked, Caller
+from localspec_daemon.api.dialect import Caller, ParsedRequest
 from localspec_daemon.http.access import body, caller
 from localspec_daemon.http.body_limits import beside
 from localspec_daemon.http.output import json_response
@@ -24,7 +24,7 @@ from localspec_daemon.http.serve import SUPERVISOR
 MAX_TOKENS = 1 << 20
 
 Body = TypeVar("Body", bound=msgspec.Struct)
-Read: TypeAlias = Callable[[bytes, Config, Caller], Asked]
+Read: TypeAlias = Callable[[bytes, Config, Caller], ParsedRequest]
 
 
 class TokenizeRequest(msgspec.Struct):

@@ -1,1 +1,1 @@
-"""Types of answers, for the OpenAPI document; tests hold answers to them."""
+"""Types of answers, for the OpenAPI document; tests check answers against them."""

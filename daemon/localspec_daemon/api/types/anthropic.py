@@ -27,7 +27,7 @@ class AnthropicError(Shape):
 
 
 class ContentBlock(Shape):
-    """Thoughts, text, or one call of a tool."""
+    """Thoughts, text, or one tool call."""
 
     type: Literal["thinking", "text", "tool_use"]
     text: str | UnsetType = UNSET
@@ -39,7 +39,7 @@ class ContentBlock(Shape):
 
 
 class MessageUsage(Shape):
-    """Tokens; what was cached is counted apart."""
+    """Token counts; cached tokens are counted apart."""
 
     input_tokens: int
     cache_read_input_tokens: int
@@ -61,12 +61,12 @@ class AnthropicMessage(Shape):
 
 
 class MessageEvent(msgspec.Struct):
-    """One event of a stream, called as its type says: `message_start` to `message_stop`."""
+    """One event of a stream; its name is its type: `message_start` to `message_stop`."""
 
     type: str
 
 
 class TokenCount(Shape):
-    """How long the prompt of a message is."""
+    """The length of a message's prompt."""
 
     input_tokens: int

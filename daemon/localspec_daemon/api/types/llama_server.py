@@ -13,7 +13,7 @@ from localspec_daemon.api.types.shape import Shape
 
 
 class Probability(Shape):
-    """A token by its number, and how likely it was: as the model has it, or after sampling."""
+    """A token by its number, with its logprob, or its probability after sampling."""
 
     id: int
     token: str
@@ -23,14 +23,14 @@ class Probability(Shape):
 
 
 class Probabilities(Probability):
-    """The token of an answer, and the likeliest at its place."""
+    """The token of an answer, and the likeliest at its position."""
 
     top_logprobs: list[Probability] | UnsetType = UNSET
     top_probs: list[Probability] | UnsetType = UNSET
 
 
 class LlamaCompletion(msgspec.Struct, kw_only=True):
-    """One completion. With `response_fields` it is what they name, out of objects too."""
+    """One completion; with `response_fields` only the fields that it names."""
 
     index: int | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -53,18 +53,18 @@ class LlamaCompletion(msgspec.Struct, kw_only=True):
 
 
 LlamaCompletions: TypeAlias = LlamaCompletion | list[LlamaCompletion]
-"""One, or a list of them where several were asked for."""
+"""One completion, or a list of several."""
 
 
 class TokenPiece(Shape):
-    """A token and what it writes: text, or bytes where it is only part of a character."""
+    """A token and its text, or its bytes if it is only part of a character."""
 
     id: int
     piece: str | list[int]
 
 
 class Tokens(Shape):
-    """A text in tokens."""
+    """The tokens of a text."""
 
     tokens: list[int | TokenPiece]
 
@@ -82,21 +82,21 @@ class Prompt(Shape):
 
 
 class LlamaEmbedding(Shape):
-    """One text's vectors: the one that stands for all of it."""
+    """One text's pooled vector, in a list."""
 
     index: int
     embedding: list[list[float]]
 
 
 class Rank(Shape):
-    """A document's place in the request, and its score."""
+    """A document's index in the request, and its score."""
 
     index: int
     relevance_score: float
 
 
 class TextRank(Shape):
-    """The same as TEI has it."""
+    """A text's rank in the shape of TEI, Hugging Face's server."""
 
     index: int
     score: float
@@ -113,7 +113,7 @@ class Ranking(Shape):
 
 
 Ranks: TypeAlias = Ranking | list[TextRank]
-"""A list where the request had `texts`."""
+"""A list if the request had `texts`."""
 
 
 class GenerationDefaults(Shape):
@@ -155,12 +155,12 @@ class Slot(Shape):
 
 
 class Health(Shape):
-    """All is well."""
+    """The daemon is healthy."""
 
     status: Literal["ok"]
 
 
-class AilmentFields(Shape):
+class UnhealthyFields(Shape):
     """An error; the code is that of HTTP."""
 
     code: int
@@ -168,14 +168,14 @@ class AilmentFields(Shape):
     type: str
 
 
-class Ailment(Shape):
+class Unhealthy(Shape):
     """The reason why requests make no progress."""
 
-    error: AilmentFields
+    error: UnhealthyFields
 
 
 class Loading(Shape):
-    """How far a loading is."""
+    """Progress of a load."""
 
     stages: list[str]
     current: str
@@ -183,14 +183,14 @@ class Loading(Shape):
 
 
 class ModelState(Shape):
-    """Where a model is, and how far."""
+    """A model's state, and its progress."""
 
     status: str
     progress: Loading | UnsetType = UNSET
 
 
 class ModelEvent(Shape):
-    """A model's status, now and whenever it changes."""
+    """A model's status, first as it is and then whenever it changes."""
 
     model: str
     event: Literal["model_status"]

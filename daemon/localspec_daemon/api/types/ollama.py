@@ -10,25 +10,25 @@ from localspec_daemon.api.types.shape import Shape
 
 
 class OllamaError(Shape):
-    """An error, in a sentence."""
+    """An error as a sentence."""
 
     error: str
 
 
 class OllamaFunction(Shape):
-    """A function and what it is called with."""
+    """A function and its arguments."""
 
     name: str
     arguments: dict[str, Any]
 
 
 class OllamaCall(Shape):
-    """One call."""
+    """One tool call."""
 
     function: OllamaFunction
 
 
-class OllamaSaid(Shape):
+class OllamaAssistantMessage(Shape):
     """A message of the assistant, or a piece of one."""
 
     role: Literal["assistant"]
@@ -47,7 +47,7 @@ class OllamaLogprob(Shape):
 
 
 class OllamaLine(Shape):
-    """Fields of every line; the last has the reason and the times."""
+    """The fields of every line; the last has the reason and the times."""
 
     model: str
     created_at: str
@@ -65,7 +65,7 @@ class OllamaLine(Shape):
 class OllamaChat(OllamaLine, kw_only=True):
     """The answer of a chat, or a line of it."""
 
-    message: OllamaSaid
+    message: OllamaAssistantMessage
 
 
 class OllamaText(OllamaLine, kw_only=True):
@@ -87,19 +87,19 @@ class OllamaEmbeddings(Shape):
 
 
 class OllamaEmbedding(Shape):
-    """The vector of one text, of whatever length the model gives it."""
+    """The vector of one text, not normalized."""
 
     embedding: list[float]
 
 
 class Version(Shape):
-    """Of the Ollama whose API this is."""
+    """The version of the Ollama whose API this is."""
 
     version: str
 
 
 class Details(Shape):
-    """Details of a file."""
+    """Details of a model's file."""
 
     parent_model: str
     format: str
@@ -110,7 +110,7 @@ class Details(Shape):
 
 
 class OllamaCard(Shape):
-    """One model; the last two of one that is loaded."""
+    """One model; the last two fields only if it is loaded."""
 
     name: str
     model: str
@@ -123,13 +123,13 @@ class OllamaCard(Shape):
 
 
 class OllamaCards(Shape):
-    """Models."""
+    """A list of models."""
 
     models: list[OllamaCard]
 
 
-class Shown(Shape):
-    """Properties and abilities of one model."""
+class ModelDetails(Shape):
+    """Properties and capabilities of one model."""
 
     modelfile: str
     parameters: str
@@ -140,7 +140,7 @@ class Shown(Shape):
     modified_at: str
 
 
-class Pulled(Shape):
-    """How far a pull is."""
+class PullProgress(Shape):
+    """Progress of a pull."""
 
     status: str

@@ -13,11 +13,11 @@ from localspec_daemon.api.types.shape import Shape
 
 Reason: TypeAlias = Literal["stop", "length", "tool_calls"]
 Origins: TypeAlias = list[tuple[int, str]]
-"""Characters, and who drafted them."""
+"""Lengths in characters, each with the drafter's name."""
 
 
 class ErrorFields(msgspec.Struct):
-    """An error, `fix` its remedy; an error may have figures besides."""
+    """An error; `fix` is its remedy, and an error may have figures besides."""
 
     message: str
     type: str
@@ -33,7 +33,7 @@ class Error(Shape):
 
 
 class Spelled(Shape):
-    """A token and how likely it was; null stands for no chance at all."""
+    """A token and its logprob; null stands for minus infinity."""
 
     token: str
     logprob: float | None
@@ -41,7 +41,7 @@ class Spelled(Shape):
 
 
 class Chosen(Spelled):
-    """The token of an answer, and the likeliest at its place."""
+    """The token of an answer, and the likeliest at its position."""
 
     top_logprobs: list[Spelled]
 
@@ -54,7 +54,7 @@ class ChatLogprobs(Shape):
 
 
 class TextLogprobs(Shape):
-    """Logprobs of a completion's tokens: lists that go together. Nothing precedes a first token."""
+    """Logprobs of a completion's tokens, as parallel lists; a first token has no logprob."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -63,21 +63,21 @@ class TextLogprobs(Shape):
 
 
 class Function(Shape):
-    """A function that is called; `arguments` are JSON as text."""
+    """A function and its arguments, which are JSON as text."""
 
     name: str
     arguments: str
 
 
 class FunctionCall(Shape):
-    """One call."""
+    """One tool call."""
 
     id: str
     type: Literal["function"]
     function: Function
 
 
-class Said(Shape):
+class AssistantMessage(Shape):
     """A message of the assistant."""
 
     role: Literal["assistant"]
@@ -87,16 +87,16 @@ class Said(Shape):
 
 
 class ChatChoice(Shape):
-    """One answer."""
+    """One choice of a chat."""
 
     index: int
-    message: Said
+    message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: Reason
 
 
 class TextChoice(Shape):
-    """One text."""
+    """One choice of a completion."""
 
     index: int
     text: str
@@ -105,13 +105,13 @@ class TextChoice(Shape):
 
 
 class PromptDetails(Shape):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
 
 
 class CompletionDetails(Shape):
-    """Of the answer's tokens."""
+    """Details of the answer's tokens."""
 
     reasoning_tokens: int
     accepted_prediction_tokens: int
@@ -119,7 +119,7 @@ class CompletionDetails(Shape):
 
 
 class Usage(Shape):
-    """Tokens, of all choices together."""
+    """Token counts of all choices together."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -129,13 +129,13 @@ class Usage(Shape):
 
 
 class Speculation(SpeculationReport, frozen=True):
-    """How speculation went, and the seed that repeats the answer."""
+    """The report of speculation, and the seed that repeats the answer."""
 
     seed: int = 0
 
 
 class Head(Shape):
-    """Fields common to whole answers and chunks."""
+    """The fields common to whole answers and chunks."""
 
     id: str
     created: int
@@ -144,7 +144,7 @@ class Head(Shape):
 
 
 class Verbose(Shape):
-    """What llama-server tells besides of the first answer: its prompt, and what it was made by."""
+    """llama-server's `__verbose`: the first answer with its prompt and settings."""
 
     prompt: str
     content: str
@@ -155,7 +155,7 @@ class Verbose(Shape):
 
 
 class PromptProgress(Shape):
-    """How far a prompt is read."""
+    """Progress of the prompt."""
 
     total: int
     cache: int
@@ -164,7 +164,7 @@ class PromptProgress(Shape):
 
 
 class Whole(Head):
-    """Fields of whole answers besides their choices; figures are those of the first."""
+    """The fields of whole answers besides their choices; figures are those of the first."""
 
     usage: Usage
     timings: Timings
@@ -188,7 +188,7 @@ class TextCompletion(Whole, kw_only=True):
 
 
 class FunctionPart(Shape):
-    """A piece of a call's function; a name begins one."""
+    """A piece of a call's function; a name begins a call."""
 
     arguments: str
     name: str | UnsetType = UNSET
@@ -213,7 +213,7 @@ class ChatDelta(Shape):
 
 
 class ChatPiece(Shape):
-    """The delta of one choice of a chat."""
+    """One choice of a chat's chunk."""
 
     index: int
     delta: ChatDelta
@@ -222,7 +222,7 @@ class ChatPiece(Shape):
 
 
 class TextPiece(Shape):
-    """The delta of one choice of completions."""
+    """One choice of a completion's chunk."""
 
     index: int
     text: str
@@ -231,7 +231,7 @@ class TextPiece(Shape):
 
 
 class Chunk(Head):
-    """A chunk's edges: figures with the end of a choice, usage behind all of them."""
+    """The fields of a chunk; figures come at the end of a choice, usage after all choices."""
 
     usage: Usage | UnsetType = UNSET
     timings: Timings | UnsetType = UNSET
@@ -241,21 +241,21 @@ class Chunk(Head):
 
 
 class ChatChunk(Chunk, kw_only=True):
-    """One `data:` of a chat's stream; behind the last stands [DONE]."""
+    """One `data:` of a chat's stream; [DONE] follows the last."""
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChatPiece]
 
 
 class TextChunk(Chunk, kw_only=True):
-    """One `data:` of a completion's stream; behind the last stands [DONE]."""
+    """One `data:` of a completion's stream; [DONE] follows the last."""
 
     object: Literal["text_completion"]
     choices: list[TextPiece]
 
 
 class Embedding(Shape):
-    """One vector: numbers, or in Base64 32-bit floats, lowest byte first."""
+    """One vector: numbers, or Base64 of little-endian 32-bit floats."""
 
     object: Literal["embedding"]
     index: int
@@ -263,7 +263,7 @@ class Embedding(Shape):
 
 
 class EmbeddingUsage(Shape):
-    """Tokens."""
+    """Token counts."""
 
     prompt_tokens: int
     total_tokens: int
@@ -279,7 +279,7 @@ class EmbeddingList(Shape):
 
 
 class State(Shape):
-    """Where a model is."""
+    """The state of a model."""
 
     value: str
 
@@ -292,14 +292,14 @@ class Modalities(Shape):
 
 
 class Upstream(Shape):
-    """A server elsewhere."""
+    """A remote server."""
 
     name: str
     url: str
 
 
 class ModelCard(Shape):
-    """One model; what only a loaded one knows is in `meta` then."""
+    """One model; `meta` has more once it is loaded."""
 
     id: str
     object: Literal["model"]
@@ -317,7 +317,7 @@ class ModelCard(Shape):
 
 
 class ModelList(Shape):
-    """The models, in OpenAI's words and Anthropic's."""
+    """The models, with OpenAI's fields and Anthropic's."""
 
     object: Literal["list"]
     data: list[ModelCard]

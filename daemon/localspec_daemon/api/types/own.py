@@ -1,4 +1,4 @@
-"""Answers that no other server gives."""
+"""Answers of LocalSpec's own endpoints."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from localspec_daemon.api.types.shape import Shape
 Replay = msgspec.defstruct(
     "Replay",
     [(field.name, field.type) for field in msgspec.structs.fields(Replayed)],
-    namespace={"__doc__": "What target and drafters think of a text that is there already."},
+    namespace={"__doc__": "The target's and drafters' probabilities for a given text."},
 )
 
 
 class Address(Shape):
-    """Where the page is, for one visit."""
+    """The page's address, good for one visit."""
 
     url: str
 
 
 class ModelStatusWord(Shape):
-    """A model, and what it is doing."""
+    """A model and its state."""
 
     model: str
     status: str

@@ -13,7 +13,7 @@ from localspec_daemon.api.types.shape import Shape
 
 
 class OutputPart(Shape):
-    """Text, or thoughts."""
+    """A part with text or thoughts."""
 
     type: Literal["output_text", "reasoning_text"]
     text: str
@@ -22,7 +22,7 @@ class OutputPart(Shape):
 
 
 class OutputItem(Shape):
-    """Thoughts, a message, or one call of a function."""
+    """Thoughts, a message, or one function call."""
 
     id: str
     type: Literal["reasoning", "message", "function_call"]
@@ -37,7 +37,7 @@ class OutputItem(Shape):
 
 
 class ResponseUsage(Shape):
-    """Tokens."""
+    """Token counts."""
 
     input_tokens: int
     input_tokens_details: dict[str, int]
@@ -47,13 +47,13 @@ class ResponseUsage(Shape):
 
 
 class Incomplete(Shape):
-    """Why an answer is no longer."""
+    """The reason why an answer was cut."""
 
     reason: Literal["max_output_tokens"]
 
 
 class Response(Shape):
-    """One response; what was asked for comes back with it."""
+    """One response, with the request's settings."""
 
     id: str
     object: Literal["response"]
@@ -82,14 +82,14 @@ class Response(Shape):
 
 
 class InputTokens(Shape):
-    """Tokens of what was sent."""
+    """The token count of an input."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
 
 
 class ResponseEvent(msgspec.Struct):
-    """One event of a stream, called as its type says: `response.created`, text, calls, the end."""
+    """One event of a stream; its name is its type: `response.created`, text, calls, the end."""
 
     type: str
     sequence_number: int
