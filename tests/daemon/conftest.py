@@ -13,19 +13,19 @@ from serving import Daemon, House, run_daemon
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a daemon keeps is this test's own: conversations, a token, who opened the page."""
+    """Gives each test a state directory of its own: conversations, token, the page's sessions."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture(scope="session")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that passes the check of headers."""
+    """A file with a valid GGUF header."""
     return tiny.build(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 
 
 @pytest.fixture
 def harness(tmp_path: Path, gguf: Path) -> House:
-    """A place for a daemon with one model, alpha, which is the default."""
+    """The directory of a daemon with one model, alpha, which is the default."""
     harness = House(tmp_path, gguf)
     harness.add("alpha")
     harness.configure()
@@ -34,5 +34,5 @@ def harness(tmp_path: Path, gguf: Path) -> House:
 
 @pytest.fixture
 def daemon() -> Callable[..., AbstractAsyncContextManager[Daemon]]:
-    """Enter it with a house: a running daemon whose workers are scripted."""
+    """Runs a daemon with scripted workers in that directory, for the length of a `with`."""
     return run_daemon

@@ -7,10 +7,10 @@ How it loads is decided by the model's name, what it answers by the first word o
 | refused... | says Refused and leaves |
 | mortal... | dies of SIGILL, unless it was told to use safe kernels |
 | doomed... | always dies of SIGILL |
-| stopped... | dies of SIGUSR1, which is nobody's fault |
+| stopped... | dies of SIGUSR1, which is no fault of the worker |
 | hungry... | aborts for want of memory, unless it was told to plan for less |
-| hunted... | dies of SIGKILL from nowhere, as often as the file .shots beside the model has bytes |
-| gated... | reports 42 %, then waits until somebody opens the FIFO beside the model |
+| hunted... | dies of SIGKILL, as often as the file .shots beside the model has bytes |
+| gated... | reports 42 %, then waits until the FIFO beside the model is opened |
 | brittle... | is ready at once, and dies of SIGSEGV of every request |
 | anything else | is ready at once |
 
@@ -18,7 +18,7 @@ How it loads is decided by the model's name, what it answers by the first word o
 | --- | --- |
 | say a b c | one delta per word |
 | wait | one delta, then silence until it is cancelled; on a later worker 16 tokens before that |
-| die a b c | one delta, then SIGKILL from nowhere, until no word is left |
+| die a b c | one delta, then SIGKILL, until no word is left |
 | cancelled | how many requests were cancelled so far |
 | clock | when it says so, in nanoseconds of the clock that all processes here share |
 | crash | one delta, then SIGSEGV |
@@ -78,7 +78,7 @@ class Peer:
         self.steps = 0
 
     def run(self) -> None:
-        """Obey until the supervisor quits or is gone."""
+        """Obeys commands until the supervisor quits or disconnects."""
         load = self.receive()
         assert isinstance(load, Load)
         self.load(load)
@@ -104,7 +104,7 @@ class Peer:
             self.beat()
 
     def load(self, load: Load) -> None:
-        """Act out the model's name."""
+        """Behaves as the model's name demands."""
         self.send(Progress("target", 0.0))
         if load.model.startswith("refused"):
             self.send(Refused("bad_gguf", "this file is a joke.", "Laugh."))
@@ -127,20 +127,20 @@ class Peer:
         self.beat()
 
     def hunted(self, shots: str) -> None:
-        """SIGKILL from nowhere for as many loads as the file has bytes."""
+        """Dies of SIGKILL for as many loads as the file has bytes."""
         left = Path(shots).read_bytes()
         Path(shots).write_bytes(left[1:])
         if left:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def wait_at(self, fifo: str) -> None:
-        """Until somebody has opened and closed the FIFO, or the supervisor says something."""
+        """Waits until the FIFO was opened and closed, or for a command of the supervisor."""
         gate = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         select.select([gate, self.connection.fileno()], [], [])
         os.close(gate)
 
     def answer(self, request: Generate) -> None:
-        """Act out the first word of the prompt."""
+        """Behaves as the first word of the prompt demands."""
         text = request.prompt or "".join(
             message.content for message in request.messages or () if message.role == "user"
         )
@@ -172,7 +172,7 @@ class Peer:
             self.speak(request, words, said, mortal=word == "die")
 
     def speak(self, request: Generate, words: list[str], said: int, *, mortal: bool) -> None:
-        """The words that are left, or only one before death."""
+        """Sends the remaining words, or a single one before death."""
         for each in words[said:]:
             self.delta(request, each)
             if mortal and each is not words[-1]:
@@ -180,7 +180,7 @@ class Peer:
         self.finish(request, "stop", len(words))
 
     def replay(self, asked: Replay) -> None:
-        """One made-up figure for each word of the text."""
+        """Sends one made-up figure for each word of the text."""
         if asked.request.prompt == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         count = len(asked.text.split())
@@ -190,7 +190,7 @@ class Peer:
         self.send(Replayed(asked.id, 10, 2, count, 24, figures, figures, after, {"lookup": lookup}))
 
     def delta(self, request: Generate, text: str, tokens: int = 1) -> None:
-        """One step."""
+        """Returns the event of one step."""
         self.steps += 1
         origin = "lookup" if self.steps % 2 else "target"
         decided = [self.steps] * tokens
@@ -199,7 +199,7 @@ class Peer:
         self.send(Delta(request.id, text, decided, origins, decided=decided, decided_by=sources))
 
     def finish(self, request: Generate, reason: FinishReason, count: int) -> None:
-        """The figures are made up but fit each other."""
+        """Returns the last event; its figures are made up, but consistent."""
         del self.running[request.id]
         sources = {
             "lookup": SourceCount(4, 3, [2, 2], [2, 1]),
@@ -214,7 +214,7 @@ class Peer:
         self.send(Finished(request.id, reason, usage, timings, report, seed))
 
     def beat(self) -> None:
-        """Signs of life."""
+        """Sends heartbeats."""
         active = len(self.running)
         self.send(
             Heartbeat(
@@ -224,16 +224,16 @@ class Peer:
         )  # fmt: skip
 
     def send(self, event: Event) -> None:
-        """Write one frame."""
+        """Writes one frame."""
         self.connection.sendall(frames.pack(event))
 
     def receive(self) -> Command:
-        """Read one frame; without a supervisor there is nothing to live for."""
+        """Reads one frame; exits when the supervisor has gone."""
         header = self.read(frames.HEADER_BYTES)
         return frames.command(self.read(frames.body_bytes(header)))
 
     def read(self, count: int) -> bytes:
-        """Exactly so many bytes."""
+        """Reads exactly this many bytes."""
         data = self.connection.recv(count, socket.MSG_WAITALL)
         if len(data) < count:
             os._exit(1)
@@ -241,7 +241,7 @@ class Peer:
 
 
 def ready(load: Load) -> Ready:
-    """A worker that can do everything."""
+    """Returns the event of a worker that supports everything."""
     return Ready(
         model=load.model,
         target_path=load.target_path,

@@ -1,4 +1,4 @@
-"""A daemon process whose workers are scripted; it says at the end whether it saw native code."""
+"""Runs a daemon with scripted workers; its output tells whether it imported native code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec_daemon.server import Options, Server
 
 
 async def main() -> None:
-    """Serve `config` on `socket`."""
+    """Serves `config` on `socket`."""
     config, socket = map(Path, sys.argv[1:3])
     peer = (sys.executable, str(Path(__file__).with_name("peer.py")))
     await Server(Options(config, socket, peer)).run()

@@ -1,4 +1,4 @@
-"""Who may speak: browsers, strangers and endless senders against a running daemon."""
+"""Access control: browsers, other users and endless senders against a running daemon."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORIGINS = ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.
 
 
 def headers(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:
-    """Request headers."""
+    """Returns request headers."""
     return CIMultiDictProxy(CIMultiDict(pairs))
 
 
@@ -52,7 +52,7 @@ def test_no_web_page_reaches_any_route_by_any_method(harness: Any, daemon: Any) 
 
 
 def test_a_form_or_plain_text_is_no_json_on_tcp(harness: Any, daemon: Any) -> None:
-    """415 for what a web page can send without asking; on the socket there are no web pages."""
+    """415 on TCP for bodies that a web page can send without preflight; the socket takes them."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
@@ -75,7 +75,7 @@ def test_a_form_or_plain_text_is_no_json_on_tcp(harness: Any, daemon: Any) -> No
 
 
 def test_a_curl_without_a_content_type_is_answered_on_the_socket(harness: Any, daemon: Any) -> None:
-    """As editors' scripts send it."""
+    """Editors' scripts send such requests."""
 
     async def scene() -> None:
         async with daemon(harness):
@@ -90,7 +90,7 @@ def test_a_curl_without_a_content_type_is_answered_on_the_socket(harness: Any, d
 
 
 def test_any_host_is_fine_on_the_socket(harness: Any, daemon: Any) -> None:
-    """Clients make up a host for a Unix socket."""
+    """Clients make up a host name for a Unix socket."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -143,7 +143,7 @@ def test_tcp_needs_the_token_and_the_right_host(harness: Any, daemon: Any, addre
 
 
 def test_an_editors_webview_may_speak_and_no_other_page(harness: Any, daemon: Any) -> None:
-    """It asks first, gets its headers, and needs the token; a page of the web gets neither."""
+    """A webview gets CORS headers and still needs the token; a web page gets neither."""
     harness.configure(server={"tcp": "127.0.0.1:0", "origins": ["vscode-webview://*"]})
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-a"}
 
@@ -202,7 +202,7 @@ def test_an_editors_webview_may_speak_and_no_other_page(harness: Any, daemon: An
     ],
 )
 def test_a_pattern_that_any_page_could_have_is_refused(origins: list[str]) -> None:
-    """With the key; a page of its own may be named."""
+    """The error names the configuration's key; a single page may be allowed."""
     with pytest.raises(ConfigError, match=r"server\.origins"):
         config.parse(f"[server]\norigins = {json.dumps(origins)}")
     config.parse('[server]\norigins = ["http://localhost:3000", "app://*", "http://[::1]:8"]')
@@ -215,7 +215,7 @@ PARTS = st.text(st.sampled_from("ab*?[].:/!-hpst"), max_size=12)
 def test_no_pattern_that_is_taken_is_for_two_pages_of_the_web(
     pattern: str, scheme: str, host: str
 ) -> None:
-    """Whatever letters it has: of http and https it names one origin, its own."""
+    """An accepted pattern of http or https matches a single origin, its own."""
     taken = not web_origins.wrong(pattern)
     origin = f"{scheme}://{host}"
     if taken and web_origins.matches(origin, [pattern]):
@@ -226,7 +226,7 @@ def test_no_pattern_that_is_taken_is_for_two_pages_of_the_web(
 
 
 def test_a_star_is_for_the_name_and_nothing_else() -> None:
-    """An editor's webviews have names of their own; other schemes and ports are other origins."""
+    """A star matches a webview's name; another scheme or port is another origin."""
     editor = ["vscode-webview://*", "http://[::1]:3000"]
     assert web_origins.matches("vscode-webview://1ab", editor)
     assert web_origins.matches("http://[::1]:3000", editor)
@@ -237,7 +237,7 @@ def test_a_star_is_for_the_name_and_nothing_else() -> None:
 
 
 def test_nobody_is_asked_to_go_on_before_the_token_was_seen(harness: Any, daemon: Any) -> None:
-    """`Expect: 100-continue`: 401 at once; with the token the body is asked for and answered."""
+    """`Expect: 100-continue` gets 401 without the token; with it the body is requested."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
@@ -268,7 +268,7 @@ def test_nobody_is_asked_to_go_on_before_the_token_was_seen(harness: Any, daemon
 
 
 def test_without_the_setting_nothing_listens_on_tcp(harness: Any, daemon: Any) -> None:
-    """The socket is the only door."""
+    """Without server.tcp only the socket is open."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -280,7 +280,7 @@ def test_without_the_setting_nothing_listens_on_tcp(harness: Any, daemon: Any) -
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30))
 def test_only_names_of_loopback_with_this_port_pass(host: str) -> None:
-    """An allow-list, whatever else is made up."""
+    """Host names are checked against an allow-list."""
     allowed = {"127.0.0.1:8080", "localhost:8080", "[::1]:8080"}
     for name in (host, *(name + host for name in allowed), *(host + name for name in allowed)):
         if name.lower() in allowed:
@@ -291,7 +291,7 @@ def test_only_names_of_loopback_with_this_port_pass(host: str) -> None:
 
 
 def test_two_hosts_or_none_are_refused() -> None:
-    """What a proxy and a server could read differently."""
+    """A proxy and a server could read such requests differently."""
     right = ("Host", "localhost:1")
     for pairs in ((), (right, right), (right, ("host", "evil.example"))):
         with pytest.raises(Forbidden):
@@ -343,7 +343,7 @@ def test_a_body_over_the_limit_is_refused_announced_or_not(harness: Any, daemon:
 def test_malformed_http_gets_4xx_and_the_next_request_an_answer(
     harness: Any, daemon: Any, request_: bytes
 ) -> None:
-    """Bytes of any kind end their own connection and nothing else."""
+    """Random bytes end their own connection and nothing else."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -366,7 +366,7 @@ def test_malformed_http_gets_4xx_and_the_next_request_an_answer(
 def test_a_client_that_closes_half_of_its_connection_disturbs_nobody(
     harness: Any, daemon: Any
 ) -> None:
-    """Half-close and reset in the middle of a stream; the bystander's stream is whole."""
+    """After a half-close or a reset in mid-stream, another client's stream is complete."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -387,7 +387,7 @@ def test_a_client_that_closes_half_of_its_connection_disturbs_nobody(
 
 
 def test_a_head_that_never_ends_is_not_waited_for(harness: Any, daemon: Any) -> None:
-    """The server closes, whether some bytes came or none."""
+    """The server closes after a timeout, with or without bytes of a head."""
 
     async def scene() -> None:
         async with daemon(harness, idle_seconds=0.1):
@@ -403,7 +403,7 @@ def test_a_head_that_never_ends_is_not_waited_for(harness: Any, daemon: Any) -> 
 def test_connections_over_the_limit_are_told_so_and_places_become_free(
     harness: Any, daemon: Any
 ) -> None:
-    """503 for the one too many, an answer as soon as another has left."""
+    """One connection too many gets 503; after another has closed it gets an answer."""
 
     async def scene() -> None:
         async with daemon(harness, max_connections=2) as it:
@@ -434,7 +434,7 @@ def test_connections_over_the_limit_are_told_so_and_places_become_free(
 def test_a_head_that_is_too_large_is_told_in_the_shape_of_who_asked(
     harness: Any, daemon: Any, path: str, begins: bytes
 ) -> None:
-    """On a connection that was used before, too."""
+    """The error has the dialect's shape, also on a reused connection."""
 
     async def scene() -> None:
         async with daemon(harness) as it:

@@ -1,4 +1,4 @@
-"""What editors and dashboards read: models, status, metrics, health, errors, the wire itself."""
+"""Endpoints for editors and dashboards: models, status, metrics, health, errors, raw bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def test_every_byte_of_a_stream_is_as_clients_expect_it(harness: Any, daemon: Any) -> None:
-    """Compact JSON, one data line per event, usage right before the end, an id that stays."""
+    """Compact JSON, one data line per event, usage right before the end, a constant id."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -44,7 +44,7 @@ def test_every_byte_of_a_stream_is_as_clients_expect_it(harness: Any, daemon: An
 
 
 def test_an_error_before_the_first_event_has_its_own_status(harness: Any, daemon: Any) -> None:
-    """Also for a stream, if no loading was reported before."""
+    """Streams too get an HTTP status, if no loading was reported before."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -66,7 +66,7 @@ def test_an_error_before_the_first_event_has_its_own_status(harness: Any, daemon
 
 
 def test_completions_speak_their_own_shape(harness: Any, daemon: Any) -> None:
-    """Text instead of messages, whole and as a stream."""
+    """Completions have text instead of messages, whole and as a stream."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -82,7 +82,7 @@ def test_completions_speak_their_own_shape(harness: Any, daemon: Any) -> None:
 
 
 def test_models_are_listed_without_loading_any(harness: Any, daemon: Any) -> None:
-    """The list, one by id, unknown ones with the nearest name, the state as it changes."""
+    """Models are listed, found by id, suggested for a wrong name, and shown with their state."""
     harness.add("beta:q4")
 
     async def scene() -> None:
@@ -111,7 +111,7 @@ def test_models_are_listed_without_loading_any(harness: Any, daemon: Any) -> Non
 
 
 def test_a_model_can_be_loaded_and_unloaded_by_hand(harness: Any, daemon: Any) -> None:
-    """Loading returns at once; unloading lets open requests finish."""
+    """A load returns at once; an unload lets open requests finish."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -129,7 +129,7 @@ def test_a_model_can_be_loaded_and_unloaded_by_hand(harness: Any, daemon: Any) -
 
 
 def test_the_status_tells_what_each_model_is_and_does(harness: Any, daemon: Any) -> None:
-    """The daemon, devices, exactness, drafters, routing, speed, cost by rows."""
+    """The status has the daemon, devices, exactness, drafters, routing, speed and cost by rows."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -155,7 +155,7 @@ def test_the_status_tells_what_each_model_is_and_does(harness: Any, daemon: Any)
 
 
 def test_the_status_answers_when_the_models_directory_is_broken(harness: Any, daemon: Any) -> None:
-    """Whoever wants to know what is wrong is told, not refused."""
+    """The status reports the fault instead of failing."""
     (harness.models / "drafts.json").write_text("{")
 
     async def scene() -> None:
@@ -172,7 +172,7 @@ def test_the_status_answers_when_the_models_directory_is_broken(harness: Any, da
 
 
 def test_metrics_use_the_names_that_dashboards_know(harness: Any, daemon: Any) -> None:
-    """llama-server's counters, sums over all finished requests, that survive the worker."""
+    """llama-server's counters sum up all finished requests and survive the worker."""
 
     async def metrics(it: Any) -> dict[tuple[str, ...], float]:
         async with it.http.get("/metrics") as response:
@@ -226,7 +226,7 @@ def test_wrong_paths_and_methods_are_errors_of_the_api(harness: Any, daemon: Any
 def test_each_request_is_one_log_line_without_a_word_of_the_prompt(
     harness: Any, daemon: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finished, failed, cancelled and crashed ones: key=value, never text."""
+    """A finished, failed, cancelled or crashed request is key=value pairs without its text."""
     caplog.set_level(logging.DEBUG)
 
     async def scene() -> None:
@@ -248,7 +248,7 @@ def test_each_request_is_one_log_line_without_a_word_of_the_prompt(
 
 
 def test_many_clients_at_once_are_all_answered_or_told_to_wait(harness: Any, daemon: Any) -> None:
-    """A burst over every limit: each gets an answer or a 429, none silence."""
+    """In a burst over every limit each client gets an answer or a 429."""
     harness.configure(server={"max_queue": 40}, engine={"slots": 4})
 
     async def scene() -> None:
@@ -272,7 +272,7 @@ def test_many_clients_at_once_are_all_answered_or_told_to_wait(harness: Any, dae
 
 
 def test_a_replay_is_answered_whole(harness: Any, daemon: Any) -> None:
-    """Of a chat or of a completion; under the caller's own name, and counted as what it is."""
+    """A replay of a chat or completion runs under the caller's name and counts as a replay."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -302,7 +302,7 @@ def test_a_replay_is_answered_whole(harness: Any, daemon: Any) -> None:
 def test_a_wrong_replay_is_refused_before_a_worker_sees_it(
     harness: Any, daemon: Any, body: Any, param: str | None
 ) -> None:
-    """With the field at fault; no model is loaded for it."""
+    """The error names the field, and no model is loaded."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -325,7 +325,7 @@ def test_a_wrong_replay_is_refused_before_a_worker_sees_it(
 def test_json_without_end_is_the_clients_error(
     harness: Any, daemon: Any, field: str, loose: str
 ) -> None:
-    """Nested hundreds deep or beyond 64 bits, wherever any JSON may be: 400, and others go on."""
+    """Deep nesting or numbers beyond 64 bits give 400 on every endpoint, and others go on."""
 
     async def scene() -> None:
         async with daemon(harness) as it:

@@ -1,4 +1,4 @@
-"""Several answers to one request, names that clients make up, and comments while a model loads."""
+"""Several choices in a request, aliases of models, and comments while a model loads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def test_each_prompt_and_each_choice_is_answered_in_its_place(harness: Any, daemon: Any) -> None:
-    """Whole and as a stream; more of them than there are slots, and counted together."""
+    """More choices than slots are answered in order, whole and streamed, and counted together."""
     harness.configure(engine={"slots": 2})
 
     async def scene() -> None:
@@ -36,7 +36,7 @@ def test_each_prompt_and_each_choice_is_answered_in_its_place(harness: Any, daem
 
 
 def test_one_choice_that_fails_ends_the_others(harness: Any, daemon: Any) -> None:
-    """The error is the answer, and nobody goes on working for it."""
+    """The error is the answer, and the other choices are cancelled."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -68,7 +68,7 @@ def test_one_choice_that_fails_ends_the_others(harness: Any, daemon: Any) -> Non
 def test_a_name_that_nobody_has_means_what_the_table_says(
     harness: Any, daemon: Any, aliases: dict[str, str], name: str, answers: str | None
 ) -> None:
-    """Models that are here mean themselves; without a line for it a name is unknown."""
+    """A local model's name means itself; others go by the alias table, or are unknown."""
     harness.add("beta")
     harness.configure(models={"aliases": aliases})
 
@@ -82,7 +82,7 @@ def test_a_name_that_nobody_has_means_what_the_table_says(
 
 
 def test_a_model_in_the_catalog_is_not_somebody_elses_name(harness: Any, daemon: Any) -> None:
-    """It can be pulled, and the error says how."""
+    """A catalogue name is never an alias: the error says how to pull it."""
     harness.configure(models={"aliases": {"*": ""}})
 
     async def scene() -> None:
@@ -97,7 +97,7 @@ def test_a_model_in_the_catalog_is_not_somebody_elses_name(harness: Any, daemon:
 def test_loading_is_told_to_those_who_ask_and_its_failure_has_a_status(
     harness: Any, daemon: Any
 ) -> None:
-    """Most clients hear nothing for ten seconds; then an error has a status of its own."""
+    """Without `return_progress` a stream starts after ten seconds; earlier errors have a status."""
     harness.add("gated", "refused")
     os.mkfifo(harness.models / "gated.gguf.fifo")
 

@@ -1,4 +1,4 @@
-"""Room for connections: who takes it from whom, at any limit of open files; stopping works."""
+"""Limits of connections: which are closed for which, at any limit of open files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from localspec_daemon.http.connections import (
 def test_all_connections_together_leave_the_daemon_its_own_files(
     descriptors: int, most: int
 ) -> None:
-    """At any limit; each kind has one place at least, and the socket no more than it is given."""
+    """At any limit each kind has at least one place, and all leave files for the daemon."""
     found = shares(descriptors, most)
     assert min(found) >= 1
     assert found.socket <= most
@@ -48,7 +48,7 @@ class Caller:
     open = True
 
     def turn_away(self) -> None:
-        """Close it."""
+        """Closes it."""
         self.open = False
 
 
@@ -57,7 +57,7 @@ class Caller:
     st.lists(st.sampled_from(["socket", "unknown", "token", "leave"]), max_size=60),
 )
 def test_nobody_takes_room_from_those_above(sizes: tuple[int, int, int], events: list[str]) -> None:
-    """Whatever comes: strangers make way for strangers, in their order, and for nobody's harm."""
+    """A new TCP connection closes the oldest one without the token, and no other."""
     room = Connections(Shares(*sizes))
     owners: list[Caller] = []
     known: list[Caller] = []
@@ -86,7 +86,7 @@ def test_nobody_takes_room_from_those_above(sizes: tuple[int, int, int], events:
 def test_hundreds_of_idle_strangers_keep_out_neither_the_owner_nor_the_token(
     harness: Any, daemon: Any
 ) -> None:
-    """Silent ones, half a head, half a body without the token: both doors answer, at once."""
+    """Socket and TCP port answer at once, whatever number of connections is silent or half sent."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
     half = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n{"
     beginnings = (b"", b"GET /v1/mod", b"GET /health HTTP/1.1\r\nX: ", half)
@@ -108,7 +108,7 @@ def test_hundreds_of_idle_strangers_keep_out_neither_the_owner_nor_the_token(
 def test_a_stranger_has_seconds_and_who_showed_the_token_keeps_the_line(
     harness: Any, daemon: Any
 ) -> None:
-    """Also one who asks for what everybody may see. The door of the page is no way around it."""
+    """A connection without the token is closed within seconds, also on open endpoints and /page."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
     health = b"GET /health HTTP/1.1\r\nHost: %b\r\n%b\r\n"
 
@@ -138,7 +138,7 @@ def test_a_stranger_has_seconds_and_who_showed_the_token_keeps_the_line(
 
 @contextlib.contextmanager
 def served(harness: Any, files: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon process that answers and may open so many files and no more."""
+    """Runs a daemon process with this limit of open files."""
     command = [sys.executable, "-c", LIMITED, str(files)]
     with contextlib.ExitStack() as stack:
         manager = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
@@ -174,7 +174,7 @@ asyncio.run(serve.main())
 def test_at_any_limit_of_open_files_it_answers_logs_little_and_stops(
     harness: Any, files: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Three hundred callers at both doors do not use them up, and SIGTERM is obeyed among them."""
+    """Three hundred connections to socket and port use up no limit, and SIGTERM still works."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     harness.configure(server={"tcp": "127.0.0.1:0", "drain_seconds": 1})
     with served(harness, files) as process, contextlib.ExitStack() as stack:
@@ -196,7 +196,7 @@ def test_at_any_limit_of_open_files_it_answers_logs_little_and_stops(
 
 
 def test_the_soft_limit_is_raised_at_start() -> None:
-    """To as many as it wants, or to the hard one; macOS gives 256."""
+    """The soft limit is raised to the wanted number or the hard limit; macOS gives 256."""
     code = (
         "import resource\n"
         "from localspec_daemon.http.connections import descriptors\n"
@@ -232,12 +232,12 @@ with listen.unix(path) as door:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it counts its files in /proc")
 def test_who_comes_when_no_file_can_be_opened_is_told_so(tmp_path: Path) -> None:
-    """One after the other: the door would otherwise ring for ever."""
+    """Connections are refused one by one: an unaccepted one would wake the loop for ever."""
     subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "s")], check=True)
 
 
 def _as_nobody(path: Path) -> str:
-    """What another user of this machine gets from the socket: bytes of an answer, or an error."""
+    """Returns the answer's bytes, or the error, that another user of this machine gets."""
     there, here = os.pipe()
     child = os.fork()
     if not child:
@@ -264,7 +264,7 @@ def _as_nobody(path: Path) -> str:
 def test_another_user_of_the_machine_gets_nothing(
     harness: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Not through the socket as it is, and not where somebody has opened its modes."""
+    """Another user is refused by the socket's mode, and also when that was opened."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with served(harness, 256):
         assert _as_nobody(harness.socket) == "PermissionError"

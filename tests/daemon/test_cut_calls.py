@@ -1,4 +1,4 @@
-"""A call that a limit cut is handed over by no dialect as if it were whole."""
+"""A tool call that a limit cut is never handed over as complete, in any dialect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEGUN = [CallDelta(1, "c2", "add"), CallDelta(1, arguments='{"a": 1')]
 
 
 def told(dialect: Dialect, body: Any, calls: list[CallDelta]) -> tuple[list[Any], Any]:
-    """Frames and the whole of an answer that the limit ended."""
+    """Returns the frames and the whole answer of a request that the limit ended."""
     asked = dialect.read(msgspec.json.encode(body), Config(), Caller("uid:1"))
     reply, answer = dialect.reply(asked, "m"), Answer()
     delta = Delta("x", "ok", [1], calls=calls)
@@ -35,7 +35,7 @@ def told(dialect: Dialect, body: Any, calls: list[CallDelta]) -> tuple[list[Any]
 
 @pytest.mark.parametrize("calls", [[], WHOLE, [*WHOLE, *BEGUN]])
 def test_anthropic_says_max_tokens_and_has_whole_calls_only(calls: list[CallDelta]) -> None:
-    """Never `input: {}` of a call whose arguments have begun, nor tool_use as the reason."""
+    """A cut call is neither `input: {}` nor the stop reason tool_use."""
     frames, whole = told(anthropic.MESSAGES, MESSAGE, calls)
     assert frames[-2]["delta"]["stop_reason"] == whole["stop_reason"] == "max_tokens"
     used = [block["name"] for block in whole["content"] if block["type"] == "tool_use"]
@@ -43,7 +43,7 @@ def test_anthropic_says_max_tokens_and_has_whole_calls_only(calls: list[CallDelt
 
 
 def test_ollama_leaves_out_a_call_that_has_no_end() -> None:
-    """In a stream and in one piece."""
+    """Both in a stream and in one piece."""
     frames, whole = told(ollama.CHAT, OLLAMA, [*WHOLE, *BEGUN])
     streamed = [one for frame in frames for one in frame["message"].get("tool_calls", ())]
     assert streamed == whole["message"]["tool_calls"]
@@ -51,14 +51,14 @@ def test_ollama_leaves_out_a_call_that_has_no_end() -> None:
 
 
 def test_a_response_that_is_cut_is_incomplete() -> None:
-    """And so is its last call."""
+    """Its last call is incomplete too."""
     _, whole = told(responses.RESPONSES, RESPONSE, [*WHOLE, *BEGUN])
     assert whole["status"] == "incomplete"
     assert [item["status"] for item in whole["output"]][-2:] == ["completed", "incomplete"]
 
 
 def test_words_and_calls_of_a_responses_history_are_one_message() -> None:
-    """As they were one answer; results follow."""
+    """Text and calls of one answer are joined; results follow."""
     body = {
         "input": [
             {"role": "user", "content": "hi"},

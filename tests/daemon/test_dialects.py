@@ -1,4 +1,4 @@
-"""The dialects on the wire, byte for byte: what clients that parse by hand look for."""
+"""The dialects byte for byte, as clients that parse by hand read them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ STREAMS: dict[str, tuple[str, Any]] = {
 
 
 async def streamed(it: Any, path: str, body: Any) -> tuple[Any, str]:
-    """A response and its whole text."""
+    """Returns a response and its whole text."""
     async with it.http.post(path, json=body) as response:
         return response, (await response.read()).decode()
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_frame_is_one_line_of_compact_json(harness: Any, daemon: Any, name: str) -> None:
-    """Whatever the dialect: nothing is compressed, no character cut, no blank after a colon."""
+    """In every dialect: no compression, no split character, no blank after a colon."""
     path, body = STREAMS[name]
 
     async def scene() -> None:
@@ -74,7 +74,7 @@ def test_every_frame_is_one_line_of_compact_json(harness: Any, daemon: Any, name
 def test_errors_have_the_shape_of_the_dialect_that_asked(
     harness: Any, daemon: Any, name: str
 ) -> None:
-    """Before the first byte with their status, for streams too; afterwards as a frame."""
+    """Before the first byte an error has its status, for streams too; afterwards it is a frame."""
     path, body = STREAMS[name]
     failing = json.loads(json.dumps(body).replace("say ", "fail "))
     crashing = json.loads(json.dumps(body).replace("say ", "crash "))
@@ -98,7 +98,7 @@ def test_errors_have_the_shape_of_the_dialect_that_asked(
 
 
 def shape(path: str, value: Any) -> str:
-    """The sentence of an error of that dialect, its shape being right."""
+    """Checks the shape of a dialect's error and returns its sentence."""
     if path.startswith("/api/"):
         assert list(value) == ["error"]
         return str(value["error"])
@@ -140,7 +140,7 @@ def test_wrong_paths_and_methods_name_what_is_right(harness: Any, daemon: Any) -
 def test_the_fields_that_a_caller_chooses_come_out_of_their_objects(
     harness: Any, daemon: Any
 ) -> None:
-    """`response_fields` as editors use them; the colon has no blank behind it."""
+    """`response_fields` as editors use them; no blank follows the colon."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -158,7 +158,7 @@ def test_the_fields_that_a_caller_chooses_come_out_of_their_objects(
 
 
 def test_a_model_is_loaded_and_let_go_by_bodies_without_text(harness: Any, daemon: Any) -> None:
-    """As Ollama's clients do it; `keep_alive` 0 is the end."""
+    """Ollama's clients load a model by an empty body and unload it by `keep_alive` 0."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -179,7 +179,7 @@ def test_a_model_is_loaded_and_let_go_by_bodies_without_text(harness: Any, daemo
 
 
 def test_a_model_stays_as_long_as_was_last_said(harness: Any, daemon: Any) -> None:
-    """Spans, seconds, for ever; a request without a word of it changes nothing, nonsense is 400."""
+    """keep_alive is a span, seconds or for ever; without it nothing changes, nonsense is 400."""
     harness.configure(server={"keep_alive": "10m"})
 
     async def scene() -> None:
@@ -211,7 +211,7 @@ def test_a_model_stays_as_long_as_was_last_said(harness: Any, daemon: Any) -> No
 
 
 def test_an_encoder_stays_as_long_as_was_last_said(harness: Any, daemon: Any) -> None:
-    """Both ways of asking for vectors say it; 0 is the end, nonsense is 400."""
+    """Both embedding endpoints take keep_alive; 0 unloads, nonsense is 400."""
     encoders.bert(harness.models / "encoder.gguf")
     harness.configure(server={"keep_alive": "10m"})
 
@@ -233,7 +233,7 @@ def test_an_encoder_stays_as_long_as_was_last_said(harness: Any, daemon: Any) ->
 
 
 def test_ollamas_lists_tell_what_a_name_tells(harness: Any, daemon: Any) -> None:
-    """Size and quantization, which pickers show; nothing where the name has neither."""
+    """Lists show size and quantization read from the name, if it has them."""
     harness.add("some-1.5b-instruct-q4_k_m")
 
     async def scene() -> None:
@@ -249,7 +249,7 @@ def test_ollamas_lists_tell_what_a_name_tells(harness: Any, daemon: Any) -> None
 
 
 def test_changes_of_models_are_told_as_they_happen(harness: Any, daemon: Any) -> None:
-    """First how they are, then each change, with the draft as a stage of its own."""
+    """The events begin with the present state; then comes each change, also of a draft's load."""
     harness.add("little")
     (harness.models / "drafts.json").write_text('{"alpha":"little"}')
 
@@ -298,7 +298,7 @@ CALLED = (
 
 
 def spoken(dialect: Dialect, body: Any) -> tuple[list[Any], Any]:
-    """The objects of a stream, and the whole answer, of thoughts, a word and two calls."""
+    """Returns the stream's objects and the whole answer for thoughts, a word and two calls."""
     asked = dialect.read(msgspec.json.encode(body), Config(), Caller("uid:1"))
     reply, answer = dialect.reply(asked, "m"), Answer()
     frames = list(reply.begin(CALLED[0]))
@@ -313,7 +313,7 @@ def spoken(dialect: Dialect, body: Any) -> tuple[list[Any], Any]:
 
 
 def test_messages_have_a_block_for_each_thing_that_is_said() -> None:
-    """Thoughts, text and calls in their order; pieces of arguments are one object together."""
+    """Thoughts, text and calls keep their order; pieces of arguments join to one object."""
     frames, whole = spoken(anthropic.MESSAGES, MESSAGE)
     blocks: list[Any] = []
     for frame in frames:
@@ -338,7 +338,7 @@ def test_messages_have_a_block_for_each_thing_that_is_said() -> None:
 
 
 def test_responses_have_an_item_for_each_thing_that_is_said() -> None:
-    """Each is added, grows and is done before the next; the last event has them all."""
+    """An item is added, grows and is done before the next; the last event has them all."""
     frames, whole = spoken(responses.RESPONSES, RESPONSE)
     assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
     added = [one for one in frames if one["type"] == "response.output_item.added"]
@@ -353,7 +353,7 @@ def test_responses_have_an_item_for_each_thing_that_is_said() -> None:
 
 
 def test_a_function_of_a_namespace_is_called_by_both_names() -> None:
-    """The model knows it by one: Codex has such functions, and calls without a namespace fail."""
+    """The model sees a flat name; Codex, which needs the namespace, gets it back."""
     inner = {"type": "function", "name": "add", "parameters": {"type": "object"}}
     space = {"type": "namespace", "name": "sums", "tools": [inner]}
     named = {"type": "function", "name": "add", "namespace": "sums"}
@@ -376,7 +376,7 @@ def test_a_function_of_a_namespace_is_called_by_both_names() -> None:
 
 
 def test_a_conversation_that_began_elsewhere_goes_on_here() -> None:
-    """Calls with a text are calls of a function; what another server did itself is left out."""
+    """Calls of custom tools become function calls; another server's own calls are left out."""
     items = [
         {"type": "web_search_call", "id": "w", "status": "completed"},
         {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": 'a"b'},
@@ -392,7 +392,7 @@ def test_a_conversation_that_began_elsewhere_goes_on_here() -> None:
 
 
 def test_ollama_is_told_thoughts_apart_and_calls_whole() -> None:
-    """As lines and as one object; arguments are objects there."""
+    """Arguments are objects, in lines and in one piece."""
     frames, whole = spoken(ollama.CHAT, OLLAMA)
     calls = [
         {"function": {"name": "add", "arguments": {"a": 1}}},

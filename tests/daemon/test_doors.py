@@ -1,4 +1,4 @@
-"""The private socket and the loopback port: who gets them, and who gets in."""
+"""The private socket and the loopback port: their owner, and who may connect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_socket_is_private_before_it_listens_whatever_the_umask(tmp_path: Pa
 
 
 def test_nobody_ever_sees_another_mode(tmp_path: Path) -> None:
-    """A racer that stats the path all the time finds 0600 or nothing."""
+    """A thread that stats the path all the time finds 0600 or no file."""
     path = tmp_path / "s"
     tmp_path.chmod(0o700)
     modes: set[int] = set()
@@ -66,7 +66,7 @@ def test_nobody_ever_sees_another_mode(tmp_path: Path) -> None:
 
 
 def test_a_stale_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
-    """Only when nobody answers a probe, even if the other holds no lock of ours."""
+    """A socket is replaced only if a probe gets no answer, whether or not a lock is held."""
     tmp_path.chmod(0o700)
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as other:
@@ -82,7 +82,7 @@ def test_a_stale_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> N
 
 
 def test_of_two_daemons_exactly_one_wins_also_before_it_listens(tmp_path: Path) -> None:
-    """The lock decides, for as long as the first one lives."""
+    """The lock decides, for as long as the first daemon lives."""
     path = tmp_path / "run" / "s"
     with (
         listen.unix(path),
@@ -95,7 +95,7 @@ def test_of_two_daemons_exactly_one_wins_also_before_it_listens(tmp_path: Path) 
 
 
 def test_a_socket_that_another_daemon_made_since_is_left_alone(tmp_path: Path) -> None:
-    """At its end a daemon removes its own socket, not whatever has that name by then."""
+    """A daemon removes at its end only the socket that it made."""
     path = tmp_path / "run" / "s"
     with listen.unix(path):
         path.unlink()
@@ -104,7 +104,7 @@ def test_a_socket_that_another_daemon_made_since_is_left_alone(tmp_path: Path) -
 
 
 def test_an_impossible_place_is_refused_with_a_reason(tmp_path: Path) -> None:
-    """Too long a path, a directory that others write to, a file in the way."""
+    """The path is too long, its directory is writable for others, or a file is in the way."""
     with pytest.raises(ConfigError, match="the system allows"), listen.unix(tmp_path / ("x" * 200)):
         pass
     shared = tmp_path / "shared"
@@ -121,7 +121,7 @@ def test_an_impossible_place_is_refused_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_the_kernel_says_who_calls(tmp_path: Path) -> None:
-    """The uid of a caller on a Unix socket is ours; elsewhere the kernel does not say."""
+    """On a Unix socket the kernel gives the caller's uid; on TCP it gives none."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert listen.peer_uid(ours) == os.getuid()
@@ -131,7 +131,7 @@ def test_the_kernel_says_who_calls(tmp_path: Path) -> None:
 
 
 def test_another_user_is_turned_away_before_a_byte_is_read(tmp_path: Path) -> None:
-    """Whoever is not the owner finds the connection closed, whatever the socket's mode lets in."""
+    """A caller with another uid finds the connection closed, whatever the socket's mode."""
     path = tmp_path / "run" / "s"
     with listen.unix(path) as door:
         door.listen()
@@ -148,7 +148,7 @@ def test_another_user_is_turned_away_before_a_byte_is_read(tmp_path: Path) -> No
 
 
 def test_a_full_house_turns_callers_away_with_an_answer(tmp_path: Path) -> None:
-    """Over the connection limit: 503 as JSON, without reading anything; then room again."""
+    """Over the connection limit a caller gets 503 as JSON, unread; later ones are served again."""
     with listen.unix(tmp_path / "run" / "s") as door:
         door.listen()
         door.full = lambda: True
@@ -169,7 +169,7 @@ def test_a_full_house_turns_callers_away_with_an_answer(tmp_path: Path) -> None:
 
 
 def test_the_token_is_made_once_private_and_not_kept(tmp_path: Path) -> None:
-    """The same file at every start; a file that others could read is refused."""
+    """The file stays the same at every start; one that others could read is refused."""
     path = tmp_path / "state" / "token"
     first = listen.token(path)
     assert listen.token(path) == first
@@ -185,7 +185,7 @@ def test_the_token_is_made_once_private_and_not_kept(tmp_path: Path) -> None:
 def test_a_full_disk_at_the_first_start_leaves_no_token_that_refuses_the_next(
     tmp_path: Path,
 ) -> None:
-    """A sentence then, and a token once there is room; so does one that an older version left."""
+    """The error is a sentence, and a token is made once there is room, also over an empty file."""
     path = tmp_path / "state" / "token"
     with full_disk(), pytest.raises(DiskFull, match="no room"):
         listen.token(path)
@@ -196,7 +196,7 @@ def test_a_full_disk_at_the_first_start_leaves_no_token_that_refuses_the_next(
 
 
 def test_a_link_at_lock_or_token_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    """Whoever can put a link there would have us open, or fill, another file."""
+    """A link there could make the daemon open, or fill, another file."""
     tmp_path.chmod(0o700)
     (tmp_path / "precious").write_text("mine")
     for name in ("token", "s.lock"):
@@ -209,7 +209,7 @@ def test_a_link_at_lock_or_token_is_refused_in_a_sentence(tmp_path: Path) -> Non
 
 
 def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    """From whatever place: the directory, the lock, the token."""
+    """The sentence names the directory, the lock or the token."""
     (tmp_path / "home").write_text("a file, where a directory should be")
     with (
         pytest.raises(LocalSpecError, match="cannot be used"),
@@ -221,7 +221,7 @@ def test_a_home_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_record_is_one_line_whatever_is_in_it() -> None:
-    """A model's name or tokenizer cannot forge a line of the log, nor command who reads it."""
+    """A model's name or tokenizer cannot forge a log line, nor control a reader's terminal."""
     said = logging.LogRecord(
         "a", logging.INFO, "", 0, "pre = %s", ("x\n2026 ERROR forged\x1b[2J",), None
     )
@@ -237,7 +237,7 @@ def test_a_record_is_one_line_whatever_is_in_it() -> None:
 
 
 def test_a_taken_port_says_so() -> None:
-    """The second daemon on a port does not start, and names who holds it."""
+    """The second daemon on a port does not start, and names the process that holds it."""
     with listen.tcp(("127.0.0.1", 0)) as door:
         door.listen()
         with pytest.raises(AlreadyRunning, match=rf"cannot be used: .*{os.getpid()}"):

@@ -1,4 +1,4 @@
-"""The whole way: a client's library, the socket, the supervisor, the real worker, llama.cpp."""
+"""End to end: a client's library, the socket, the supervisor, the real worker, llama.cpp."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = "def add(a, b):\n    return a + b\n" * 4
 
 @pytest.fixture
 def real(harness: Any, daemon: Any) -> Any:
-    """A house with a small real pair; enter `daemon(house)` to serve it with the real worker."""
+    """A daemon's directory with a small real pair; `daemon(...)` serves it with the real worker."""
     (harness.models / "alpha.gguf").unlink()
     tiny.build(harness.models / "alpha.gguf")
     tiny.build(harness.models / "little.gguf", like=0, noise=0.02)
@@ -35,7 +35,7 @@ def real(harness: Any, daemon: Any) -> Any:
 
 
 async def in_thread(function: Any, *arguments: Any) -> Any:
-    """A blocking client beside the daemon's loop."""
+    """Runs a blocking client beside the daemon's loop."""
     return await asyncio.to_thread(function, *arguments)
 
 
@@ -152,7 +152,7 @@ def test_speculation_is_reported_and_changes_nothing(real: Any) -> None:
 
 
 def test_a_follow_up_turn_prefills_only_what_is_new(real: Any) -> None:
-    """The second turn of a conversation finds its prefix in the slot."""
+    """The second turn of a conversation reuses its prefix in the slot."""
 
     async def scene() -> None:
         async with real() as it:
@@ -171,7 +171,7 @@ def test_a_follow_up_turn_prefills_only_what_is_new(real: Any) -> None:
 
 
 def test_the_origins_of_a_stream_add_up_to_its_text(real: Any) -> None:
-    """Each chunk says of each token how long it is and who proposed it."""
+    """Each chunk gives each token's length and the drafter that proposed it."""
 
     async def scene() -> None:
         async with real() as it:
@@ -191,7 +191,7 @@ def test_the_origins_of_a_stream_add_up_to_its_text(real: Any) -> None:
 
 
 def test_kill_9_of_the_worker_cuts_no_answer(real: Any) -> None:
-    """A whole answer and a stream go on with the next worker, to the text of a calm day."""
+    """A whole answer and a stream continue on the next worker, with unchanged text."""
 
     async def scene() -> None:
         async with real() as it:
@@ -211,7 +211,7 @@ def test_kill_9_of_the_worker_cuts_no_answer(real: Any) -> None:
 
 
 def test_a_client_that_leaves_frees_its_slot_while_reading_and_while_answering(real: Any) -> None:
-    """Long prompts and long answers are abandoned; the worker becomes idle, others are served."""
+    """After long prompts and answers are abandoned, the worker becomes idle and serves others."""
 
     async def scene() -> None:
         async with real() as it:
@@ -230,7 +230,7 @@ def test_a_client_that_leaves_frees_its_slot_while_reading_and_while_answering(r
 
 
 def chat(**fields: Any) -> bytes:
-    """A chat of one word, with these fields."""
+    """Sends a chat of one word, with these fields."""
     return msgspec.json.encode({"messages": [{"role": "user", "content": "x"}], **fields})
 
 
@@ -253,7 +253,7 @@ BAD_BODIES: dict[str, tuple[bytes, int]] = {
 
 
 def test_bad_bodies_are_refused_by_the_worker_that_stays(real: Any) -> None:
-    """The right status each, as a stream or not, and the same process answers afterwards."""
+    """Each has the right status, as a stream or not, and the same process answers afterwards."""
 
     async def scene() -> None:
         async with real() as it:
@@ -279,7 +279,7 @@ def test_bad_bodies_are_refused_by_the_worker_that_stays(real: Any) -> None:
 
 
 def broken_models(harness: Any) -> Iterator[str]:
-    """Names of models whose files are no models, each broken in another way."""
+    """Returns names of models whose files are broken, each in another way."""
     whole = (harness.models / "alpha.gguf").read_bytes()
     for name, data in {
         "empty": b"",
@@ -304,7 +304,7 @@ def broken_models(harness: Any) -> Iterator[str]:
 def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
     harness: Any, real: Any
 ) -> None:
-    """422 with a sentence, and the model that was there answers as before."""
+    """It gets 422 with a sentence, and the loaded model answers as before."""
 
     async def scene() -> None:
         async with real() as it:
@@ -320,7 +320,7 @@ def test_a_file_that_is_no_model_is_refused_and_costs_nobody_anything(
 
 
 def test_a_draft_that_cannot_be_used_costs_its_target_nothing(harness: Any, real: Any) -> None:
-    """The model answers, drafted by the other sources, and the status says why without it."""
+    """The target answers with the other drafters, and the status gives the reason."""
     draft = harness.models / "little.gguf"
     draft.write_bytes(draft.read_bytes()[:-4096])
 
@@ -335,7 +335,7 @@ def test_a_draft_that_cannot_be_used_costs_its_target_nothing(harness: Any, real
 
 
 def test_models_stay_while_there_is_memory_and_the_oldest_leaves(harness: Any, real: Any) -> None:
-    """Two of three by the bound; who takes turns stays, and status tells memory and last use."""
+    """Two of three models fit the bound; those in use stay, and the status tells why."""
     for seed, name in enumerate(("beta", "gamma"), 1):
         tiny.build(harness.models / f"{name}.gguf", seed=seed)
 
@@ -374,7 +374,7 @@ def test_models_stay_while_there_is_memory_and_the_oldest_leaves(harness: Any, r
 
 
 def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(harness: Any, real: Any) -> None:
-    """At once, and before a worker is started."""
+    """It is refused at once, before a worker is started."""
     harness.configure(server={"memory_bytes": PROCESS_BYTES})
 
     async def scene() -> None:
@@ -389,7 +389,7 @@ def test_a_model_larger_than_the_bound_is_refused_with_the_numbers(harness: Any,
 def test_what_is_found_in_pauses_is_in_the_status_and_a_strict_request_waits_for_it(
     harness: Any, real: Any
 ) -> None:
-    """The first answer claims nothing; then the same worker says what is in force, and why."""
+    """The first answer claims no exactness; the idle probe's result is in the status."""
     harness.configure(engine={"context": 512, "slots": 2, "exactness": "auto"})
 
     async def scene() -> None:

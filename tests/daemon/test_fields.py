@@ -1,4 +1,4 @@
-"""Fields that clients send in one dialect or another: each is served, or refused by its name."""
+"""Fields that clients send in any dialect are served, or refused by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOKENS = [
 
 
 def read(endpoint: tuple[Dialect, dict[str, Any]], **fields: Any) -> ParsedRequest:
-    """That body with further fields, understood."""
+    """Parses that body with further fields."""
     dialect, body = endpoint
     return dialect.read(msgspec.json.encode(body | fields), Config(), Caller("uid:1"))
 
@@ -65,7 +65,7 @@ def read(endpoint: tuple[Dialect, dict[str, Any]], **fields: Any) -> ParsedReque
 def test_a_field_is_what_the_worker_is_asked(
     endpoint: Any, fields: dict[str, Any], name: str, value: Any
 ) -> None:
-    """In the words that all dialects share."""
+    """A field of any dialect sets the same field of `Generate`."""
     assert getattr(read(endpoint, **fields).generates[0], name) == value
 
 
@@ -102,7 +102,7 @@ def test_a_field_is_what_the_worker_is_asked(
 def test_a_field_that_nobody_serves_is_refused_by_its_name(
     endpoint: Any, fields: dict[str, Any], param: str
 ) -> None:
-    """It would change the answer, so it is not dropped."""
+    """An unserved field would change the answer, so it is not dropped."""
     with pytest.raises(RequestError) as caught:
         read(endpoint, **fields)
     assert caught.value.param == param
@@ -110,7 +110,7 @@ def test_a_field_that_nobody_serves_is_refused_by_its_name(
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])
 def test_every_step_of_llama_cpps_chain_may_be_asked_for(endpoint: Any) -> None:
-    """In every dialect, and coupled verification with it where nothing else is exact."""
+    """Every dialect takes every step; with mirostat, verification is coupled."""
     fields: dict[str, Any] = {
         "typical_p": 0.5, "top_n_sigma": 1.5, "dynatemp_range": 0.5, "dynatemp_exponent": 2.0,
         "xtc_probability": 0.5, "xtc_threshold": 0.2, "dry_multiplier": 0.8, "dry_base": 2.0,
@@ -173,7 +173,7 @@ def test_biases_come_as_pairs_and_objects_of_tokens_and_texts(
     ],
 )  # fmt: skip
 def test_what_is_no_bias_is_refused(sent: Any) -> None:
-    """By the field's name."""
+    """The error names the field."""
     with pytest.raises(RequestError) as caught:
         read(LLAMA, logit_bias=sent)
     assert str(caught.value.param).startswith("logit_bias")
@@ -181,7 +181,7 @@ def test_what_is_no_bias_is_refused(sent: Any) -> None:
 
 @pytest.mark.parametrize("endpoint", [LLAMA, INFILL])
 def test_llama_servers_endpoints_take_the_nearest_number_in_range(endpoint: Any) -> None:
-    """Where llama-server does; others refuse what is out of range."""
+    """They clamp where llama-server does; other endpoints refuse numbers out of range."""
     sent = {"temperature": -1, "top_p": 1.5, "min_p": -0.5, "top_k": -5, "xtc_threshold": 2}
     chain = read(endpoint, **sent, presence_penalty=3.5, dry_base=0.5).generates[0].sampling
     assert (chain.temperature, chain.top_p, chain.min_p, chain.top_k) == (0, 1, 0, 0)
@@ -209,7 +209,7 @@ def test_llama_servers_endpoints_take_the_nearest_number_in_range(endpoint: Any)
 def test_prompts_come_as_text_tokens_objects_and_mixtures(
     endpoint: Any, sent: Any, asked: list[Any]
 ) -> None:
-    """One or several of them."""
+    """Each form is one prompt, or several in a list."""
     generates = read(endpoint, prompt=sent).generates
     assert [(one.prompt, one.prompt_tokens, one.prompt_pieces) for one in generates] == asked
 
@@ -231,7 +231,7 @@ def test_prompts_come_as_text_tokens_objects_and_mixtures(
 def test_llama_servers_fields_reach_the_worker(
     endpoint: Any, fields: dict[str, Any], name: str, value: Any
 ) -> None:
-    """On each endpoint that it has them on."""
+    """Each endpoint that has a field passes it on."""
     assert getattr(read(endpoint, **fields).generates[0], name) == value
 
 
@@ -243,7 +243,7 @@ def test_llama_servers_fields_reach_the_worker(
 def test_no_answer_is_longer_than_the_configuration_allows(
     endpoint: Any, allowed: int, wanted: int | None, asked: int | None
 ) -> None:
-    """Whatever it asks for; 0 allows all."""
+    """A request's limit is capped by the configured one; 0 is no cap."""
     config, (dialect, body) = Config(server=Server(max_tokens=allowed)), endpoint
     data = msgspec.json.encode(body | {"n_predict": wanted})
     assert dialect.read(data, config, Caller("uid:1")).generates[0].max_tokens == asked
@@ -251,13 +251,13 @@ def test_no_answer_is_longer_than_the_configuration_allows(
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL])
 def test_completions_are_counted_by_either_name(endpoint: Any) -> None:
-    """`n_cmpl` as `n`."""
+    """`n_cmpl` means `n`."""
     assert len(read(endpoint, n_cmpl=3).generates) == 3
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT, LLAMA, INFILL, RESPONSE, MESSAGE])
 def test_llama_servers_name_of_a_window_is_known_in_every_dialect(endpoint: Any) -> None:
-    """As many tokens as it says; -1 is as many as may be."""
+    """The window has that many tokens; -1 is the largest allowed."""
     for sent, meant in ((64, 64), (0, 0), (-1, 4096)):
         asked = read(endpoint, repeat_last_n=sent, mirostat=0, typical_p=1.0)
         assert asked.generates[0].sampling.penalty_last_n == meant
@@ -266,7 +266,7 @@ def test_llama_servers_name_of_a_window_is_known_in_every_dialect(endpoint: Any)
 
 
 def test_tools_of_messages_may_be_strict() -> None:
-    """The word is passed on, and `cache_control` is not."""
+    """`strict` is passed on, `cache_control` is not."""
     tool = {"name": "f", "input_schema": SCHEMA, "strict": True, "cache_control": {"type": "x"}}
     function = {"name": "f", "parameters": SCHEMA, "strict": True}
     asked = read(MESSAGE, tools=[tool]).generates[0]
@@ -293,7 +293,7 @@ def test_ollamas_turns_may_have_nulls_thoughts_and_a_tag() -> None:
     ],
 )
 def test_logprobs_are_told_whole_and_in_streams(endpoint: Any, fields: dict[str, Any]) -> None:
-    """Those of a token whose text is still held back come with the text."""
+    """Logprobs of a token whose text is held back come with the text."""
     asked, dialect = read(endpoint, **fields), endpoint[0]
     deltas = [Delta("x", "", [7], logprobs=TOKENS[:1]), Delta("x", "ok", [9], logprobs=TOKENS[1:])]
     reply, answer = dialect.reply(asked, "m"), Answer(finished=FINISHED)

@@ -1,7 +1,7 @@
-"""When what a worker says stands in a terminal: through daemon, socket, client and drawing.
+"""Measures the time from a worker's text to the terminal, through daemon, socket and client.
 
-`pytest -m terminal -s` prints what it takes here. The worker is scripted and says what time it is,
-in nanoseconds of the clock that all processes of a machine share.
+`pytest -m terminal -s` prints the times. The worker is scripted and sends the time, in nanoseconds
+of the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS = "".join(map(chr, range(0x100, 0x17F)))
 
 
 def test_how_soon_a_chat_is_open(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """From its program's start to its first prompt, and to a key that was typed at once."""
+    """From the program's start to its first prompt, and to the echo of a key typed at once."""
 
     async def scene() -> list[tuple[float, float]]:
         async with daemon(harness) as it:
@@ -38,7 +38,7 @@ def test_how_soon_a_chat_is_open(harness: Any, daemon: Any, tmp_path: Path) -> N
 
 
 def opening(it: Any, home: Path) -> tuple[float, float]:
-    """Seconds until a chat's first prompt, and until a key typed there is shown."""
+    """Returns the seconds until a chat's first prompt, and until a key typed there is shown."""
     began = time.monotonic()
     terminal = Terminal(environment(it, home))
     shown_at = terminal.until(PROMPT)[1]
@@ -52,7 +52,7 @@ def opening(it: Any, home: Path) -> tuple[float, float]:
 def test_when_the_first_text_stands_in_the_terminal(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """Of warm answers, and of the first one, for which the terminal first loads what draws it."""
+    """For warm answers, and for the first one, which loads the terminal's renderer."""
 
     def converse(terminal: Terminal) -> list[float]:
         terminal.until(PROMPT)
@@ -64,7 +64,7 @@ def test_when_the_first_text_stands_in_the_terminal(
 
 
 def test_when_a_key_stands_in_the_terminal(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """The first of them while the chat loads the model and what draws answers."""
+    """The first keys are typed while the chat loads the model and its renderer."""
 
     def converse(terminal: Terminal) -> list[float]:
         terminal.until(PROMPT)
@@ -80,7 +80,7 @@ def test_when_a_key_stands_in_the_terminal(harness: Any, daemon: Any, tmp_path: 
 
 
 def behind(terminal: Terminal) -> float:
-    """Seconds from an answer's first text to the terminal that shows it."""
+    """Returns the seconds from an answer's first text to its display."""
     terminal.type("clock \r")  # the blank, because a scripted worker joins what was asked
     said, shown_at = terminal.until(STAMP)
     terminal.until(PROMPT)
@@ -88,13 +88,13 @@ def behind(terminal: Terminal) -> float:
 
 
 def figures(seconds: Sequence[float]) -> str:
-    """Of many times."""
+    """Returns statistics of many times."""
     named = {"least": min(seconds), "median": median(seconds), "most": max(seconds)}
     return ", ".join(f"{name} {1e3 * value:.1f} ms" for name, value in named.items())
 
 
 def environment(it: Any, home: Path) -> dict[str, str]:
-    """Of somebody with an empty home who talks to that daemon."""
+    """Returns the environment of a user with an empty home and that daemon."""
     own = {
         "LOCALSPEC_HOST": f"unix://{it.harness.socket}",
         "TERM": "xterm",
@@ -108,7 +108,7 @@ def environment(it: Any, home: Path) -> dict[str, str]:
 async def in_a_chat(
     harness: Any, daemon: Any, home: Path, talk: Callable[[Terminal], list[float]]
 ) -> list[float]:
-    """What is measured in a chat with a daemon."""
+    """Measures in a chat with a daemon."""
     async with daemon(harness) as it:
         terminal = Terminal(environment(it, home))
         try:

@@ -1,4 +1,4 @@
-"""A caller that writes no more still gets its answer; one that left costs nothing more."""
+"""A client that half-closed its connection is answered; one that left is cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOORS = ["socket", "tcp"]
 
 
 async def opened(it: Any, harness: Any, door: str) -> tuple[Any, Any, str]:
-    """A connection, and the head that every request on it needs."""
+    """Opens a connection, and returns it with the head of a request."""
     if door == "socket":
         return *await asyncio.open_unix_connection(harness.socket), "Host: x\r\n"
     address = (await it.get("/v1/status"))["tcp"]
@@ -28,7 +28,7 @@ async def opened(it: Any, harness: Any, door: str) -> tuple[Any, Any, str]:
 
 
 def asking(head: str, prompt: str, **fields: Any) -> bytes:
-    """One chat as bytes."""
+    """Returns a chat as bytes."""
     messages = [{"role": "user", "content": prompt}]
     body = json.dumps({"messages": messages, **fields}).encode()
     begun = f"POST /v1/chat/completions HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n"
@@ -41,7 +41,7 @@ def asking(head: str, prompt: str, **fields: Any) -> bytes:
 def test_who_writes_no_more_gets_the_answer(
     harness: Any, daemon: Any, door: str, address: str, *, stream: bool
 ) -> None:
-    """Whole or as a stream, also to several requests, and then the connection is closed."""
+    """One request or several are answered, whole or as a stream; then the connection is closed."""
     harness.configure(server={"tcp": f"{address}:0"})
 
     async def scene() -> None:
@@ -65,7 +65,7 @@ def test_who_writes_no_more_gets_the_answer(
 def test_who_has_left_is_not_answered(
     harness: Any, daemon: Any, door: str, how: str, *, stream: bool
 ) -> None:
-    """Its request is cancelled, whichever way it went."""
+    """The request is cancelled, however the connection ended."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:
@@ -88,7 +88,7 @@ def test_who_has_left_is_not_answered(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_half_a_request_is_not_waited_for(harness: Any, daemon: Any, door: str) -> None:
-    """Its end will not come."""
+    """Its end cannot come, so the connection is closed."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""POST /infill as editors send it, and formats of answers beside JSON, on a real worker."""
+"""POST /infill as editors send it, and formats other than JSON, on a real worker."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ VIM: Any = {
 
 
 def read(**fields: Any) -> tuple[Generate, ...]:
-    """What a body asks of the worker."""
+    """Parses a body of POST /infill."""
     body = msgspec.json.encode({**VIM, **fields})
     return INFILL.read(body, Config(), Caller("uid:1")).generates
 
 
 def test_what_an_editor_sends_is_what_the_worker_is_asked() -> None:
-    """Each field; a slot's growing number comes round again; one completion is the likeliest."""
+    """Each field arrives; growing slot numbers wrap around; a single completion is greedy."""
     (one,) = read()
     assert (one.prompt, one.suffix, one.begun) == (
         "def add(a, b):\n",
@@ -70,14 +70,14 @@ def test_what_an_editor_sends_is_what_the_worker_is_asked() -> None:
 
 @pytest.fixture
 def real(harness: Any, daemon: Any) -> Any:
-    """A daemon whose model fills in."""
+    """A daemon whose model supports infilling."""
     tiny.build(harness.models / "alpha.gguf", specials=MARKS)
     harness.configure(engine={"context": 512, "slots": 2})
     return lambda: daemon(harness, COMMAND)
 
 
 def test_an_editor_is_answered(real: Any) -> None:
-    """Compactly, for it searches the bytes; one or an array; a warm-up; suffix of completions."""
+    """Compact JSON, one answer or an array; a warm-up; completions with a suffix."""
 
     async def scene() -> None:
         async with real() as it:
@@ -103,7 +103,7 @@ def test_an_editor_is_answered(real: Any) -> None:
 
 
 def test_a_middle_comes_as_a_chat_to_those_who_ask_as_mistral_has_it(real: Any) -> None:
-    """Whole and streamed; every delta has a content, for Continue joins what stands there."""
+    """Mistral's FIM answers are chats; every delta has a content, because Continue joins them."""
 
     async def scene() -> None:
         async with real() as it:
@@ -150,7 +150,7 @@ def test_a_word_half_typed_is_not_read_by_any_door(real: Any) -> None:
 
 
 def test_a_warm_up_takes_nobodys_turn(harness: Any, daemon: Any) -> None:
-    """The only slot is taken; the worker hears of a warm-up at once, and puts it where it likes."""
+    """With the only slot taken, a warm-up reaches the worker at once and waits for no slot."""
     harness.configure(engine={"slots": 1})
 
     async def scene() -> None:
@@ -164,7 +164,7 @@ def test_a_warm_up_takes_nobodys_turn(harness: Any, daemon: Any) -> None:
 
 
 def test_formats_beside_json_bind_the_answer(real: Any) -> None:
-    """A pattern, a choice and a grammar, under each name that clients have for them."""
+    """A pattern, a choice and a grammar hold, under each of their names."""
     asked = {
         "guided_regex": ("[ab]{3}c", "[ab]{3}c"),
         "guided_choice": (["heathen", "thinner"], "heathen|thinner"),

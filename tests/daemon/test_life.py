@@ -1,4 +1,4 @@
-"""The daemon as a process: start, signals, end, and what the service manager hears."""
+"""The daemon as a process: start, signals, end, and messages to the service manager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT = [{"role": "user", "content": "wait"}]
 
 
 class Process:
-    """A daemon process that has told the service manager that it is ready."""
+    """A daemon process that has reported its readiness."""
 
     def __init__(self, harness: Any, manager: socket.socket, **environment: str) -> None:
         self.harness = harness
@@ -41,29 +41,29 @@ class Process:
         self.hear("READY=1\nSTATUS=Listening on ")
 
     def hear(self, state: str) -> str:
-        """The next message to the service manager that begins so; others are dropped."""
+        """Returns the next message to the service manager that begins with `state`."""
         while not (message := self.manager.recv(4096).decode()).startswith(state):
             pass
         return message
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Sends it a signal."""
         self.popen.send_signal(number)
 
     def end(self) -> str:
-        """Wait for an orderly exit; what it wrote to stdout."""
+        """Waits for an orderly exit and returns its stdout."""
         out, err = self.popen.communicate(timeout=30)
         assert self.popen.returncode == 0, err
         return out
 
     def worker(self) -> int:
-        """The process of the loaded model."""
+        """Returns the process of the loaded model."""
         return int(self.client.status()["models"][0]["pid"])
 
 
 @pytest.fixture
 def start(harness: Any, tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts daemons in the house; whatever still runs at the end is killed."""
+    """Starts daemons; kills those that still run at the end."""
     started: list[Process] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "n"))
@@ -80,7 +80,7 @@ def start(harness: Any, tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 
 def first_piece(events: Iterator[Event]) -> str:
-    """The first text of an answer."""
+    """Returns the first text of an answer."""
     return next(event.text for event in events if isinstance(event, Piece))
 
 
@@ -99,7 +99,7 @@ def at_the_gate(
 
 
 def test_sigterm_ends_an_idle_daemon_with_nothing_left(harness: Any, start: Any) -> None:
-    """Exit code 0, no socket, no worker; native code was never in this process."""
+    """Exit code 0, no socket, no worker; native code was never imported in this process."""
     daemon = start()
     assert isinstance(list(daemon.client.chat(HELLO))[-1], End)
     worker = daemon.worker()
@@ -112,7 +112,7 @@ def test_sigterm_ends_an_idle_daemon_with_nothing_left(harness: Any, start: Any)
 
 
 def test_a_drain_that_is_over_ends_streams_with_a_last_event(harness: Any, start: Any) -> None:
-    """`server_shutdown`, not silence, for a stream that would not end by itself."""
+    """A stream that would not end gets `server_shutdown`."""
     harness.configure(server={"drain_seconds": 0.1})
     daemon = start()
     events = daemon.client.chat(WAIT)
@@ -124,7 +124,7 @@ def test_a_drain_that_is_over_ends_streams_with_a_last_event(harness: Any, start
 
 
 def test_a_drain_lets_answers_finish_and_takes_nothing_new(harness: Any, start: Any) -> None:
-    """The answer that was being waited for comes whole; nobody else gets in meanwhile."""
+    """The running answer is completed; new requests are refused meanwhile."""
     daemon, events, gate = at_the_gate(harness, start)
     daemon.signal(signal.SIGTERM)
     daemon.hear("STOPPING=1")
@@ -143,7 +143,7 @@ def test_a_drain_lets_answers_finish_and_takes_nothing_new(harness: Any, start: 
 
 
 def test_a_second_sigterm_is_obeyed_at_once(harness: Any, start: Any) -> None:
-    """Whoever asks twice does not wait for the drain."""
+    """A second signal ends the drain."""
     harness.configure(server={"drain_seconds": 3600})
     daemon = start()
     events = daemon.client.chat(WAIT)
@@ -158,7 +158,7 @@ def test_a_second_sigterm_is_obeyed_at_once(harness: Any, start: Any) -> None:
 
 
 def test_a_killed_daemon_leaves_no_worker_and_the_next_one_starts(harness: Any, start: Any) -> None:
-    """Workers read the end of their channel; the stale socket is replaced."""
+    """Workers end with their channel; the stale socket is replaced."""
     daemon = start()
     list(daemon.client.chat(HELLO))
     with Watch(daemon.worker()) as watch:
@@ -169,7 +169,7 @@ def test_a_killed_daemon_leaves_no_worker_and_the_next_one_starts(harness: Any, 
 
 
 def test_a_killed_worker_ends_neither_its_stream_nor_the_daemon(start: Any) -> None:
-    """Kill -9 in the middle of a stream: a pause that says why, the same supervisor."""
+    """After SIGKILL in mid-stream, a comment gives the reason and the stream continues."""
     daemon = start()
     events = daemon.client.chat(WAIT)
     assert first_piece(events) == "waiting"
@@ -184,7 +184,7 @@ def test_a_killed_worker_ends_neither_its_stream_nor_the_daemon(start: Any) -> N
 
 
 def test_of_two_daemons_that_start_at_once_one_serves(harness: Any, start: Any) -> None:
-    """The other ends with exit code 1 and says who owns the socket."""
+    """The other ends with exit code 1 and names the socket's owner."""
     daemon = start()
     racers = [
         subprocess.Popen(
@@ -200,7 +200,7 @@ def test_of_two_daemons_that_start_at_once_one_serves(harness: Any, start: Any) 
 
 
 def test_a_bad_configuration_keeps_a_daemon_from_starting(harness: Any) -> None:
-    """Exit code 78, which the service manager does not restart, and the nearest right key."""
+    """Exit code 78, which the service manager does not restart, and the nearest valid key."""
     harness.config_path.write_text("[server]\nkeep_alife = '1m'\n")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "localspec_daemon",
@@ -213,7 +213,7 @@ def test_a_bad_configuration_keeps_a_daemon_from_starting(harness: Any) -> None:
 
 
 def test_signals_at_any_moment_end_the_daemon_in_order(harness: Any, start: Any) -> None:
-    """SIGTERM while clients come and go: exit code 0 each time, every client hears an end."""
+    """SIGTERM while clients come and go: exit code 0, and every client gets an end."""
     harness.configure(server={"drain_seconds": 0.05})
     for moment in range(8):
         daemon = start()
@@ -237,7 +237,7 @@ def test_signals_at_any_moment_end_the_daemon_in_order(harness: Any, start: Any)
 
 
 def test_the_watchdog_is_fed_while_idle_and_not_while_nothing_moves(start: Any) -> None:
-    """The event loop feeds it: a daemon that stands still is noticed, one that rests is not."""
+    """The event loop feeds it: an idle daemon stays alive, a blocked one is noticed."""
     daemon = start(WATCHDOG_USEC="400000")
     for _ in range(3):
         assert daemon.hear("WATCHDOG=1") == "WATCHDOG=1"
@@ -255,7 +255,7 @@ def test_the_watchdog_is_fed_while_idle_and_not_while_nothing_moves(start: Any) 
 
 
 def test_a_watchdog_of_another_process_is_not_fed(start: Any) -> None:
-    """Such as that of a service which starts us as its child."""
+    """Such as that of a service which started the daemon as its child."""
     daemon = start(WATCHDOG_USEC="1000", WATCHDOG_PID="1")
     list(daemon.client.chat(HELLO))
     daemon.signal(signal.SIGTERM)
@@ -264,7 +264,7 @@ def test_a_watchdog_of_another_process_is_not_fed(start: Any) -> None:
 
 
 def test_a_reload_is_told_from_its_beginning_to_its_end(harness: Any, start: Any) -> None:
-    """With the time of its beginning, as notify-reload wants it, also when the file is bad."""
+    """It has the start time that notify-reload needs, also when the file is invalid."""
     daemon = start()
     before = time.monotonic_ns() // 1000
     for text, says in (("[modles]", "has a mistake"), ("", "no model is loaded")):
@@ -277,7 +277,7 @@ def test_a_reload_is_told_from_its_beginning_to_its_end(harness: Any, start: Any
 
 
 def test_the_status_line_says_what_is_loaded_and_how_far(harness: Any, start: Any) -> None:
-    """`systemctl status` shows it; the time for a drain is asked for when it begins."""
+    """`systemctl status` shows it; a drain requests its time when it begins."""
     daemon, events, gate = at_the_gate(harness, start)
     daemon.hear(f"STATUS=Listening on {harness.socket}; loading gated (42%)")
     gate.write_bytes(b"")

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A llama-server with a tiny model, which may still be loading: its address and its process."""
+    """A llama-server with a tiny model, which may still be loading: its address and process."""
     model = tiny.build(tmp_path / "far.gguf", seed=5)
     address = free_address()
     host, _, port = address.partition(":")
@@ -50,7 +50,7 @@ def llama(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 async def loaded(address: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until it answers."""
+    """Waits until it answers."""
     async with aiohttp.ClientSession() as http:
         while process.poll() is None:
             try:
@@ -73,7 +73,7 @@ def _moment(process: subprocess.Popen[bytes]) -> None:
 def test_a_real_upstream_answers_as_if_it_had_been_asked_itself(
     harness: Any, daemon: Any, llama: Any
 ) -> None:
-    """Chats and completions, whole and streamed; what it refuses is refused here."""
+    """Chats and completions, whole and streamed, are relayed, and so are its refusals."""
     address, process = llama
     harness.configure(**{"upstream.desk": {"url": f"{address}/v1", "models": ["far"]}})
 
@@ -110,7 +110,7 @@ def test_a_real_upstream_answers_as_if_it_had_been_asked_itself(
 def test_an_upstream_that_is_killed_in_mid_stream_ends_it_and_is_named_afterwards(
     harness: Any, daemon: Any, llama: Any
 ) -> None:
-    """An error event; then 503 with the address; models that are here never notice."""
+    """The stream gets an error event, later requests 503; local models still answer."""
     address, process = llama
     harness.configure(**{"upstream.desk": {"url": f"{address}/v1", "models": ["far"]}})
 

@@ -1,4 +1,4 @@
-"""The daemon's log: what repeats itself is written once or a few times, and its count."""
+"""The daemon's log: repeated records are written a few times, then counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_every_event_is_written_or_counted(events: list[tuple[str, float]]) -> None:
-    """None is lost, and in a window there are `SAME` of a kind at most."""
+    """No record is lost, and at most `SAME` of a kind are written in a window."""
     repeats = Repeats()
     now, written, counted = 0.0, 0, 0
     for text, later in events:
@@ -31,7 +31,7 @@ def test_every_event_is_written_or_counted(events: list[tuple[str, float]]) -> N
 
 
 def test_events_that_differ_in_numbers_are_one_kind_and_information_is_not() -> None:
-    """An address in memory makes no warning new; a line for each request is written."""
+    """A memory address makes no warning new; informational records are always written."""
     repeats = Repeats()
     warned = [
         repeats.writes("x", logging.WARNING, "%s", f"at 0x{at:x} {at}", 0.0) for at in range(100)
@@ -43,7 +43,7 @@ def test_events_that_differ_in_numbers_are_one_kind_and_information_is_not() -> 
 
 
 def test_a_flood_of_one_error_is_a_few_lines() -> None:
-    """With its count at the end, whatever its text and traceback."""
+    """Its count comes at the end, whatever its text and traceback."""
     now = 0.0
     handler = CountingHandler(lambda: now)
     handler.stream = io.StringIO()

@@ -1,4 +1,4 @@
-"""Who may take memory, and who makes room: laws over any residents, and the cases with a name."""
+"""Admission to memory and eviction: laws over any residents, and named cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOTAL = 100
 
 
 def newcomer(whole: int, least: int = 0, card: int = 0) -> Newcomer:
-    """One that is whole in so much, and with fewer slots or less of its context down to `least`."""
+    """A model of this size; with fewer slots or less context it needs at least `least`."""
 
     def worth(free: Memory) -> Worth:
         size = free["CPU"]
@@ -45,7 +45,7 @@ def newcomer(whole: int, least: int = 0, card: int = 0) -> Newcomer:
 
 
 def resident(name: str, size: int, used_at: float = 0.0, state: State = "idle") -> Resident:
-    """One that holds so much of the host's memory."""
+    """A model that holds this much host memory."""
     return Resident(name, name, state, used_at, {"CPU": size})
 
 
@@ -65,7 +65,7 @@ waited = st.sampled_from([0.0, PATIENCE_SECONDS])
 
 
 def left(total: int, staying: Sequence[Resident]) -> int:
-    """What remains, as anybody would count it."""
+    """Returns the remaining memory, by plain arithmetic."""
     return total - sum(each.taken["CPU"] for each in staying)
 
 
@@ -73,7 +73,7 @@ def left(total: int, staying: Sequence[Resident]) -> int:
 def test_no_busy_model_leaves_and_nothing_is_taken_that_is_not_there(
     new: Newcomer, others: list[Resident], seconds: float
 ) -> None:
-    """Who leaves is idle; behind it there is the room that was promised, and the newcomer fits."""
+    """Evicted models are idle; after them the promised memory is free and the new model fits."""
     verdict = decide(new, others, {"CPU": TOTAL}, seconds)
     if isinstance(verdict, Enter):
         assert all(each.state == "idle" for each in verdict.leave)
@@ -87,7 +87,7 @@ def test_no_busy_model_leaves_and_nothing_is_taken_that_is_not_there(
 
 @given(newcomers, residents, waited)
 def test_nobody_leaves_in_vain(new: Newcomer, others: list[Resident], seconds: float) -> None:
-    """With any one of those who leave still there, the newcomer would have less."""
+    """Each eviction is needed: without any one of them the new model would have less."""
     verdict = decide(new, others, {"CPU": TOTAL}, seconds)
     if isinstance(verdict, Enter):
         for kept in verdict.leave:
@@ -97,7 +97,7 @@ def test_nobody_leaves_in_vain(new: Newcomer, others: list[Resident], seconds: f
 
 @given(newcomers, residents)
 def test_what_leaving_can_mend_is_never_refused(new: Newcomer, others: list[Resident]) -> None:
-    """Refused at once is only what is too large for the machine; one idle neighbour never is it."""
+    """Only what is too large for the machine is refused at once, never for an idle neighbour."""
     verdict = decide(new, others, {"CPU": TOTAL}, 0.0)
     assert isinstance(verdict, Refuse) == (bool(others) and not new.worth({"CPU": TOTAL}).fits)
     idle = [replace(each, state="idle") for each in others]
@@ -109,7 +109,7 @@ def test_what_leaving_can_mend_is_never_refused(new: Newcomer, others: list[Resi
 def test_models_that_fit_together_are_never_unloaded_for_each_other(
     sizes: list[int], data: st.DataObject
 ) -> None:
-    """However they take turns: each is loaded once."""
+    """In any order of requests, each is loaded once."""
     total = {"CPU": sum(sizes)}
     loaded: dict[int, Resident] = {}
     turns = data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=20))
@@ -122,7 +122,7 @@ def test_models_that_fit_together_are_never_unloaded_for_each_other(
 
 
 def test_the_least_recently_used_leaves_and_only_whose_leaving_helps() -> None:
-    """The oldest first; a small one that would not have been enough stays after all."""
+    """The oldest is evicted first; a small one that would not have sufficed stays."""
     others = [resident("small", 5, 1), resident("large", 50, 2), resident("young", 40, 3)]
     verdict = decide(newcomer(50), others, {"CPU": TOTAL}, 0.0)
     assert isinstance(verdict, Enter)
@@ -130,7 +130,7 @@ def test_the_least_recently_used_leaves_and_only_whose_leaving_helps() -> None:
 
 
 def test_a_card_is_a_reason_to_leave() -> None:
-    """Half of a model on a GPU is not what it would have without the other."""
+    """A model is evicted if that lets more of the new one onto the GPU."""
     other = replace(resident("other", 5), taken={"CPU": 5, "GPU": 60})
     total = {"CPU": TOTAL, "GPU": 80}
     verdict = decide(newcomer(10, card=40), [other], total, 0.0)
@@ -139,7 +139,7 @@ def test_a_card_is_a_reason_to_leave() -> None:
 
 
 def test_who_answers_is_waited_for_then_less_is_taken_then_it_is_refused() -> None:
-    """The numbers are in the sentence."""
+    """The refusal has the numbers."""
     busy = resident("chatty", 70, state="busy")
     assert decide(newcomer(60, 20), [busy], {"CPU": TOTAL}, 0.0) == Wait(
         "chatty is answering", (busy,)
@@ -153,28 +153,28 @@ def test_who_answers_is_waited_for_then_less_is_taken_then_it_is_refused() -> No
 
 
 def test_fewer_slots_are_taken_rather_than_waited_for() -> None:
-    """What matters less than an answer now is not worth anybody's waiting."""
+    """Full concurrency is not worth waiting for a busy model."""
     busy = resident("chatty", 60, state="busy")
     verdict = decide(newcomer(50, 20), [busy], {"CPU": TOTAL}, 0.0)
     assert verdict == Enter((), {"CPU": 40})
 
 
 def test_a_load_is_waited_for_before_anything_is_decided() -> None:
-    """Nobody knows yet what it takes; and not for ever."""
+    """A load's size is unknown until it ends; the wait is bounded."""
     moving = resident("next", 0, state="loading")
     assert decide(newcomer(10), [moving], {"CPU": TOTAL}, 0.0) == Wait("next is loading")
     assert isinstance(decide(newcomer(10), [moving], {"CPU": TOTAL}, PATIENCE_SECONDS), Refuse)
 
 
 def test_a_remote_is_shared_with_nobody() -> None:
-    """Also where there is memory for both."""
+    """A remote serves one model, even if it has memory for two."""
     other = resident("other", 5)
     verdict = decide(replace(newcomer(10), alone=True), [other], {"CPU": TOTAL}, 0.0)
     assert verdict == Enter((other,), {"CPU": TOTAL})
 
 
 def test_a_lone_model_may_try_what_does_not_fit_unless_there_is_a_bound() -> None:
-    """A file larger than memory is read again and again, and works; a bound is a bound."""
+    """A file larger than memory is paged in again and again, and works; a bound is kept."""
     assert decide(newcomer(120), [], {"CPU": TOTAL}, 0.0) == Enter((), {"CPU": TOTAL})
     assert decide(newcomer(120), [], {"CPU": TOTAL}, 0.0, bounded=True) == Refuse(
         "new does not fit into 100 B of CPU, not even alone.", forever=True
@@ -182,7 +182,7 @@ def test_a_lone_model_may_try_what_does_not_fit_unless_there_is_a_bound() -> Non
 
 
 def test_when_memory_has_become_short_the_oldest_idle_model_leaves() -> None:
-    """Not before, and never a busy one."""
+    """No earlier, and never a busy one."""
     others = [resident("a", 60, 2), resident("b", 30, 1), resident("c", 20, 0, "busy")]
     assert overdrawn(others, {"CPU": 110}) is None
     assert overdrawn(others, {"CPU": 109}) == others[1]

@@ -1,4 +1,4 @@
-"""What a worker is told of a pair: a draft that does not fit costs nobody the model."""
+"""A worker's memory plan for a pair: a draft that does not fit is left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from localspec_daemon.supervisor.memory_demand import Demand, sound
 def test_a_draft_that_does_not_fit_is_left_out_with_the_reason(
     tmp_path: Path, draft: str, why: str
 ) -> None:
-    """Not loaded, not counted as memory; a target that cannot be used is an error as before."""
+    """It is not loaded nor counted; an unusable target is an error as before."""
     target = tiny.build(tmp_path / "target.gguf")
     tiny.build(tmp_path / "small.gguf", seed=1, layers=1)
     tiny.build(tmp_path / "large.gguf", layers=12)

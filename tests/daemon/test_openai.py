@@ -34,17 +34,17 @@ FINISHED = Finished(
 
 
 def chat(**fields: Any) -> ParsedRequest:
-    """A chat body, understood."""
+    """Parses a chat body."""
     return openai.chat(msgspec.json.encode({"messages": HELLO, **fields}), Config(), CALLER)
 
 
 def completion(**fields: Any) -> ParsedRequest:
-    """A completion body, understood."""
+    """Parses a completion body."""
     return openai.completion(msgspec.json.encode(fields), Config(), CALLER)
 
 
 def answered(text: str, finished: Finished) -> Answer:
-    """One choice that is over."""
+    """Returns a finished choice."""
     answer = Answer()
     answer.take(Delta(finished.id, text, [1], [(len(text), "lookup")]))
     answer.take(finished)
@@ -52,7 +52,7 @@ def answered(text: str, finished: Finished) -> Answer:
 
 
 def test_what_is_absent_or_null_is_what_the_configuration_says() -> None:
-    """Each default comes from one place, and null means absent."""
+    """Each default comes from one place; null means absent."""
     config = Config(
         sampling=SamplingParams(temperature=0.3, top_k=7),
         speculation=Speculation(mode="off", max_draft=5),
@@ -68,7 +68,10 @@ def test_what_is_absent_or_null_is_what_the_configuration_says() -> None:
         assert generate.stop == []
 
 
-ASKED = {"mode": "always", "drafters": ["lookup"], "max_draft": 3, "verify": "rejection"}
+ASKED = {
+    "mode": "always", "drafters": ["lookup"], "max_draft": 3, "verify": "rejection",
+    "exactness": "strict",
+}  # fmt: skip
 
 
 def test_what_is_said_is_what_is_asked_of_the_worker() -> None:
@@ -96,7 +99,7 @@ def test_what_is_said_is_what_is_asked_of_the_worker() -> None:
 
 
 def test_a_seed_that_nobody_chose_differs_each_time_and_survives_javascript() -> None:
-    """It is reported, so it must be one that a client can send back."""
+    """The seed is reported, so a client must be able to send it back."""
     seeds = {chat().generates[0].sampling.seed for _ in range(50)}
     assert len(seeds) == 50
     assert all(0 <= seed < 2**53 for seed in seeds)
@@ -108,7 +111,7 @@ def test_the_client_is_who_the_kernel_says_and_never_a_field() -> None:
 
 
 def test_messages_become_text_and_keep_what_templates_read() -> None:
-    """Parts are joined, developer is system, tool calls stay."""
+    """Parts are joined, developer becomes system, tool calls stay."""
     calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     messages = [
         {"role": "developer", "content": "be brief"},
@@ -134,7 +137,7 @@ def test_a_prediction_is_text_or_parts_of_text() -> None:
 
 
 def test_predicted_tokens_are_counted_apart_from_other_drafts() -> None:
-    """What it told and what was drafted from it in vain; lookup's drafts are neither.
+    """Accepted and rejected tokens of the prediction are counted, those of lookup are not.
 
     The draft model may have drafted the same tokens first: they were predicted all the same.
     """
@@ -238,7 +241,7 @@ def test_prompts_are_text_or_tokens_or_a_list_with_one() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_and_the_field_named(fields: dict[str, Any], param: str) -> None:
-    """400, never 500, and the client learns which field it was."""
+    """The status is 400, never 500, and the error names the field."""
     with pytest.raises(RequestError) as caught:
         chat(**fields)
     assert caught.value.status == 400
@@ -266,7 +269,7 @@ def test_several_prompts_and_choices_are_as_many_requests() -> None:
 
 
 def test_what_clients_write_for_nothing_means_nothing() -> None:
-    """Empty stop strings, no limit, numbers with a point, penalties that are off."""
+    """Empty stop strings, no limit, whole numbers with a point, penalties that are off."""
     one = completion(
         prompt="a", stop=["", "x"], max_tokens=-1, top_k=40.0, repeat_penalty=0, suffix="", seed=7.0
     ).generates[0]
@@ -310,7 +313,7 @@ def test_an_answer_goes_on_where_a_last_message_of_the_assistant_ends() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_json_is_refused(data: bytes) -> None:
-    """Malformed, not UTF-8, not finite, too deep, too long a number: 400 each."""
+    """Malformed, not UTF-8, not finite, too deep, too long a number: 400."""
     for read in (openai.chat, openai.completion):
         with pytest.raises(RequestError) as caught:
             read(data, Config(), CALLER)
@@ -328,7 +331,7 @@ fields = st.sampled_from([*ChatRequest.__struct_fields__, *CompletionRequest.__s
 
 @given(st.dictionaries(fields, json_values, max_size=5))
 def test_no_body_whatever_raises_anything_else(body: dict[str, Any]) -> None:
-    """Understood or refused: nothing in between reaches the engine or becomes a 500."""
+    """Any body is parsed or raises RequestError: no invalid value reaches the engine."""
     data = msgspec.json.encode(body)
     for read in (openai.chat, openai.completion):
         try:
@@ -396,7 +399,7 @@ def test_a_whole_answer_has_everything_a_stream_has() -> None:
 
 
 def test_an_error_body_begins_with_error_and_is_compact() -> None:
-    """One client knows errors by their first characters."""
+    """One client recognises errors by their first characters."""
     error = ContextOverflow("Too long.", fix="Shorten it.", details={"n_ctx": 8192})
     data = msgspec.json.encode(errors(error))
     assert data.startswith(b'{"error":{"message":"Too long."')

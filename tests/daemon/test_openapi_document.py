@@ -1,4 +1,4 @@
-"""The OpenAPI document: it has what the application serves, all of it and nothing else."""
+"""The OpenAPI document describes all that the application serves, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATIONS = [
 
 
 def test_it_has_every_route_of_the_application_and_no_other() -> None:
-    """HEAD is said with GET, and what takes everything else is no route."""
+    """HEAD is described with GET, and the catch-all is not a route."""
     router = create_app(cast("Supervisor", None)).router
     served = {
         (route.method, route.resource.canonical)
@@ -36,7 +36,7 @@ def test_it_has_every_route_of_the_application_and_no_other() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    """No name is only spelled."""
+    """Each `$ref` has a definition."""
 
     def references(value: Any) -> list[str]:
         if isinstance(value, list):
@@ -63,7 +63,7 @@ def test_every_reference_leads_somewhere() -> None:
     ],
 )
 def test_errors_have_the_shape_of_their_dialect(path: str, shape: str) -> None:
-    """Each status that a request may meet, and never 500: that would be a bug."""
+    """Each status that a request may get is there, and never 500, which would be a bug."""
     responses = DOCUMENT["paths"][path]["post"]["responses"]
     assert {"200", "400", "401", "404", "429", "502", "503"} < set(responses)
     for name, response in DOCUMENT["components"]["responses"].items():
@@ -75,7 +75,7 @@ def test_errors_have_the_shape_of_their_dialect(path: str, shape: str) -> None:
 
 
 def test_both_schemes_of_authentication_are_told_and_what_needs_none() -> None:
-    """On the socket nobody needs a token, and nowhere to ask for health."""
+    """The socket needs no token, and health needs none anywhere."""
     schemes = DOCUMENT["components"]["securitySchemes"]
     assert {scheme["type"] for scheme in schemes.values()} == {"http", "apiKey"}
     assert DOCUMENT["security"] == [{}, *({name: []} for name in schemes)]

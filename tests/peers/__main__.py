@@ -1,7 +1,7 @@
-"""`make peer-tests`: llama.cpp's own tests of its server, run against this daemon.
+"""`make peer-tests`: runs llama.cpp's own server tests against this daemon.
 
-They come out of the source of the pinned llama-cpp-python at the time of the test and stay in a
-cache. Arguments are pytest's; without any, all run. The exit code is pytest's.
+The tests come from the source of the pinned llama-cpp-python, which stays in a cache. Arguments
+are pytest's; without any, all tests run. The exit code is pytest's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WHERE = Path("tools/server/tests")
 
 
 def main(source: Path, arguments: Sequence[str]) -> int:
-    """Run them on a copy of `source`, the part of llama.cpp that was unpacked."""
+    """Runs the tests on a copy of `source`, the unpacked part of llama.cpp."""
     with tempfile.TemporaryDirectory(prefix="peer-tests-") as folder:
         root = Path(folder)
         shutil.copytree(source, root / "llama.cpp")
@@ -38,7 +38,7 @@ def main(source: Path, arguments: Sequence[str]) -> int:
 
 
 def amend(tests: Path) -> None:
-    """Take out of them what is said of a model that is not here. Raises ValueError."""
+    """Edits what depends on an absent model. Raises ValueError if a test has changed."""
     for each in AMENDMENTS:
         path = tests / "unit" / each.file
         text = path.read_text()

@@ -1,4 +1,7 @@
-"""Where this daemon is not llama-server, with a reason each; what is other models' in its tests."""
+"""Lists where this daemon differs from llama-server, with reasons, and edits to its tests.
+
+The edits replace what only the models of those tests can give.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 
 class Difference(NamedTuple):
-    """Tests that are to fail: a pattern of their names, in which a bracket stands for itself."""
+    """Tests that are expected to fail: a pattern of their names; "[[]" matches a bracket."""
 
     tests: str
     why: str
@@ -14,7 +17,7 @@ class Difference(NamedTuple):
 
 
 class Amendment(NamedTuple):
-    """Words of their tests about a model that cannot be had here, and what is asked instead."""
+    """An edit to a test file: `text` needs a model that cannot be had here, `instead` does not."""
 
     file: str
     text: str

@@ -1,4 +1,4 @@
-"""Tells pytest of another process, other models and differences, before llama.cpp's tests run."""
+"""Sets up llama.cpp's tests: LocalSpec as the server, models of ours, expected failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVER = Path(__file__).with_name("server.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that they start is ours, on a port that is free."""
+    """Makes the tests start server.py, on a free port."""
     launcher = Path(os.environ["LOCALSPEC_PEER_FOLDER"]) / "llama-server"
     launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}" "$@"\n')
     launcher.chmod(0o755)
@@ -36,7 +36,7 @@ sys.modules["wget"].download = _not_downloaded  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each expected difference is to fail, with its reason, or is not run."""
+    """Marks each expected difference as a failure with its reason, or skips it."""
     utils = importlib.import_module("utils")  # llama.cpp's own, on the path by now
     utils.ServerPreset.load_all = staticmethod(lambda: None)
     for item in items:
@@ -45,6 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def different(test: str) -> Difference | None:
-    """The expected difference that the test is in, if it is."""
+    """Returns the expected difference of a test, or None."""
     short = test.removeprefix("unit/")
     return next((each for each in DIFFERENT if fnmatch.fnmatchcase(short, each.tests)), None)

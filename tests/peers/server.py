@@ -1,7 +1,7 @@
-"""Takes llama-server's command line, and is a LocalSpec daemon that was told the same.
+"""Runs a LocalSpec daemon that takes llama-server's command line.
 
-Their tests send no key unless the server was given one, and ours has a token on TCP always: without
-a key each connection goes on to the Unix socket, byte by byte, which needs none.
+llama.cpp's tests send no key unless the server was given one, and LocalSpec's TCP port always
+needs a token: without a key each connection is forwarded to the Unix socket, which needs none.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from serving import House
 from localspec_daemon.server import Options, Server
 
 KINDS = {"infill": "infill", "bert": "encoder", "rerank": "ranker"}
-"""By a word of the file's name that their tests ask for; everything else writes text."""
+"""The kind of a model by a word in the file's name that the tests ask for; others generate text."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """Those of llama-server's options that change what a test sees."""
+    """Returns a parser of those options of llama-server that change a test's result."""
     options = argparse.ArgumentParser(allow_abbrev=False)
     for name in (
         "--hf-repo",
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The configuration that says what the options do."""
+    """Returns the configuration for these options."""
     slots = asked.parallel
     context = asked.ctx_size // (1 if asked.kv_unified else slots)
     tables: dict[str, dict[str, Any]] = {
@@ -74,25 +74,25 @@ def settings(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def templates(asked: argparse.Namespace) -> dict[str, str]:
-    """The chat template that is to go before the file's: a file of Jinja, or ChatML."""
+    """Returns the chat template that replaces the file's: a Jinja file, or ChatML."""
     if asked.chat_template_file:
         return {"*": str(Path(asked.chat_template_file).resolve())}
     return {"*": "chatml"} if asked.chat_template == "chatml" else {}
 
 
 def name(asked: argparse.Namespace) -> str:
-    """What the model is called."""
+    """Returns the model's name."""
     return str(asked.alias.split(",")[0] or asked.hf_repo.split("/")[-1] or "model")
 
 
 def kind(asked: argparse.Namespace) -> str:
-    """What sort of model is asked for."""
+    """Returns the kind of the requested model."""
     file = f"{asked.hf_repo} {asked.hf_file}"
     return next((kind for word, kind in KINDS.items() if word in file), "text")
 
 
 async def main(arguments: Sequence[str]) -> None:
-    """Serve until told to stop."""
+    """Serves until SIGTERM."""
     asked, _ = parser().parse_known_args(arguments)
     with tempfile.TemporaryDirectory(prefix="peer-") as folder:
         root = Path(folder)
@@ -134,7 +134,7 @@ async def _serve(harness: House, asked: argparse.Namespace) -> None:
 
 
 async def _load(socket: Path, model: str) -> None:
-    """As llama-server does before it answers."""
+    """Loads the model before the port opens, as llama-server does."""
     connector = aiohttp.UnixConnector(str(socket))
     async with aiohttp.ClientSession("http://localhost", connector=connector) as http:
         body = json.dumps({"model": model, "content": "a"})
@@ -148,7 +148,7 @@ async def _passed_on(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """To the socket, or where a key is wanted to the door that asks for it."""
+    """Forwards a connection to the Unix socket, or to the TCP port if there is a key."""
     if asked.api_key:
         there, back = await asyncio.open_connection("127.0.0.1", asked.port)
     else:

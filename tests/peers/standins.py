@@ -1,7 +1,7 @@
-"""Tiny models in the place of those that llama.cpp's own tests download, built where they run.
+"""Builds tiny models in place of those that llama.cpp's tests download.
 
-What their tests need of a model is here: a BOS token with the number 1, about one and a half
-letters to a token, an encoder, words for infilling. The words of a random model are soup.
+They have what those tests need: a BOS token with id 1, about one and a half letters to a token,
+an encoder, tokens for infilling. The text of a random model has no meaning.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ COMMON = (
     "st", "ar", "al", "ing", "the", "um", "us", "or", "ur", "ui", "li", "la", "ra", "do", "qu",
     "▁t", "▁a", "▁s", "▁i", "▁o", "▁w", "▁c", "▁b", "▁d", "▁m", "▁the", "▁in", "▁an", "▁is",
 )  # fmt: skip
-"""Pieces of more than one letter; the earlier of two is joined first."""
+"""Tokens of several letters; earlier ones are merged first."""
 ENDS = ("<unk>", "<s>", "</s>")
 FILLING = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 TRAINED_CONTEXT = 8192
 
 
 def writer_of(path: Path, *, specials: tuple[str, ...] = ()) -> None:
-    """A Llama that speaks for ever: none of its end tokens is ever said."""
+    """Writes a Llama that never generates an end token."""
     pieces = dict.fromkeys((
         *ENDS, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *COMMON, *string.printable[:94],
         *tiny.SPECIALS, *specials,
@@ -59,12 +59,12 @@ def _kind(piece: str) -> gguf.TokenType:
 
 
 def encoder(path: Path, pooling: str) -> None:
-    """An encoder whose vectors become one in that way."""
+    """Writes an encoder with this pooling."""
     encoders.bert(path, gguf.PoolingType[pooling.upper()], places=512)
 
 
 def build(folder: Path, kind: str, name: str, pooling: str) -> Path:
-    """The file of a model of that kind, `name`.gguf in `folder`."""
+    """Writes a model of that kind to `name`.gguf in `folder` and returns the path."""
     path = folder / f"{name}.gguf"
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind in {"encoder", "ranker"}:
