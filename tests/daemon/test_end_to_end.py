@@ -335,7 +335,7 @@ def test_a_draft_that_cannot_be_used_costs_its_target_nothing(harness: Any, real
 
 
 def test_models_stay_while_there_is_memory_and_the_oldest_leaves(harness: Any, real: Any) -> None:
-    """Two of three models fit the bound; those in use stay, and the status tells why."""
+    """Two of three models fit the bound; the status has their memory and last use."""
     for seed, name in enumerate(("beta", "gamma"), 1):
         tiny.build(harness.models / f"{name}.gguf", seed=seed)
 

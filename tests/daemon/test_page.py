@@ -1,4 +1,4 @@
-"""The page of `localspec web`: who gets in, what it shows, and that nothing said becomes markup."""
+"""The page of `localspec web`: its access, its display, and text that never becomes markup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST = "127.0.0.1:14447"
 
 @given(st.floats(0, 3 * CODE_SECONDS), st.integers(0, MAX_CODES))
 def test_a_code_is_good_once_and_for_a_minute(later: float, others: int) -> None:
-    """However many were issued after it; the oldest give way."""
+    """This holds for any number of later codes; the oldest are dropped."""
     passes = Passes()
     code = passes.issue(0.0)
     for _ in range(others):
@@ -37,7 +37,7 @@ def test_a_code_is_good_once_and_for_a_minute(later: float, others: int) -> None
 
 @given(st.floats(0, 3 * CODE_SECONDS))
 def test_the_second_code_is_good_once_and_for_a_minute(later: float) -> None:
-    """The script changes it at once; who finds it in a history is late. The first is no second."""
+    """The script exchanges it at once, so one from a browser's history is void."""
     passes = Passes()
     first = passes.issue(0.0)
     assert passes.claim(first, 0.0) is None
@@ -57,7 +57,7 @@ def test_the_second_code_is_good_once_and_for_a_minute(later: float) -> None:
 def test_a_request_of_the_page_has_both_secrets_and_its_own_origin(
     cookies: list[str], key: str | None, origin: str | None, site: str | None
 ) -> None:
-    """Whatever else comes together: a cookie alone, a key alone, and other origins do nothing."""
+    """A cookie alone, a key alone, or another origin is refused."""
     passes = Passes()
     visits = [passes.redeem(passes.issue(0.0), 0.0) for _ in range(2)]
     assert visits[0]
@@ -95,7 +95,7 @@ def test_a_request_of_the_page_has_both_secrets_and_its_own_origin(
 def test_a_cookie_alone_opens_nothing_to_another_page(
     headers: dict[str, str], *, admitted: bool
 ) -> None:
-    """A cookie goes to every port of a host, also with what another local page sends."""
+    """A browser sends a cookie to every port of a host, also from another local page."""
     passes = Passes()
     visit = passes.redeem(passes.issue(0.0), 0.0)
     assert visit
@@ -106,14 +106,14 @@ def test_a_cookie_alone_opens_nothing_to_another_page(
 
 
 async def the_key(http: aiohttp.ClientSession, root: str, code: str) -> dict[str, str]:
-    """The header with the key, as the page's script gets it."""
+    """Returns the header with the key, as the page's script gets it."""
     async with http.post(root + "/web/key", json={"code": code}, headers={"Origin": root}) as asked:
         assert asked.status == 200
         return {KEY_HEADER: (await asked.json())["key"]}
 
 
 def test_the_page_has_a_door_of_its_own_and_a_way_in(harness: Any, daemon: Any) -> None:
-    """Without server.tcp; the code becomes a cookie, and whoever has neither sees nothing."""
+    """It needs no server.tcp; the code becomes a cookie, and without either nothing is shown."""
 
     async def scene() -> None:
         jar = aiohttp.CookieJar(unsafe=True)  # the cookie of an address without a name
@@ -163,7 +163,7 @@ def test_the_page_has_a_door_of_its_own_and_a_way_in(harness: Any, daemon: Any) 
 
 
 def test_a_browser_that_was_not_let_in_is_told_how(harness: Any, daemon: Any) -> None:
-    """A sentence in HTML for whoever reads HTML, without a word of the request; JSON for others."""
+    """A client that accepts HTML gets a sentence without the request's text; others get JSON."""
 
     async def scene() -> None:
         async with daemon(harness) as it, aiohttp.ClientSession() as http:
@@ -190,7 +190,7 @@ WIDE = "| Feature | Supported |\n|---|---|\n| tables | " + "many words " * 20 + 
 def test_what_is_in_lists_tables_and_charts_is_shown_as_it_is(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """Code in an item runs when it is copied; on a phone words and labels are whole."""
+    """Code in a list runs when copied; on a phone words and labels are not cut."""
 
     async def scene() -> None:
         async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
@@ -225,7 +225,7 @@ def test_what_is_in_lists_tables_and_charts_is_shown_as_it_is(
 def test_a_question_without_an_answer_goes_back_into_the_line(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """Where what is asked next takes its place: two questions in a row break many templates."""
+    """The next question replaces it: two user turns in a row break many templates."""
 
     async def scene() -> None:
         async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
@@ -245,7 +245,7 @@ def test_a_question_without_an_answer_goes_back_into_the_line(
 
 @pytest.mark.skipif(browser.BINARY is None, reason="no Chromium is installed here")
 def test_a_browser_asks_reads_and_watches(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """Text stays text, also where it looks like markup; the dashboard knows the model."""
+    """Text stays text, also where it looks like markup; the dashboard shows the model."""
     hostile = "say vector<int> <img/src=x/onerror=alert(1)> **bold** `code` </script>"
 
     async def scene() -> None:
@@ -282,7 +282,7 @@ HOSTILE = [
 def test_any_text_is_drawn_in_time_that_its_length_takes_and_in_bounded_depth(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """Sixty thousand characters of what repeats: a search from each would take hours.
+    """Rendering 60,000 repetitive characters takes linear time; a quadratic search takes hours.
 
     No letter is lost.
     """
@@ -332,7 +332,7 @@ def test_any_text_is_drawn_in_time_that_its_length_takes_and_in_bounded_depth(
 def test_what_markdown_means_is_drawn(
     harness: Any, daemon: Any, tmp_path: Path, text: str, drawn: str
 ) -> None:
-    """Marks that pair; what pairs with nothing is shown."""
+    """Paired marks are rendered; unpaired ones are shown."""
 
     async def scene() -> None:
         async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:

@@ -1,4 +1,4 @@
-"""Conversations of the page are those of the terminal: one archive, and who may read it."""
+"""Conversations of the page and the terminal are in one archive, with restricted access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURN = {"role": "user", "content": "hello"}
 
 
 def of_the_terminal(name: str, *turns: str) -> Conversation:
-    """What `localspec chat` would have kept."""
+    """Returns a conversation as `localspec chat` keeps it."""
     conversation = Conversation(name=name, system="Be brief.", params={"temperature": 0.5})
     for place, text in enumerate(turns):
         conversation.say("assistant" if place % 2 else "user", text)
@@ -32,7 +32,7 @@ def of_the_terminal(name: str, *turns: str) -> Conversation:
 
 
 def test_what_one_keeps_the_other_finds(harness: Any, daemon: Any) -> None:
-    """Whole, with system prompt and settings; private; gone for both when one removes it."""
+    """A conversation is complete, private, and gone for both when one removes it."""
     of_the_terminal("plans", "one", "A")
 
     async def scene() -> None:
@@ -56,7 +56,7 @@ def test_what_one_keeps_the_other_finds(harness: Any, daemon: Any) -> None:
 
 
 def test_the_page_replaces_nothing_that_it_has_not_seen(harness: Any, daemon: Any) -> None:
-    """A conversation that went on in a terminal is kept there, and the page's beside it."""
+    """If the terminal has continued it, the page's version is stored beside it."""
     there = of_the_terminal("plans", "one", "A")
 
     async def scene() -> None:
@@ -76,7 +76,7 @@ def test_the_page_replaces_nothing_that_it_has_not_seen(harness: Any, daemon: An
 
 
 def test_nothing_is_kept_where_the_configuration_says_so(harness: Any, daemon: Any) -> None:
-    """What is there already can still be read, as `localspec chats` can."""
+    """Existing conversations can still be read, as with `localspec chats`."""
     of_the_terminal("plans", "one", "A")
     harness.configure(chat={"keep": False})
 
@@ -104,7 +104,7 @@ def test_nothing_is_kept_where_the_configuration_says_so(harness: Any, daemon: A
 def test_a_body_that_is_no_conversation_is_refused(
     harness: Any, daemon: Any, body: dict[str, Any], status: int
 ) -> None:
-    """Before anything is written."""
+    """It is refused before anything is written."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -115,7 +115,7 @@ def test_a_body_that_is_no_conversation_is_refused(
 
 
 def test_the_token_of_tcp_opens_no_conversation(harness: Any, daemon: Any) -> None:
-    """Programs that are given it may ask the model; what somebody else asked is not theirs."""
+    """Programs with the token may use the model, but not read a user's conversations."""
     of_the_terminal("plans", "one", "A")
     harness.configure(server={"tcp": "127.0.0.1:0"})
 
@@ -156,7 +156,7 @@ def test_the_token_of_tcp_opens_no_conversation(harness: Any, daemon: Any) -> No
 def test_a_conversation_begun_in_the_terminal_goes_on_in_a_browser(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """And back: the page sends what the terminal said, and the archive has what the page said."""
+    """The page sends the terminal's turns as well, and the archive gets the page's turns."""
     of_the_terminal("plans", "say one", "- A\n- B\n\n1. C")
 
     async def scene() -> None:

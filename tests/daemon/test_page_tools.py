@@ -1,4 +1,4 @@
-"""What stands around the page's conversation: settings, files, search, colours, a new daemon."""
+"""The page's settings, files, search and code colours, and its return after a restart."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ENDED = "answering === null && document.querySelector('.turn.assistant .figures'
 
 @given(st.sampled_from(LANGUAGES), st.text(max_size=200))
 def test_pieces_add_up_to_the_code(language: str, text: str) -> None:
-    """To the letter, or there are none: a colour must not change what is copied."""
+    """The pieces join to exactly the code, or there are none: colours must not change a copy."""
     pieces = painted(language, text)
     assert pieces == [] or "".join(piece for _, piece in pieces) == text
 
 
 def test_words_of_a_language_get_colours() -> None:
-    """And what no lexer knows stays as it is."""
+    """Code of an unknown language stays plain."""
     assert ("keyword", "def") in painted("python", "def f(): pass\n")
     assert ("comment", "# why\n") in painted("sh", "ls # why\n")
     assert painted("no-such-language", "def f(): pass") == []
@@ -58,7 +58,7 @@ def test_words_of_a_language_get_colours() -> None:
 def test_code_is_coloured_within_bounds(
     harness: Any, daemon: Any, blocks: list[Any], status: int
 ) -> None:
-    """One list of pieces for each block."""
+    """There is one list of pieces for each block."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -72,7 +72,7 @@ def test_code_is_coloured_within_bounds(
 
 
 def test_who_was_let_in_is_known_to_the_next_daemon() -> None:
-    """By hashes alone: neither a cookie nor a key can be read off them."""
+    """Only hashes are stored, so neither a cookie nor a key can be read from them."""
     first = Passes()
     secrets = []
     for _ in range(MAX_BROWSERS + 3):
@@ -94,7 +94,7 @@ def test_who_was_let_in_is_known_to_the_next_daemon() -> None:
     "text", ["", "{", "[]", '{"kept": [["zz"], []], "at": 1e12}', '{"kept": [[], []], "at": "x"}']
 )
 def test_a_damaged_memory_lets_nobody_in(tmp_path: Path, text: str) -> None:
-    """Nor does one of last week."""
+    """A damaged or week-old file of sessions grants no access."""
     file = tmp_path / "page.json"
     assert memory.load(file) == Kept()
     memory.keep(file, Kept(("ab",), ("cd",)))
@@ -108,7 +108,7 @@ def test_a_damaged_memory_lets_nobody_in(tmp_path: Path, text: str) -> None:
 
 
 def test_after_a_restart_the_page_is_open_again(harness: Any, daemon: Any) -> None:
-    """Without `localspec web`: with the cookie and the key of before, and with both only."""
+    """The old cookie and key together suffice, without `localspec web`."""
 
     async def scene() -> None:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
@@ -134,7 +134,7 @@ def test_after_a_restart_the_page_is_open_again(harness: Any, daemon: Any) -> No
 
 
 def test_search_finds_conversations_by_their_words(harness: Any, daemon: Any) -> None:
-    """In whatever turn; all words."""
+    """All words must occur, in any turn."""
     for name, text in (("one", "What is a monad?"), ("two", "A recipe for soup")):
         archive.keep(Conversation(name=name, turns=[{"role": "user", "content": text}]))
 
@@ -152,7 +152,7 @@ def test_search_finds_conversations_by_their_words(harness: Any, daemon: Any) ->
 def test_a_question_can_be_changed_and_an_answer_written_anew(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """With settings, files and colours, in one conversation."""
+    """Also with settings, files and colours, in one conversation."""
 
     async def scene() -> None:
         async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
@@ -189,7 +189,7 @@ def test_a_question_can_be_changed_and_an_answer_written_anew(
 
 @IN_A_BROWSER
 def test_a_file_that_no_question_can_take_leaves(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """And is named; the next question goes without it."""
+    """The page names it, and the next question is sent without it."""
 
     async def scene() -> None:
         async with daemon(harness) as it, browser.opened(it, tmp_path / "profile") as page:
@@ -207,7 +207,7 @@ def test_a_file_that_no_question_can_take_leaves(harness: Any, daemon: Any, tmp_
 
 @IN_A_BROWSER
 def test_a_load_shows_its_stage_and_percent(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """Where the answer will stand."""
+    """They stand where the answer will be."""
     harness.add("gated")
     gate = harness.models / "gated.gguf.fifo"
     os.mkfifo(gate)
@@ -230,7 +230,7 @@ def test_a_load_shows_its_stage_and_percent(harness: Any, daemon: Any, tmp_path:
 
 @IN_A_BROWSER
 def test_a_tab_finds_the_next_daemon(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """It says that there is none meanwhile; the conversation goes on where it was."""
+    """It shows that no daemon runs; then the conversation continues."""
 
     async def scene() -> None:
         async with browser.browser(tmp_path / "profile") as page:
@@ -256,7 +256,7 @@ def test_a_tab_finds_the_next_daemon(harness: Any, daemon: Any, tmp_path: Path) 
 
 
 def test_the_memory_is_in_the_state_directory(harness: Any, daemon: Any) -> None:
-    """With nothing in it that would open anything."""
+    """The file contains nothing that grants access."""
 
     async def scene() -> None:
         async with daemon(harness) as it, aiohttp.ClientSession() as http:

@@ -1,4 +1,4 @@
-"""Images, sounds and files: each dialect refuses them by the place where they stand."""
+"""Images, sounds and files: each dialect refuses them and names their place."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ INPUT: Any = {"type": "input_text"}
 
 
 def said(*parts: Any, role: str = "user") -> Any:
-    """A conversation whose second turn has these parts."""
+    """Returns a conversation whose second turn has these parts."""
     return {"messages": [{"role": "user", "content": "hi"}, {"role": role, "content": [*parts]}]}
 
 
 def result(*parts: Any) -> Any:
-    """A conversation with what a tool gave, as Anthropic's clients tell it."""
+    """Returns a conversation with a tool's result, as Anthropic's clients send it."""
     return said({"type": "tool_result", "tool_use_id": "t", "content": [*parts]})
 
 
 def item(**fields: Any) -> Any:
-    """An input of Responses with one item."""
+    """Returns an input of Responses with one item."""
     return {"input": [fields]}
 
 
@@ -67,7 +67,7 @@ CASES: list[tuple[Dialect, Any, str]] = [
 
 @pytest.mark.parametrize(("dialect", "body", "place"), CASES)
 def test_what_is_no_text_is_refused_by_its_place(dialect: Dialect, body: Any, place: str) -> None:
-    """In the error's field and in its sentence, which is all that Ollama's clients show."""
+    """The place is in the error's field and sentence; Ollama's clients show only the sentence."""
     sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
     with pytest.raises(RequestError) as caught:
         dialect.read(sent, Config(), Caller("uid:1"))
@@ -115,7 +115,7 @@ PICTURES: list[tuple[Dialect, Any, str]] = [
 
 @pytest.mark.parametrize(("dialect", "body", "place"), PICTURES)
 def test_an_image_is_refused_by_what_is_missing(dialect: Dialect, body: Any, place: str) -> None:
-    """Whatever part or file it comes as; no address is fetched, and what to do is said."""
+    """Every kind of image part gets the reason and the fix; no address is fetched."""
     sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
     with pytest.raises(RequestError) as caught:
         dialect.read(sent, Config(), Caller("uid:1"))
@@ -126,7 +126,7 @@ def test_an_image_is_refused_by_what_is_missing(dialect: Dialect, body: Any, pla
 
 
 def test_other_files_are_not_called_images() -> None:
-    """They are refused as what they are."""
+    """The error names their own kind."""
     for dialect, body in (
         (
             openai.CHAT,
@@ -141,7 +141,7 @@ def test_other_files_are_not_called_images() -> None:
 
 
 def test_a_tool_that_was_found_is_named_in_words() -> None:
-    """What Claude Code's search of its own tools gives; the tools themselves are among `tools`."""
+    """Claude Code's tool search returns references; the tools themselves are in `tools`."""
     found = [{"type": "tool_reference", "tool_name": name} for name in ("WebFetch", "Cron")]
     sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **result(*found)})
     (one,) = anthropic.MESSAGES.read(sent, Config(), Caller("uid:1")).generates
@@ -164,7 +164,7 @@ def test_a_tool_that_was_found_is_named_in_words() -> None:
 def test_an_image_that_a_tool_gave_is_told_and_ends_no_conversation(
     dialect: Dialect, body: Any
 ) -> None:
-    """An agent that has read a picture sends it again with every turn."""
+    """A note replaces it, because an agent sends it again with every turn."""
     sent = msgspec.json.encode({"model": "alpha", "max_tokens": 9, **body})
     (one,) = dialect.read(sent, Config(), Caller("uid:1")).generates
     assert one.messages
@@ -173,7 +173,7 @@ def test_an_image_that_a_tool_gave_is_told_and_ends_no_conversation(
 
 
 def test_fields_for_images_that_hold_none_are_fine() -> None:
-    """As clients send them always."""
+    """Some clients always send these fields, empty."""
     for dialect, body in (
         (llama_server.COMPLETION, {"prompt": "x", "image_data": []}),
         (ollama.CHAT, {"messages": [{"role": "user", "content": "x", "images": []}]}),

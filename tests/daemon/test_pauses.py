@@ -1,4 +1,4 @@
-"""A stream that is silent shows that it lives, in words that its clients' parsers skip."""
+"""A silent stream sends keep-alives, which its clients' parsers skip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SILENCE_SECONDS = 0.001
 
 
 def test_pauses_come_between_events_and_closing_closes_both() -> None:
-    """As many as there are, before and behind any event; the source ends where it stands."""
+    """Any number of pauses may come around any event; closing also closes the source."""
     told: list[str] = []
 
     async def source(gate: asyncio.Event) -> AsyncGenerator[str]:
@@ -43,7 +43,7 @@ def test_pauses_come_between_events_and_closing_closes_both() -> None:
 
 
 def test_what_ends_the_source_ends_the_iterator() -> None:
-    """Its end and its errors alike."""
+    """The source's end and its errors are passed on."""
 
     async def source(error: Exception | None) -> AsyncGenerator[int]:
         yield 1
@@ -59,7 +59,7 @@ def test_what_ends_the_source_ends_the_iterator() -> None:
 
 
 def test_who_waits_for_a_slot_is_told_so(harness: Any, daemon: Any) -> None:
-    """Behind a request that never ends."""
+    """A request behind one that never ends gets a comment."""
     harness.configure(engine={"slots": 1})
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""What passes between client and upstream, as pure functions: streams in any pieces, any error."""
+"""The relay's pure functions: streams cut anywhere, errors of any shape."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ objects = st.dictionaries(st.text().filter(lambda key: key != "error"), values, 
 
 
 def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """`data` cut at these places."""
+    """Returns `data` cut at these places."""
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [data[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
 def test_only_what_is_named_has_a_route() -> None:
-    """Neither a prefix nor another case."""
+    """Names match exactly: no prefix, no other case."""
     config = Config(upstream={"rack": RACK, "other": Upstream("http://h/v1", ("third",))})
     assert route(config, "big") == TO
     assert (found := route(config, "third"))
@@ -55,7 +55,7 @@ def test_only_what_is_named_has_a_route() -> None:
 def test_a_stream_is_the_same_in_whatever_pieces_it_comes(
     sent: list[Any], cuts: list[int], newline: str
 ) -> None:
-    """Comments, names of events and blank lines between the chunks are nobody's business."""
+    """Comments, event names and blank lines between chunks are skipped."""
     lines = [": ping", "event: chunk", *(f"data: {json.dumps(each)}" for each in sent)]
     data = "".join(line + newline * 2 for line in [*lines, "data: [DONE]"]).encode()
     chunks = Chunks(TO)
@@ -66,7 +66,7 @@ def test_a_stream_is_the_same_in_whatever_pieces_it_comes(
 
 
 def test_a_stream_that_does_not_say_that_it_is_done_has_broken_off() -> None:
-    """The connection's end is no end of an answer."""
+    """The connection's end alone does not complete an answer."""
     chunks = Chunks(TO)
     assert list(chunks.feed(b'data: {"a":1}\n\ndata: {"b"')) == [b'{"a":1}']
     with pytest.raises(UpstreamFailed, match="broke off"):
@@ -74,7 +74,7 @@ def test_a_stream_that_does_not_say_that_it_is_done_has_broken_off() -> None:
 
 
 def test_an_error_in_a_stream_is_an_error() -> None:
-    """As llama-server and vLLM send it after the first chunk; its words are passed on."""
+    """llama-server and vLLM send errors after the first chunk; their message is passed on."""
     for line in (b'data: {"error":{"message":"out of memory"}}\n', b'data: {"error":"out"}\n'):
         with pytest.raises(UpstreamFailed, match="failed: out"):
             list(Chunks(TO).feed(line))
@@ -82,7 +82,7 @@ def test_an_error_in_a_stream_is_an_error() -> None:
 
 
 def test_a_stream_has_an_end_and_so_has_each_of_its_lines() -> None:
-    """Also a line that never ends, and an answer of many small ones."""
+    """An endless line, or an answer of endless small ones, is refused."""
     with pytest.raises(UpstreamFailed, match="without end"):
         list(Chunks(TO).feed(b"data: " + b"x" * MAX_LINE_BYTES))
     chunks, piece = Chunks(TO), (b":" + b"x" * 65534 + b"\n")
@@ -94,7 +94,7 @@ def test_a_stream_has_an_end_and_so_has_each_of_its_lines() -> None:
 
 @given(st.binary())
 def test_no_bytes_raise_anything_but_an_error_of_ours(data: bytes) -> None:
-    """Total, in a stream and alone, as an answer and as the words of an error."""
+    """Any bytes, in a stream or alone, give a result or an error of this project."""
     for take in (lambda: whole(TO, data), lambda: list(Chunks(TO).feed(b"data: " + data + b"\n"))):
         with contextlib.suppress(UpstreamFailed):
             take()
@@ -103,14 +103,14 @@ def test_no_bytes_raise_anything_but_an_error_of_ours(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"[]", b"3", b"", b"{", b"<html>", b"[" * 100_000])
 def test_an_answer_that_is_no_object_is_refused(data: bytes) -> None:
-    """Pages of a proxy, for example."""
+    """Such as a proxy's HTML page."""
     with pytest.raises(UpstreamFailed, match="not a JSON object"):
         whole(TO, data)
 
 
 @given(objects, st.sampled_from(["big", "another", None]))
 def test_a_body_keeps_everything_but_what_only_we_know(fields: dict[str, Any], name: Any) -> None:
-    """Tools and other fields are the upstream's to read; the model is the one that was routed."""
+    """Tools and unknown fields pass through; the model's name is the route's."""
     ours = {"speculation": {"mode": "auto"}, "return_origins": True, "model": name}
     sent = json.loads(body(json.dumps(fields | ours).encode(), "big"))
     kept = {k: v for k, v in fields.items() if k not in ours}
@@ -125,7 +125,7 @@ def test_a_body_keeps_everything_but_what_only_we_know(fields: dict[str, Any], n
      (302, 502, "upstream_failed"), (204, 502, "upstream_failed")],
 )  # fmt: skip
 def test_a_status_becomes_an_error_of_this_project(status: int, ours: int, code: str) -> None:
-    """With the upstream's name, address and words."""
+    """It has the upstream's name, address and message."""
     said: LocalSpecError = refusal(TO, status, b'{"error":{"message":"no\\nway \\u0007"}}')
     assert (said.status, said.code) == (ours, code)
     assert said.message.startswith("The upstream rack (http://10.0.0.3:8000/v1) ")
@@ -135,6 +135,6 @@ def test_a_status_becomes_an_error_of_this_project(status: int, ours: int, code:
 
 @given(st.integers(100, 599), st.binary(max_size=80))
 def test_every_status_has_a_sentence(status: int, answer: bytes) -> None:
-    """One line, whatever the upstream says."""
+    """The sentence is one line, whatever the upstream sends."""
     message = refusal(TO, status, answer).message
     assert message.isprintable()

@@ -14,7 +14,7 @@ import tiny
 def test_a_changed_configuration_takes_effect_and_a_broken_one_does_not(
     harness: Any, daemon: Any
 ) -> None:
-    """The file is watched; on a mistake the last good one stays and the status says why."""
+    """The file is watched; after a mistake the last valid one stays and the status says why."""
     harness.add("beta")
 
     async def scene() -> None:
@@ -36,7 +36,7 @@ def test_a_changed_configuration_takes_effect_and_a_broken_one_does_not(
 
 
 def test_a_machine_with_holes_is_told_before_anything_is_loaded(harness: Any, daemon: Any) -> None:
-    """In the answer to the request that would have loaded; a whole table is taken."""
+    """An incomplete table of a machine is an error of the request; a complete one works."""
     table = harness.root / "table.toml"
     table.write_text('name = "n"\nsource = "s"\ntarget = { steady_ms = {} }\n')
     harness.configure(engine={"machine": str(table)})
@@ -56,7 +56,7 @@ def test_a_machine_with_holes_is_told_before_anything_is_loaded(harness: Any, da
 
 
 def test_sighup_reloads_at_once(harness: Any, daemon: Any) -> None:
-    """Also when the file looks unchanged: a failed model may be tried again."""
+    """Even for an unchanged file: a failed model may be loaded again."""
     harness.add("doomed")
 
     async def scene() -> None:
@@ -73,7 +73,7 @@ def test_sighup_reloads_at_once(harness: Any, daemon: Any) -> None:
 
 
 def test_a_new_model_can_be_asked_for_at_once(harness: Any, daemon: Any) -> None:
-    """A file dropped into the directory is a model; a removed one is none any more."""
+    """A file put into the directory is a model; a removed one is unknown."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -88,7 +88,7 @@ def test_a_new_model_can_be_asked_for_at_once(harness: Any, daemon: Any) -> None
 
 
 def test_new_engine_settings_wait_for_running_answers(harness: Any, daemon: Any) -> None:
-    """The stream keeps its worker to the end; the next request gets one with the new settings."""
+    """The stream keeps its worker to the end; the next request's worker has the new settings."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -107,7 +107,7 @@ def test_new_engine_settings_wait_for_running_answers(harness: Any, daemon: Any)
 
 
 def test_settings_of_the_supervisor_alone_restart_nothing(harness: Any, daemon: Any) -> None:
-    """keep_alive, queue and sampling defaults apply to the worker that is there."""
+    """keep_alive, queue and sampling defaults apply to the present worker."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -122,7 +122,7 @@ def test_settings_of_the_supervisor_alone_restart_nothing(harness: Any, daemon: 
 
 
 def test_a_model_replaced_by_rename_is_swapped_after_its_answers(harness: Any, daemon: Any) -> None:
-    """The old file keeps serving its stream; the next request loads the new one."""
+    """The old file serves its stream to the end; the next request loads the new one."""
     new = tiny.build(harness.root / "new.gguf", seed=1)
 
     async def scene() -> None:
@@ -141,7 +141,7 @@ def test_a_model_replaced_by_rename_is_swapped_after_its_answers(harness: Any, d
 
 
 def test_what_events_lost_the_rescan_finds(harness: Any, daemon: Any) -> None:
-    """A directory that was not there at the start is watched once it is."""
+    """A directory created after the start is watched too."""
     shutil.rmtree(harness.models)
 
     async def scene() -> None:
@@ -159,7 +159,7 @@ def test_what_events_lost_the_rescan_finds(harness: Any, daemon: Any) -> None:
 def test_a_models_directory_that_cannot_be_read_is_said_and_survived(
     harness: Any, daemon: Any
 ) -> None:
-    """A loop of links in its place: an error with the reason, and recovery by itself."""
+    """A symlink loop in its place is an error with the reason, and recovery is automatic."""
     away = harness.root / "away"
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""A target whose layers lie on other machines: here two worker-hosts on loopback, and their end."""
+"""A target whose layers are on other machines: two worker-hosts on loopback, and their death."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED: dict[str, Any] = {
 
 @pytest.fixture
 def harness(harness: Any) -> Any:
-    """A house with a small real pair, of matrices that every device multiplies alike."""
+    """A daemon's directory with a small real pair, of matrices that every device computes alike."""
     plain = gguf.GGMLQuantizationType.F32
     tiny.build(harness.models / "alpha.gguf", layers=LAYERS, quantization=plain)
     tiny.build(
@@ -37,18 +37,18 @@ def harness(harness: Any) -> Any:
 
 @pytest.fixture
 def hosts() -> Iterator[list[WorkerHost]]:
-    """Two worker-hosts."""
+    """Runs two worker-hosts."""
     with worker_hosts(2) as hosts:
         yield hosts
 
 
 def lend(harness: Any, hosts: list[WorkerHost]) -> None:
-    """Let the house's target use these."""
+    """Configures these remotes for the target."""
     harness.configure(engine={"remote": [host.address for host in hosts]})
 
 
 def content(answer: Any) -> str:
-    """The text of a whole answer."""
+    """Returns the text of a whole answer."""
     return str(answer["choices"][0]["message"]["content"])
 
 
@@ -57,7 +57,7 @@ def content(answer: Any) -> str:
 def test_a_split_target_says_what_a_local_one_says(
     harness: Any, daemon: Any, hosts: Any, exactness: str
 ) -> None:
-    """The same tokens with drafts; the target's layers on both remotes, the draft's here."""
+    """The tokens are equal, with drafts; the target is on both remotes, the draft is local."""
     harness.configure(engine={"exactness": exactness})
 
     async def scene() -> None:
@@ -87,7 +87,7 @@ def test_a_split_target_says_what_a_local_one_says(
 def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
     harness: Any, daemon: Any, hosts: Any
 ) -> None:
-    """An error event, then 503 with the address, no crash counted, then the answer of before."""
+    """An error event, then 503 with the address, no crash counted, then the same answer."""
     lend(harness, hosts)
 
     async def scene() -> None:
@@ -116,7 +116,7 @@ def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
 def test_a_remote_that_fell_while_nobody_asked_is_named_or_used_again(
     harness: Any, daemon: Any, hosts: Any
 ) -> None:
-    """Whoever asks first hears which one is missing; one that was only restarted is not noticed."""
+    """The next request names a missing remote, and uses one that was only restarted."""
     lend(harness, hosts)
 
     async def scene() -> None:
@@ -141,7 +141,7 @@ def test_a_remote_that_fell_while_nobody_asked_is_named_or_used_again(
 def test_a_remote_that_is_not_there_is_named_before_anything_is_loaded(
     harness: Any, daemon: Any
 ) -> None:
-    """503, also after a change of the configuration takes it away again."""
+    """503, until a change of the configuration removes it."""
     harness.configure(engine={"remote": [free_address()]})
 
     async def scene() -> None:
@@ -158,7 +158,7 @@ def test_a_remote_that_is_not_there_is_named_before_anything_is_loaded(
 
 @pytest.mark.skipif(built_with_rpc(), reason="this llama.cpp has RPC")
 def test_a_build_without_rpc_refuses_remotes_in_a_sentence(harness: Any, daemon: Any) -> None:
-    """What is missing and how to get it; the address is not even tried."""
+    """The sentence has the missing part and the fix; no connection is tried."""
     harness.configure(engine={"remote": ["192.0.2.1:50052"]})
 
     async def scene() -> None:

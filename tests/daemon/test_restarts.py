@@ -26,12 +26,12 @@ from localspec_daemon.supervisor.restarts import (
 
 
 def beat(steps: int, active: int = 0, cost_ms_by_rows: dict[int, float] | None = None) -> Heartbeat:
-    """A heartbeat of which only the progress matters."""
+    """Returns a heartbeat with this progress."""
     return Heartbeat(steps, active, 0, 0, 0, {}, {}, {}, 0.0, cost_ms_by_rows or {})
 
 
 def ready_watchdog() -> Watchdog:
-    """A watchdog of a fast worker that has become ready and has told its costs, at time 0."""
+    """Returns a fast worker's watchdog that is ready and knows its costs at time 0."""
     watchdog = Watchdog(prefill_rows=512)
     watchdog.loading(ready=True)
     watchdog.heard(beat(0, cost_ms_by_rows={1: 10.0}))
@@ -40,7 +40,7 @@ def ready_watchdog() -> Watchdog:
 
 
 def test_costs_of_another_machine_shorten_no_patience() -> None:
-    """Forwards are computed here, however fast a table says that they are."""
+    """Forwards run here, however fast a simulated machine's table is."""
     watchdog = Watchdog(prefill_rows=512, timed_here=False)
     watchdog.loading(ready=True)
     watchdog.heard(beat(0, cost_ms_by_rows={1: 0.01}))
@@ -59,7 +59,7 @@ def test_restarts_wait_0_1_2_4_and_at_most_60_seconds() -> None:
 
 
 def test_a_worker_that_lived_long_starts_a_new_streak() -> None:
-    """Two crashes a day apart are both answered at once."""
+    """Two crashes a day apart are both followed by a restart at once."""
     history = CrashHistory()
     history.record(0.0, lived_seconds=0)
     history.record(1.0, lived_seconds=0)
@@ -68,7 +68,7 @@ def test_a_worker_that_lived_long_starts_a_new_streak() -> None:
 
 
 def test_nothing_that_never_crashed_waits_or_has_failed() -> None:
-    """A new model may start now."""
+    """A new model may start at once."""
     assert CrashHistory().restart_at() < 0
     assert CrashHistory().failed_until() < 0
 
@@ -77,7 +77,7 @@ def test_nothing_that_never_crashed_waits_or_has_failed() -> None:
 def test_a_model_fails_exactly_when_more_than_three_crashes_are_within_a_minute(
     times: list[float],
 ) -> None:
-    """And it may be tried again once the window has passed since the last one."""
+    """It may be loaded again a minute after the last crash."""
     times.sort()
     history = CrashHistory()
     for now in times:
@@ -90,7 +90,7 @@ def test_a_model_fails_exactly_when_more_than_three_crashes_are_within_a_minute(
 
 
 def test_a_silent_worker_is_condemned_after_the_patience_and_doubted_after_half() -> None:
-    """No heartbeat at all: the engine's own thread hangs."""
+    """Without heartbeats the engine's own thread hangs."""
     watchdog = ready_watchdog()
     for now in range(1, int(PATIENCE_SECONDS) + 1):
         watchdog.tick(float(now))
@@ -101,7 +101,7 @@ def test_a_silent_worker_is_condemned_after_the_patience_and_doubted_after_half(
 
 
 def test_a_worker_that_beats_but_does_not_step_is_condemned() -> None:
-    """Alive is not healthy: steps have to move while something is active."""
+    """While a request is active, steps have to progress."""
     watchdog = ready_watchdog()
     for now in range(1, int(PATIENCE_SECONDS) + 2):
         watchdog.heard(beat(steps=7, active=1))
@@ -110,7 +110,7 @@ def test_a_worker_that_beats_but_does_not_step_is_condemned() -> None:
 
 
 def test_an_idle_worker_may_stand_still_for_ever() -> None:
-    """Steps need not move while nothing is active."""
+    """Without an active request, steps need not progress."""
     watchdog = ready_watchdog()
     for now in range(1, 1000):
         watchdog.heard(beat(steps=7))
@@ -120,7 +120,7 @@ def test_an_idle_worker_may_stand_still_for_ever() -> None:
 
 
 def test_a_loading_worker_has_more_patience_which_each_progress_renews() -> None:
-    """A slow disk is no hang; a load that stops for good is one."""
+    """A slow disk is no hang; a load without progress is one."""
     watchdog = Watchdog(prefill_rows=512)
     watchdog.tick(0.0)
     for now in range(1, int(LOADING_PATIENCE_SECONDS)):
@@ -134,7 +134,7 @@ def test_a_loading_worker_has_more_patience_which_each_progress_renews() -> None
 
 
 def test_a_loading_worker_in_which_nothing_moves_is_condemned_sooner() -> None:
-    """Stopped or wedged: its pulse stays. One that computes or reads has the long patience."""
+    """A stopped process uses no CPU and reads nothing; a busy one has the long timeout."""
     still, busy, untold, done = (Watchdog(prefill_rows=512) for _ in range(4))
     done.loading(ready=True)
     for now in range(int(STILL_PATIENCE_SECONDS) + 2):
@@ -152,7 +152,7 @@ def test_a_loading_worker_in_which_nothing_moves_is_condemned_sooner() -> None:
 
 
 def test_a_pulse_stands_still_while_a_process_is_stopped() -> None:
-    """And moves while it computes, sooner or later."""
+    """It changes again while the process computes."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         first = activity(process.pid)
         assert first is not None
@@ -166,7 +166,7 @@ def test_a_pulse_stands_still_while_a_process_is_stopped() -> None:
 
 
 def test_the_patience_grows_with_what_steps_cost_here() -> None:
-    """A machine that needs ten seconds for a step is slow, not hung."""
+    """Ten seconds a step are slow, not a hang, on a slow machine."""
     watchdog = ready_watchdog()
     clock = itertools.count(1)
     for steps in range(1, 12):
@@ -180,7 +180,7 @@ def test_the_patience_grows_with_what_steps_cost_here() -> None:
 
 
 def test_a_worker_that_has_not_measured_anything_yet_may_be_slow() -> None:
-    """The first prompt of a large model on a small machine is no hang; silence for ever is."""
+    """A large model's first prompt is no hang; endless silence is one."""
     watchdog = Watchdog(prefill_rows=512)
     watchdog.loading(ready=True)
     watchdog.heard(beat(0, active=1))
@@ -193,7 +193,7 @@ def test_a_worker_that_has_not_measured_anything_yet_may_be_slow() -> None:
 
 
 def test_a_suspended_machine_condemns_nobody_at_wake_up() -> None:
-    """When the supervisor itself did not run for an hour, neither did its workers."""
+    """Time in which the supervisor itself did not run is not counted against workers."""
     watchdog = ready_watchdog()
     watchdog.heard(beat(1, active=1))
     watchdog.tick(3600.0)

@@ -1,4 +1,4 @@
-"""Sockets that systemd opened: who gets them, what is refused, and that they outlive the daemon."""
+"""Sockets that systemd opened: their adoption, their refusal, and that they outlive the daemon."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 
 @contextmanager
 def served(harness: Any, *doors: socket.socket) -> Iterator[subprocess.Popen[str]]:
-    """A daemon that was handed these sockets; ended in order at the end."""
+    """Runs a daemon with these sockets and ends it in order."""
     numbers = [door.fileno() for door in doors]
     command = [sys.executable, "-c", HAND_OVER, ",".join(map(str, numbers))]
     with subprocess.Popen(
@@ -48,14 +48,14 @@ def served(harness: Any, *doors: socket.socket) -> Iterator[subprocess.Popen[str
 
 @pytest.fixture
 def private(harness: Any) -> Iterator[socket.socket]:
-    """The socket of the house, held by somebody else than its daemon, as systemd would hold it."""
+    """The daemon's socket, held by this process, as systemd holds it."""
     harness.socket.parent.mkdir(mode=0o700)
     with private_at(harness.socket) as door:
         yield door
 
 
 def private_at(path: Path) -> socket.socket:
-    """A socket as a unit with SocketMode=0600 has it."""
+    """Returns a socket like that of a unit with SocketMode=0600."""
     door = socket.socket(socket.AF_UNIX)
     door.bind(str(path))
     path.chmod(0o600)
@@ -70,7 +70,7 @@ def private_at(path: Path) -> socket.socket:
 def test_only_the_process_that_is_meant_gets_them_and_nobody_after_it(
     pid: int, meant: int, called: list[str], count: int
 ) -> None:
-    """As many as there are, by their names where they have one; the variables are gone."""
+    """It gets all of them, by name where they have one; the variables are removed."""
     environ = {
         "LISTEN_PID": f"{meant}",
         "LISTEN_FDS": f"{count}",
@@ -84,20 +84,20 @@ def test_only_the_process_that_is_meant_gets_them_and_nobody_after_it(
 
 
 def test_rubbish_in_the_environment_is_no_socket() -> None:
-    """A count that is no number, or none."""
+    """An invalid or missing count gives no sockets."""
     for count in ("", "-1", "two", "1.0"):
         assert socket_activation.names({"LISTEN_PID": "7", "LISTEN_FDS": count}, 7) == []
 
 
 def handed(given: socket.socket, monkeypatch: pytest.MonkeyPatch) -> list[listen.Door]:
-    """What this process makes of one socket that it was handed under the name "door"."""
+    """Returns the result of adopting one socket with the name "door"."""
     for name, value in (("PID", os.getpid()), ("FDS", 1), ("FDNAMES", "door")):
         monkeypatch.setenv(f"LISTEN_{name}", str(value))
     return socket_activation.doors(given.detach())
 
 
 def opened(kind: str, directory: Path) -> tuple[socket.socket, type[LocalSpecError], str]:
-    """A socket that LocalSpec would not have opened itself, and how it is refused."""
+    """A socket with unsafe properties, and its error."""
     if kind == "everywhere":
         door = socket.create_server(("0.0.0.0", 0))  # noqa: S104 - what must be refused
         return door, ConfigError, "not loopback"
@@ -120,7 +120,7 @@ def opened(kind: str, directory: Path) -> tuple[socket.socket, type[LocalSpecErr
 def test_what_we_would_not_open_we_do_not_serve(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A unit with a mistake does not weaken the wall: the daemon says which and does not start."""
+    """The daemon names the unit's mistake and does not start."""
     door, error, why = opened(kind, tmp_path)
     with pytest.raises(error, match=why):
         handed(door, monkeypatch)
@@ -139,7 +139,7 @@ def test_a_descriptor_that_is_no_socket_is_said(
 def test_who_connects_while_the_daemon_restarts_waits_and_is_answered(
     harness: Any, private: socket.socket
 ) -> None:
-    """The socket is listened on by another process, and is the same after the daemon's end."""
+    """Another process listens on the socket, which stays the same after the daemon's end."""
     client = Client(harness.socket)
     born = harness.socket.stat().st_ino
     with served(harness, private) as first:
@@ -157,7 +157,7 @@ def test_who_connects_while_the_daemon_restarts_waits_and_is_answered(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_who_connects_while_one_daemon_makes_way_for_another_is_answered(harness: Any) -> None:
-    """The one that follows waits for the lock of the one before, and the socket for both."""
+    """The next daemon waits for the first one's lock, and the socket keeps connections."""
     harness.socket.parent.mkdir(mode=0o700)
     with contextlib.ExitStack() as before:
         before.enter_context(listen.unix(harness.socket))
@@ -187,7 +187,7 @@ def waits(pid: int, path: Path) -> bool:
 def test_a_port_that_was_handed_over_asks_for_the_token(
     harness: Any, private: socket.socket
 ) -> None:
-    """Both doors serve; what the configuration wants besides is opened as ever."""
+    """Both sockets serve; other configured ones are opened as usual."""
     harness.configure(server={"tcp": "127.0.0.1:0"})
     with listen.tcp(("127.0.0.1", 0)) as port:
         port.listen()
@@ -205,7 +205,7 @@ def test_a_port_that_was_handed_over_asks_for_the_token(
 def test_a_door_elsewhere_does_not_replace_the_one_of_the_configuration(
     harness: Any, tmp_path: Path
 ) -> None:
-    """Clients look where the configuration says, and there the daemon is too."""
+    """The daemon also listens at the configured path, where clients look."""
     with private_at(tmp_path / "other") as other, served(harness, other) as daemon:
         assert Client(tmp_path / "other").status()["pid"] == daemon.pid
         assert Client(harness.socket).status()["pid"] == daemon.pid
@@ -215,7 +215,7 @@ def test_a_door_elsewhere_does_not_replace_the_one_of_the_configuration(
 
 @pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="systemd is not here")
 def test_systemd_starts_the_daemon_for_the_first_who_connects(harness: Any) -> None:
-    """Its own program of activation: a path and a port, and the daemon knows which is which."""
+    """systemd-socket-activate hands over a path and a port, and the daemon tells them apart."""
     harness.socket.parent.mkdir(mode=0o700)
     with listen.tcp(("127.0.0.1", 0)) as free:
         port = listen.address(free)

@@ -17,7 +17,7 @@ ROOM_FOR_ONE = 100 << 20
 
 
 def test_an_answer_comes_whole_or_as_a_stream(harness: Any, daemon: Any) -> None:
-    """The text is the same, and the first request loads the model."""
+    """Both have the same text, and the first request loads the model."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -37,7 +37,7 @@ def test_an_answer_comes_whole_or_as_a_stream(harness: Any, daemon: Any) -> None
 def test_a_request_that_kills_ends_with_an_error_and_the_next_one_is_answered(
     harness: Any, daemon: Any
 ) -> None:
-    """Never silence: a last error event for a stream, a status for others; then a new worker."""
+    """A stream gets a last error event, others a status; then a new worker starts."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -61,7 +61,7 @@ def test_a_request_that_kills_ends_with_an_error_and_the_next_one_is_answered(
 def test_a_worker_killed_from_outside_is_replaced_before_anybody_asks(
     harness: Any, daemon: Any
 ) -> None:
-    """The first crash is answered at once, by a worker that nobody had to wait for."""
+    """After the first crash a new worker starts at once, before the next request."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -75,7 +75,7 @@ def test_a_worker_killed_from_outside_is_replaced_before_anybody_asks(
 
 
 def test_a_worker_that_sends_rubbish_is_killed(harness: Any, daemon: Any) -> None:
-    """A frame that does not fit the schema ends the worker, not the daemon."""
+    """An invalid frame ends the worker, not the daemon."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -88,7 +88,7 @@ def test_a_worker_that_sends_rubbish_is_killed(harness: Any, daemon: Any) -> Non
 
 
 def test_crashing_kernels_are_avoided_from_the_second_try_on(harness: Any, daemon: Any) -> None:
-    """A signal during loading is answered by one try with safe kernels, which is remembered."""
+    """A fatal signal during loading leads to one try with safe kernels, which are kept."""
     harness.add("mortal")
 
     async def scene() -> None:
@@ -104,7 +104,7 @@ def test_crashing_kernels_are_avoided_from_the_second_try_on(harness: Any, daemo
 
 
 def test_a_load_without_memory_is_followed_by_smaller_plans(harness: Any, daemon: Any) -> None:
-    """llama.cpp says so before it aborts; its CPU kernels are not blamed for that."""
+    """llama.cpp reports it before it aborts, so its CPU kernels are not blamed."""
     harness.add("hungry")
 
     async def scene() -> None:
@@ -119,7 +119,7 @@ def test_a_load_without_memory_is_followed_by_smaller_plans(harness: Any, daemon
 def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
     harness: Any, daemon: Any
 ) -> None:
-    """After more than three crashes within a minute the model fails at once, with the reason."""
+    """After more than three crashes within a minute the model fails with the reason."""
     harness.add("doomed")
 
     async def scene() -> None:
@@ -137,7 +137,7 @@ def test_a_model_that_keeps_crashing_is_given_up_while_others_serve(
 
 
 def test_a_refused_model_says_why(harness: Any, daemon: Any) -> None:
-    """What the worker refused is the client's error, and a later request may try again."""
+    """A refusal is the client's error, and a later request may load again."""
     harness.add("refused")
 
     async def scene() -> None:
@@ -154,7 +154,7 @@ def test_a_refused_model_says_why(harness: Any, daemon: Any) -> None:
 
 
 def test_a_signal_that_is_no_fault_blames_no_kernels(harness: Any, daemon: Any) -> None:
-    """Somebody sent it: the load fails, and the next one is as fast as the first."""
+    """The load fails, and the next one has the fast kernels."""
     harness.add("stopped")
 
     async def scene() -> None:
@@ -168,7 +168,7 @@ def test_a_signal_that_is_no_fault_blames_no_kernels(harness: Any, daemon: Any) 
 
 
 def test_safe_kernels_are_forgotten_with_the_worker(harness: Any, daemon: Any) -> None:
-    """Unloaded because it was idle: the fast ones get another try."""
+    """After an idle unload the fast kernels are tried again."""
     harness.add("mortal")
 
     async def scene() -> None:
@@ -184,7 +184,7 @@ def test_safe_kernels_are_forgotten_with_the_worker(harness: Any, daemon: Any) -
 
 
 def _gated(harness: Any) -> Path:
-    """The default model waits while it loads, until this FIFO is opened."""
+    """The default model's load waits until this FIFO is opened."""
     harness.add("gated")
     harness.configure(models={"default": "gated"}, engine={"slots": 1})
     fifo = Path(harness.models / "gated.gguf.fifo")
@@ -193,7 +193,7 @@ def _gated(harness: Any) -> Path:
 
 
 def test_a_stopped_load_is_noticed(harness: Any, daemon: Any) -> None:
-    """SIGSTOP while it loads: killed when nothing has moved for a minute, and who waits is told."""
+    """After a minute of SIGSTOP the load is killed, and waiting requests get an error."""
     _gated(harness)
     others = _children()
 
@@ -215,12 +215,12 @@ def test_a_stopped_load_is_noticed(harness: Any, daemon: Any) -> None:
 
 
 def _children() -> set[int]:
-    """Process ids of this process's children: workers, and what other tests have lent."""
+    """Returns process ids of this process's children: workers, and those of other tests."""
     return {int(pid) for pid in Path("/proc/thread-self/children").read_text().split()}
 
 
 def test_unloading_ends_a_load(harness: Any, daemon: Any) -> None:
-    """Also a stopped one: who waits for it, or for a turn, is told, and the process is gone."""
+    """Also a stopped one: waiting requests get an error, and the process ends."""
     fifo = _gated(harness)
     others = _children()
 
@@ -246,7 +246,7 @@ def test_unloading_ends_a_load(harness: Any, daemon: Any) -> None:
 
 
 def test_loading_is_visible_to_who_waits_and_to_who_asks(harness: Any, daemon: Any) -> None:
-    """Comments in the stream, a stage in the status, 503 from health; then the answer."""
+    """The stream has comments, the status a stage, health 503; then the answer comes."""
     fifo = _gated(harness)
 
     async def scene() -> None:
@@ -268,7 +268,7 @@ def test_loading_is_visible_to_who_waits_and_to_who_asks(harness: Any, daemon: A
 
 
 def test_a_client_that_leaves_is_cancelled_in_every_phase(harness: Any, daemon: Any) -> None:
-    """Streaming, not streaming, waiting in the queue, waiting for the model: nothing is left."""
+    """Streaming, not streaming, in the queue, waiting for the model: nothing is left."""
     harness.configure(engine={"slots": 2})
 
     async def scene() -> None:
@@ -292,7 +292,7 @@ def test_a_client_that_leaves_is_cancelled_in_every_phase(harness: Any, daemon: 
 
 
 def test_a_full_queue_says_so_and_the_next_turn_comes(harness: Any, daemon: Any) -> None:
-    """Over slots and queue: 429 with Retry-After. Who waited is served when a slot is free."""
+    """Over slots and queue: 429 with Retry-After. A queued request gets the next free slot."""
     harness.configure(engine={"slots": 1}, server={"max_queue": 1})
 
     async def scene() -> None:
@@ -313,7 +313,7 @@ def test_a_full_queue_says_so_and_the_next_turn_comes(harness: Any, daemon: Any)
 
 
 def test_who_waits_in_the_queue_survives_a_crash(harness: Any, daemon: Any) -> None:
-    """It gets the next worker, when its turn comes."""
+    """A queued request gets the next worker."""
     harness.configure(engine={"slots": 1})
 
     async def scene() -> None:
@@ -331,9 +331,9 @@ def test_who_waits_in_the_queue_survives_a_crash(harness: Any, daemon: Any) -> N
 
 
 def test_a_hung_worker_is_killed_and_replaced(harness: Any, daemon: Any) -> None:
-    """Health doubts it first; then its stream goes on with a new worker.
+    """Health reports it first; then its stream continues on a new worker.
 
-    One that outlived even that would be a reason to start the daemon anew.
+    One that outlived even SIGKILL would be a reason to restart the daemon.
     """
 
     async def scene() -> None:
@@ -363,7 +363,7 @@ def test_a_hung_worker_is_killed_and_replaced(harness: Any, daemon: Any) -> None
 def test_a_worker_that_cannot_be_started_is_an_error_of_the_request(
     harness: Any, daemon: Any
 ) -> None:
-    """Not even a process: 500 with the reason, and the daemon goes on."""
+    """Without even a process: 500 with the reason, and the daemon goes on."""
 
     async def scene() -> None:
         async with daemon(harness, ["/nowhere/python"]) as it:
@@ -377,7 +377,7 @@ def test_a_worker_that_cannot_be_started_is_an_error_of_the_request(
 
 
 def test_a_daemon_may_end_at_any_moment_of_a_load(harness: Any, daemon: Any) -> None:
-    """However far the loading has come, its process and its sockets are gone afterwards."""
+    """Its process and its sockets are gone afterwards, at any progress of the load."""
 
     async def scene(turns: int) -> None:
         async with daemon(harness) as it:
@@ -390,7 +390,7 @@ def test_a_daemon_may_end_at_any_moment_of_a_load(harness: Any, daemon: Any) -> 
 
 
 def test_the_least_recently_used_model_makes_room(harness: Any, daemon: Any) -> None:
-    """Memory for one: an idle model leaves at once and a busy one after its last request."""
+    """With memory for one, an idle model is evicted at once, a busy one after its last request."""
     harness.add("beta")
     harness.configure(server={"memory_bytes": ROOM_FOR_ONE})
 
@@ -413,7 +413,7 @@ def test_the_least_recently_used_model_makes_room(harness: Any, daemon: Any) -> 
 
 
 def test_an_idle_model_is_unloaded_after_keep_alive(harness: Any, daemon: Any) -> None:
-    """Its process is gone, a busy one stays, and the next request loads it again."""
+    """Its process ends, a busy one stays, and the next request loads it again."""
     harness.configure(server={"keep_alive": "10m"})
 
     async def scene() -> None:

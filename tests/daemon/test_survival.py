@@ -13,7 +13,7 @@ import pytest
 
 
 def texts(lines: list[str]) -> str:
-    """The text of a stream."""
+    """Returns the text of a stream."""
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
 
@@ -21,7 +21,7 @@ def texts(lines: list[str]) -> str:
 def test_an_answer_goes_on_over_three_workers(
     harness: Any, daemon: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each word comes once, whole or as a stream, which says by comments what the pauses were."""
+    """Each word comes once, whole or as a stream, whose comments give the reasons of pauses."""
     caplog.set_level("INFO")
 
     async def scene() -> None:
@@ -44,7 +44,7 @@ def test_an_answer_goes_on_over_three_workers(
 
 
 def test_a_third_death_is_the_end_of_an_answer(harness: Any, daemon: Any) -> None:
-    """Two resumes are the most, and who was only killed from outside is not refused later."""
+    """Two resumes are the limit; a request killed only from outside is not refused later."""
 
     async def scene() -> None:
         async with daemon(harness) as it:
@@ -58,7 +58,7 @@ def test_a_third_death_is_the_end_of_an_answer(harness: Any, daemon: Any) -> Non
 
 
 def test_a_broken_file_spoils_no_request_for_others(harness: Any, daemon: Any) -> None:
-    """Its words are refused there and answered elsewhere, and by the file that replaces it."""
+    """Its requests are refused there, but served by other models and by a replaced file."""
     harness.add("brittle")
 
     async def scene() -> None:
@@ -81,7 +81,7 @@ def test_a_broken_file_spoils_no_request_for_others(harness: Any, daemon: Any) -
 def test_a_poisonous_request_is_found_refused_and_punishes_nobody(
     harness: Any, daemon: Any
 ) -> None:
-    """Of three streams one kills: it alone ends, the same request is refused, others go on."""
+    """Of three streams one kills the worker: it is refused from then on, the others continue."""
     harness.configure(engine={"slots": 4})
 
     async def scene() -> None:
@@ -107,7 +107,7 @@ def test_a_poisonous_request_is_found_refused_and_punishes_nobody(
 
 
 def test_an_answer_outlives_a_load_that_is_killed(harness: Any, daemon: Any) -> None:
-    """As often as a model may crash; without other kernels or a smaller plan afterwards."""
+    """As often as a model may crash, without safe kernels or a smaller plan afterwards."""
     harness.add("hunted")
     shots = harness.models / "hunted.gguf.shots"
     shots.write_bytes(b"")
@@ -129,7 +129,7 @@ def test_an_answer_outlives_a_load_that_is_killed(harness: Any, daemon: Any) -> 
 
 
 def test_a_replay_is_asked_again_and_may_be_poison(harness: Any, daemon: Any) -> None:
-    """As a request."""
+    """A replay is resumed and refused as a request is."""
 
     async def scene() -> None:
         async with daemon(harness) as it:

@@ -1,4 +1,4 @@
-"""Which request a worker died of, and how a stream goes on: driven by lists of events."""
+"""Attribution of crashes to requests, and resumed streams: driven by lists of events."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ FILES: Files = ((1, 2, 3, 4),)
 
 
 def request(id_: str = "r", prompt: str = "hello", seed: int = 1) -> Generate:
-    """A completion."""
+    """Returns a completion."""
     sampling = SamplingParams(seed=seed)
     return Generate(id_, "completion", "someone", sampling, SpeculationParams(), prompt=prompt)
 
 
 def delta(text: str, decided: list[int], decided_by: list[str], rounds: int) -> Delta:
-    """What a worker says in a round."""
+    """Returns a worker's event of a round."""
     spent = Spent(rounds=rounds)
     return Delta("r", text, [], decided=decided, decided_by=decided_by, spent=spent)
 
@@ -51,7 +51,7 @@ def delta(text: str, decided: list[int], decided_by: list[str], rounds: int) -> 
 
 
 def test_before_a_word_has_come_the_request_is_sent_again() -> None:
-    """Also when it had its slot; the client hears of that once."""
+    """Also when it had its slot; the client gets a single start event."""
     stream = Stream(request())
     assert stream.command() is stream.request
     assert stream.take(Started("r", 2, 0, prompt=[1, 2])) is not None
@@ -60,7 +60,7 @@ def test_before_a_word_has_come_the_request_is_sent_again() -> None:
 
 
 def test_what_was_decided_on_all_workers_goes_to_the_next() -> None:
-    """Tokens in order with their sources, the latest meter, the first prompt."""
+    """Tokens in order with their sources, the latest figures, the first prompt."""
     stream = Stream(request())
     for event in (
         Started("r", 2, 1, prompt=[1, 2]),
@@ -78,7 +78,7 @@ def test_what_was_decided_on_all_workers_goes_to_the_next() -> None:
 
 
 def test_an_echo_alone_is_not_said_twice() -> None:
-    """The next worker is told that something has gone out, though nothing was decided."""
+    """The next worker knows that the prompt was sent, though no token was decided."""
     stream = Stream(request())
     stream.take(Started("r", 2, 0, prompt=[1, 2]))
     stream.take(Delta("r", "hello", []))
@@ -88,7 +88,7 @@ def test_an_echo_alone_is_not_said_twice() -> None:
 
 
 def test_a_digest_is_of_what_is_asked() -> None:
-    """Not of who asks, by which id, with which seed or how often it went on."""
+    """It excludes the client, the id, the seed and the number of resumes."""
     same = msgspec.structs.replace(request("other", seed=9), client="else")
     assert digest(same) == digest(request())
     assert digest(request(prompt="other")) != digest(request())
@@ -102,14 +102,14 @@ def test_a_digest_is_of_what_is_asked() -> None:
 
 @dataclass
 class Court:
-    """A worker and its requests, some of which kill it whenever they are on board."""
+    """A worker and its requests, some of which always kill it."""
 
     poisons: frozenset[int]
     trials: Trials = field(default_factory=Trials)
     deaths: int = 0
 
     def run(self, streams: Sequence[Stream]) -> list[Stream]:
-        """Let all run until each is either over or convicted; the convicted."""
+        """Runs all requests until each is finished or convicted; returns the convicted."""
         waiting = list(streams)
         while waiting:
             aboard = [each for each in waiting if self.trials.admits(each)]
@@ -130,7 +130,7 @@ class Court:
 def test_exactly_the_killers_are_convicted_and_cost_two_workers_each(
     count: int, poisons: set[int]
 ) -> None:
-    """Whatever their number and order; nobody else comes near the limit of resumes."""
+    """For any number and order; no other request comes near the limit of resumes."""
     streams = [Stream(request(str(number))) for number in range(count)]
     court = Court(frozenset(poisons))
     convicted = court.run(streams)
@@ -141,7 +141,7 @@ def test_exactly_the_killers_are_convicted_and_cost_two_workers_each(
 
 
 def test_nobody_boards_during_a_trial_and_sixteen_tokens_end_it() -> None:
-    """The other suspect, and somebody new, wait for that."""
+    """Other suspects and new requests wait for that."""
     one, other, new = (Stream(request(id_)) for id_ in ("one", "other", "new"))
     trials = Trials()
     assert trials.crashed([one, other], faulty=True) is None
@@ -159,7 +159,7 @@ def test_nobody_boards_during_a_trial_and_sixteen_tokens_end_it() -> None:
 
 
 def test_nobody_is_tried_for_what_came_from_outside() -> None:
-    """All may board at once, and nobody is ever convicted of it; but each counts as a resume."""
+    """All run at once and none is convicted; but each death counts as a resume."""
     streams = [Stream(request(str(number))) for number in range(3)]
     trials = Trials()
     for _ in range(MAX_RESUMES + 1):
@@ -169,7 +169,7 @@ def test_nobody_is_tried_for_what_came_from_outside() -> None:
 
 
 def test_who_was_accused_with_a_killer_is_cleared() -> None:
-    """A long stream outlives any number of poisonous neighbours."""
+    """A long stream outlives any number of crashing neighbours."""
     good, trials = Stream(request("good")), Trials()
     for number in range(9):
         bad = Stream(request(str(number)))
@@ -181,7 +181,7 @@ def test_who_was_accused_with_a_killer_is_cleared() -> None:
 
 
 def test_who_shares_the_worker_with_a_suspect_is_not_blamed() -> None:
-    """An acquitted stream goes on beside the next trial, and that costs it nothing."""
+    """An acquitted stream runs beside the next trial at no cost to its resumes."""
     one, other = Stream(request("one")), Stream(request("other"))
     trials = Trials()
     trials.crashed([one, other], faulty=True)
@@ -196,7 +196,7 @@ def test_who_shares_the_worker_with_a_suspect_is_not_blamed() -> None:
 
 
 def test_poison_is_refused_for_a_while_and_nothing_else() -> None:
-    """Whoever sends it; the sentence says why and how long."""
+    """For every client; the sentence has the reason and the time."""
     poisons = Poisons()
     poisons.check(FILES, request(), 0.0)
     assert "SIGSEGV" in str(poisons.add(FILES, request(), "SIGSEGV", 0.0))
@@ -216,7 +216,7 @@ IDENTITIES = st.tuples(*[st.integers(0, 3)] * 4)
 def test_a_verdict_is_of_one_request_on_the_files_of_one_model(
     convicted: set[tuple[Files, str]], asked: tuple[Files, str]
 ) -> None:
-    """A broken file spoils no request for another model, nor for the file that replaces it."""
+    """The same request is served by another model, and by a replaced file."""
     poisons = Poisons()
     for files, prompt in convicted:
         poisons.add(files, request(prompt=prompt), "SIGABRT", 0.0)
@@ -230,7 +230,7 @@ def test_a_verdict_is_of_one_request_on_the_files_of_one_model(
 
 
 def test_the_table_of_poisons_has_an_end() -> None:
-    """The oldest are let go of; what has run out goes first."""
+    """Expired entries are dropped first, then the oldest."""
     poisons = Poisons()
     for number in range(300):
         poisons.add(FILES, request(prompt=str(number)), "SIGSEGV", float(number))

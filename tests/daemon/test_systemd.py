@@ -39,12 +39,12 @@ OWN_RUN = {"XDG_RUNTIME_DIR": "/run/me"}
 
 
 class Inside(NamedTuple):
-    """The namespace of the manager."""
+    """The manager's namespace."""
 
     pid: int
 
     def run(self, *command: str) -> str:
-        """What a command says there; one that fails is an error."""
+        """Runs a command there; raises if it fails."""
         done = subprocess.run(
             ["nsenter", "-t", str(self.pid), "-m", *command],
             env=os.environ | OWN_RUN, capture_output=True, text=True, check=False,
@@ -53,25 +53,25 @@ class Inside(NamedTuple):
         return done.stdout
 
     def localspec(self, *arguments: str) -> str:
-        """`localspec ARGUMENTS` there."""
+        """Runs `localspec ARGUMENTS` there."""
         return self.run(sys.executable, "-m", "localspec.cli.main", *arguments)
 
     def property(self, name: str, unit: str = "localspec.service") -> str:
-        """What the manager knows of a unit."""
+        """Returns the manager's value of a unit's property."""
         return self.run("systemctl", "--user", "show", "-P", name, unit).strip()
 
     def daemon(self) -> int:
-        """The pid of the service."""
+        """Returns the service's pid."""
         return int(self.property("MainPID"))
 
     def client(self) -> Client:
-        """A client of the socket, which is seen from outside by way of /proc."""
+        """Returns a client of the socket, reached from outside through /proc."""
         return Client(Path(f"/proc/{self.pid}/root/run/me/localspec/localspec.sock"))
 
 
 @pytest.fixture
 def manager(own_home: Path) -> Iterator[Inside]:  # noqa: ARG001  its environment first
-    """A user manager with an empty home, which has come up."""
+    """Runs a user manager with an empty home."""
     with subprocess.Popen(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", MANAGER],
         env=os.environ | OWN_RUN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -84,7 +84,7 @@ def manager(own_home: Path) -> Iterator[Inside]:  # noqa: ARG001  its environmen
 
 
 def until(fact: Callable[[], bool]) -> None:
-    """Look until it holds; the timeout of the test is the patience."""
+    """Waits until the condition holds, at most for the test's timeout."""
     while not fact():
         os.sched_yield()
 
@@ -92,7 +92,7 @@ def until(fact: Callable[[], bool]) -> None:
 def test_install_starts_a_hardened_daemon_and_uninstall_leaves_nothing(
     manager: Inside, own_home: Path
 ) -> None:
-    """A filter of system calls, no way to more rights; stopped, it comes back for whoever asks."""
+    """System calls are filtered, privileges denied; after a stop a connection starts it again."""
     manager.localspec("service", "install")
     first = manager.daemon()
     assert manager.client().status()["pid"] == first
@@ -115,7 +115,7 @@ def test_install_starts_a_hardened_daemon_and_uninstall_leaves_nothing(
 def test_a_daemon_that_stands_still_is_replaced_and_who_asks_meanwhile_waits(
     manager: Inside, own_home: Path
 ) -> None:
-    """The watchdog ends it; the connection was made with a socket that outlives it."""
+    """The watchdog ends it; the client's connection is to a socket that outlives it."""
     manager.localspec("service", "install")
     drop_in = own_home / "config" / "systemd" / "user" / "localspec.service.d" / "quick.conf"
     drop_in.parent.mkdir()
@@ -131,7 +131,7 @@ def test_a_daemon_that_stands_still_is_replaced_and_who_asks_meanwhile_waits(
 def test_install_takes_over_from_a_daemon_that_was_started_by_hand(
     manager: Inside, own_home: Path
 ) -> None:
-    """Whoever asks is served by one daemon, then by the other; nobody is refused in between."""
+    """Requests are served by one daemon, then by the other; none is refused in between."""
     manager.localspec("start")
     by_hand = manager.client().status()["pid"]
     over, answered = threading.Event(), []

@@ -1,4 +1,4 @@
-"""Chat templates that a user gives, and models that have none: real daemon, real worker."""
+"""Chat templates of a user, and models without one: real daemon, real worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MESSAGES = [
 
 
 async def prompt(running: Any, model: str) -> str:
-    """The prompt of a chat, as llama-server's endpoint shows it."""
+    """Returns a chat's prompt from llama-server's endpoint."""
     status, found = await running.post("/apply-template", {"model": model, "messages": MESSAGES})
     assert status == 200, found
     return str(found["prompt"])
@@ -32,7 +32,7 @@ async def prompt(running: Any, model: str) -> str:
 def test_a_base_model_goes_on_with_what_was_said_and_a_template_can_be_given(
     harness: Any, daemon: Callable[..., Any]
 ) -> None:
-    """Without a template messages are text, which status says; a file, or a word, gives it one."""
+    """Without a template messages are plain text, which the status shows; the setting adds one."""
     base = tiny.build(harness.models / "base.gguf", template="")
     for name in ("other-base", "word", "gone"):
         (harness.models / f"{name}.gguf").write_bytes(base.read_bytes())
@@ -81,7 +81,7 @@ def test_a_base_model_goes_on_with_what_was_said_and_a_template_can_be_given(
 def test_an_exact_line_goes_before_a_pattern(
     tmp_path: Path, names: tuple[str, ...], found: str | None
 ) -> None:
-    """By any name that the model has."""
+    """Any name of the model matches."""
     (tmp_path / "p.jinja").write_text("P")
     (tmp_path / "e.jinja").write_text("E")
     table = {"*exact": "p.jinja", "*-base": str(tmp_path / "p.jinja"), "exact": "e.jinja"}
@@ -90,7 +90,7 @@ def test_an_exact_line_goes_before_a_pattern(
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (templates.MAX_BYTES + 1), None])
 def test_a_file_that_is_no_template_is_a_sentence(tmp_path: Path, content: bytes | None) -> None:
-    """It names the line of the configuration."""
+    """It names the configuration's line."""
     if content is not None:
         (tmp_path / "t.jinja").write_bytes(content)
     with pytest.raises(ConfigError) as refused:

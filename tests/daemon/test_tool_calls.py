@@ -51,13 +51,13 @@ DELTAS = [
 
 
 def reply() -> Any:
-    """A chat's reply."""
+    """Returns a chat's reply."""
     asked = CHAT.read(msgspec.json.encode(ASKED), Config(), Caller("uid:1"))
     return CHAT.reply(asked, "m")
 
 
 def test_a_stream_has_one_call_in_a_chunk_and_its_name_once() -> None:
-    """Thoughts, text and parts of calls each go in chunks of their own."""
+    """Thoughts, text and parts of calls each have chunks of their own."""
     chat = reply()
     deltas = [chunk["choices"][0]["delta"] for delta in DELTAS for chunk in chat.delta(0, delta)]
     assert deltas[:2] == [{"reasoning_content": "Well."}, {"content": "Look:"}]
@@ -71,7 +71,7 @@ def test_a_stream_has_one_call_in_a_chunk_and_its_name_once() -> None:
 
 
 def test_an_answer_in_one_piece_has_all_of_each_call() -> None:
-    """Arguments are joined, and content is there beside them."""
+    """Arguments are joined; content may stand beside them."""
     answer = Answer()
     for delta in DELTAS:
         answer.take(delta)
@@ -85,7 +85,7 @@ def test_an_answer_in_one_piece_has_all_of_each_call() -> None:
 def test_the_openai_client_is_given_calls_and_sends_their_results(
     harness: Any, daemon: Any
 ) -> None:
-    """Streamed and whole, forced by name and by "required"; the history with a result is read."""
+    """Streamed and whole, forced by name and by "required"; a history with a result is read."""
     tiny.build(harness.models / "alpha.gguf", template=TEMPLATE)
     harness.configure(engine={"context": 512, "slots": 2})
 

@@ -1,4 +1,4 @@
-"""The service files that travel with LocalSpec."""
+"""The service files of LocalSpec's package."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ AGENT_KEYS: dict[str, type] = {
     "SoftResourceLimits": dict,
     "Umask": int,
 }
-"""Of the keys in launchd.plist(5) those that ours uses; launchd passes over any other."""
+"""The keys of launchd.plist(5) that ours uses; launchd ignores unknown ones."""
 
 
 def unit(path: Path = UNIT) -> configparser.ConfigParser:
-    """A systemd unit, read as systemd reads it: case matters; the last of equal keys is kept."""
+    """Parses a systemd unit as systemd does: case matters; the last of equal keys counts."""
     parser = configparser.ConfigParser(interpolation=None, strict=path == UNIT)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(path.read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def unit(path: Path = UNIT) -> configparser.ConfigParser:
 
 
 def test_the_unit_runs_the_daemon_and_reloads_it() -> None:
-    """Its readiness is told, HUP reloads, TERM reaches the supervisor alone."""
+    """Readiness is reported, HUP reloads, TERM goes to the supervisor alone."""
     service = unit()["Service"]
     assert service["Type"] == "notify"
     assert service["ExecStart"] == '"@PYTHON@" -P -m localspec_daemon'
@@ -56,7 +56,7 @@ def test_the_unit_runs_the_daemon_and_reloads_it() -> None:
 
 
 def test_the_socket_is_private_and_older_than_the_daemon() -> None:
-    """Whoever connects is served by a daemon that has it; nobody else may connect."""
+    """The daemon inherits the socket; only its owner may connect."""
     door = unit(SOCKET)["Socket"]
     assert (door["SocketMode"], door["DirectoryMode"]) == ("0600", "0700")
     assert unit()["Unit"]["Requires"] == unit()["Unit"]["After"] == SOCKET.name
@@ -64,12 +64,12 @@ def test_the_socket_is_private_and_older_than_the_daemon() -> None:
 
 
 def test_a_configuration_error_is_not_tried_again() -> None:
-    """The exit code in the unit is the error's."""
+    """The unit's exit code is the error's."""
     assert unit()["Service"]["RestartPreventExitStatus"] == str(ConfigError.exit_code)
 
 
 def test_nothing_in_the_unit_hides_the_gpu_or_needs_privileges() -> None:
-    """Directives that need namespaces fail or blind the worker in a user's manager."""
+    """Directives that need namespaces fail in a user's manager, or hide devices."""
     forbidden = {"PrivateDevices", "DeviceAllow", "MemoryDenyWriteExecute", "ProtectSystem",
                  "ProtectHome", "PrivateTmp", "PrivateNetwork", "User", "DynamicUser"}  # fmt: skip
     assert not forbidden & set(unit()["Service"])
@@ -80,10 +80,9 @@ def test_nothing_in_the_unit_hides_the_gpu_or_needs_privileges() -> None:
 def test_systemd_finds_nothing_wrong_with_the_units(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they are installed, from a home with every character that means something in a unit.
+    """They are checked as installed, from a home with every character special in units.
 
-    For what works without privileges the service is exposed to little: below 7 of 10, where a unit
-    without a line of hardening has 9.4.
+    For a unit without privileges its exposure is low: below 7 of 10; without hardening it is 9.4.
     """
     monkeypatch.setenv("LOCALSPEC_MODELS", 'a "b" %h \\ $c')
     for path in (UNIT, SOCKET):
@@ -103,7 +102,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(
 
 
 def test_a_worker_host_is_tried_again_unless_it_was_refused() -> None:
-    """After a crash at once; root and wrong arguments do not become right by waiting."""
+    """It restarts after a crash, but not for root or wrong arguments."""
     service = unit(WORKER_HOST)["Service"]
     assert service["ExecStart"].split()[1:] == ["worker-host"]
     assert service["Restart"] == "on-failure"
@@ -113,7 +112,7 @@ def test_a_worker_host_is_tried_again_unless_it_was_refused() -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not here")
 def test_systemd_finds_little_that_a_worker_host_is_exposed_to(tmp_path: Path) -> None:
-    """It understands every line, and its own score is below 1.5 of 10."""
+    """Every line is valid, and the exposure is below 1.5 of 10."""
     path = tmp_path / WORKER_HOST.name
     installed = "/opt/localspec/.venv/bin/localspec"
     path.write_text(WORKER_HOST.read_text(encoding="utf-8").replace(installed, sys.executable))
@@ -125,7 +124,7 @@ def test_systemd_finds_little_that_a_worker_host_is_exposed_to(tmp_path: Path) -
 
 
 def test_the_agent_runs_the_daemon_and_keeps_it_alive() -> None:
-    """After a crash, not after an orderly end; the log is where macOS keeps logs."""
+    """It restarts after a crash, not after an orderly end; its log is in macOS's directory."""
     agent = plistlib.loads(AGENT.read_bytes())
     assert agent["Label"] == AGENT.stem
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
@@ -137,7 +136,7 @@ def test_the_agent_runs_the_daemon_and_keeps_it_alive() -> None:
 
 
 def test_the_agents_shell_becomes_the_interpreter_it_was_given(tmp_path: Path) -> None:
-    """Also when its path has a space; the output is in the log."""
+    """Also with a space in its path; the output is in the log."""
     (tmp_path / "Library" / "Logs").mkdir(parents=True)
     python = tmp_path / "a python"
     python.write_text('#!/bin/sh\necho "$@"\n')
@@ -149,7 +148,7 @@ def test_the_agents_shell_becomes_the_interpreter_it_was_given(tmp_path: Path) -
 
 
 def test_the_installed_agent_is_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What launchd would run answers here too, where its variables say, and ends orderly."""
+    """The agent's command answers here too, with its variables, and ends in order."""
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/a & <b>")
     agent = plistlib.loads(filled("daemon/launchd/dev.localspec.plist", host().values()).encode())

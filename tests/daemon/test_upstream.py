@@ -1,4 +1,4 @@
-"""Models that are elsewhere: forwarded to a real server, and to servers that misbehave."""
+"""Remote models: requests forwarded to a real server, and to servers that misbehave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHAT = {"id": "1", "object": "chat.completion", "choices": [{"message": {"conten
 
 @asynccontextmanager
 async def server(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server whose every path is `handler`; its address."""
+    """Runs a server that answers every path by `handler`; yields its address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, handler_cancellation=True)
@@ -38,12 +38,12 @@ async def server(handler: Handler, context: ssl.SSLContext | None = None) -> Asy
 
 
 def upstream(harness: Any, url: str, **fields: Any) -> None:
-    """Name a server that has the model `far`."""
+    """Configures an upstream that serves the model `far`."""
     harness.configure(**{"upstream.rack": {"url": f"{url}/v1", "models": ["far"], **fields}})
 
 
 def run(daemon: Any, harness: Any, handler: Handler, scene: Any, **fields: Any) -> None:
-    """Play a scene with a daemon whose upstream is `handler`."""
+    """Runs a scene with a daemon whose upstream is `handler`."""
 
     async def play() -> None:
         async with server(handler) as url:
@@ -55,7 +55,7 @@ def run(daemon: Any, harness: Any, handler: Handler, scene: Any, **fields: Any) 
 
 
 async def sse(request: web.Request, *lines: bytes) -> web.StreamResponse:
-    """A stream of these lines, and its end."""
+    """Returns a stream of these lines that then ends."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     for line in lines:
@@ -66,7 +66,7 @@ async def sse(request: web.Request, *lines: bytes) -> web.StreamResponse:
 def test_what_is_forwarded_is_the_body_and_nothing_of_the_client(
     harness: Any, daemon: Any, tmp_path: Path
 ) -> None:
-    """Unknown fields stay, ours go; no header passes, no cookie comes back; the token is there."""
+    """Unknown fields stay, LocalSpec's go; no header or cookie passes; the token is added."""
     seen: list[tuple[str, str, dict[str, str], Any]] = []
     token = tmp_path / "token"
     token.write_text("secret\n")
@@ -105,7 +105,7 @@ def test_what_is_forwarded_is_the_body_and_nothing_of_the_client(
 
 
 def test_nothing_that_is_not_named_is_ever_forwarded(harness: Any, daemon: Any) -> None:
-    """Models that are here, unknown ones, other endpoints: the upstream hears of none of them."""
+    """Local models, unknown ones and other endpoints never reach the upstream."""
     heard: list[str] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -133,7 +133,7 @@ def test_nothing_that_is_not_named_is_ever_forwarded(harness: Any, daemon: Any) 
 def test_a_model_that_is_here_answers_itself_also_where_an_upstream_names_it(
     harness: Any, daemon: Any
 ) -> None:
-    """What is on this machine stays on it; a default that is elsewhere is asked there."""
+    """A local model stays local; a remote default is forwarded."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         return web.json_response(CHAT | {"asked": (await request.json())["model"]})
@@ -155,7 +155,7 @@ def test_a_model_that_is_here_answers_itself_also_where_an_upstream_names_it(
 
 
 def test_a_stream_passes_through_chunk_by_chunk(harness: Any, daemon: Any) -> None:
-    """A chunk is there before the next one is sent; the count and the log know of it."""
+    """Each chunk arrives before the next is sent; metrics and log count it."""
     go_on = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -175,7 +175,7 @@ def test_a_stream_passes_through_chunk_by_chunk(harness: Any, daemon: Any) -> No
 
 
 def test_a_client_that_leaves_is_gone_upstream_too(harness: Any, daemon: Any) -> None:
-    """While it waits for the first word, and in the middle of a stream."""
+    """Both before the first word and in mid-stream."""
     cancelled: asyncio.Queue[str] = asyncio.Queue()
     reached: asyncio.Queue[str] = asyncio.Queue()
 
@@ -204,24 +204,24 @@ def test_a_client_that_leaves_is_gone_upstream_too(harness: Any, daemon: Any) ->
 
 
 async def redirecting(request: web.Request) -> web.StreamResponse:
-    """Elsewhere, and back for whoever follows."""
+    """Redirects to another server, and back."""
     if request.path == "/trap":
         return web.json_response(CHAT)
     raise web.HTTPTemporaryRedirect("/trap")
 
 
 async def packed(_request: web.Request) -> web.StreamResponse:
-    """Encoded although nobody asked for it."""
+    """Sends an encoding that was not requested."""
     return web.Response(body=b"x" * 20, headers={"Content-Encoding": "gzip"})
 
 
 async def a_page(_request: web.Request) -> web.StreamResponse:
-    """What a proxy says."""
+    """Sends a proxy's HTML page."""
     return web.Response(text="<html>busy</html>", content_type="text/html")
 
 
 async def endless(request: web.Request) -> web.StreamResponse:
-    """Zeros for ever."""
+    """Sends zeros for ever."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     while True:
@@ -229,7 +229,7 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 
 async def silent(_request: web.Request) -> web.StreamResponse:
-    """Takes the request and says nothing."""
+    """Reads the request and never answers."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -247,7 +247,7 @@ async def silent(_request: web.Request) -> web.StreamResponse:
 def test_an_upstream_that_misbehaves_is_an_error_with_its_name(
     harness: Any, daemon: Any, handler: Handler, status: int, words: str
 ) -> None:
-    """Whole or streamed, the client hears a sentence in bounded time."""
+    """Whole or streamed, the client gets a sentence in bounded time."""
 
     async def scene(it: Any) -> None:
         got, answer = await it.ask("hello", model="far")
@@ -261,7 +261,7 @@ def test_an_upstream_that_misbehaves_is_an_error_with_its_name(
 
 
 def test_a_stream_that_breaks_ends_with_an_error_event(harness: Any, daemon: Any) -> None:
-    """Cut off, silent, in error, endless: the last event says so."""
+    """Cut off, silent, in error, endless: the last event has the reason."""
     ends: dict[str, tuple[str, str]] = {
         "cut": ("upstream_failed", "broke off"),
         "aborted": ("upstream_failed", "broke off"),
@@ -323,7 +323,7 @@ def test_a_token_file_that_is_no_secret_is_refused(
 
 
 def test_as_many_are_forwarded_at_once_as_may_wait_here(harness: Any, daemon: Any) -> None:
-    """The next one is told to come back."""
+    """One more gets 429."""
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     async def handler(_request: web.Request) -> web.StreamResponse:
@@ -343,7 +343,7 @@ def test_as_many_are_forwarded_at_once_as_may_wait_here(harness: Any, daemon: An
 
 
 def test_a_drain_that_is_over_ends_what_is_forwarded(harness: Any, daemon: Any) -> None:
-    """As it ends every other stream: with an event that says why."""
+    """A forwarded stream ends with an event that gives the reason, as every other."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         await sse(request, b'data: {"n":1}')
@@ -363,7 +363,7 @@ def test_a_drain_that_is_over_ends_what_is_forwarded(harness: Any, daemon: Any) 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes the certificate")
 def test_a_certificate_is_verified(harness: Any, daemon: Any, tmp_path: Path) -> None:
-    """One that nobody vouches for is refused before anything is sent."""
+    """An untrusted one is refused before anything is sent."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
          "-subj", "/CN=localhost", "-keyout", tmp_path / "key", "-out", tmp_path / "certificate"],
@@ -388,7 +388,7 @@ def test_a_certificate_is_verified(harness: Any, daemon: Any, tmp_path: Path) ->
 
 
 def test_an_upstream_that_is_not_there_is_named_with_what_to_do(harness: Any, daemon: Any) -> None:
-    """503; and a configuration without it makes the model unknown."""
+    """503; without the upstream's configuration the model is unknown."""
     address = free_address()
 
     async def play() -> None:
