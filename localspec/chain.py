@@ -11,12 +11,6 @@ BREAKERS = ("\n", ":", '"', "*")
 """llama.cpp's: a repetition does not reach over these."""
 
 
-SAMPLERS = (
-    "penalties", "dry", "top_n_sigma", "temperature", "top_k", "typ_p", "top_p", "min_p", "xtc",
-)  # fmt: skip
-"""The steps by llama.cpp's names, in the order that holds where a request names none."""
-
-
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sampler chain of one request, in the order it is applied.
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.chain import SAMPLERS, SamplingParams
 from localspec.errors import ConfigError, RequestError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the command line reads this table and starts without msgspec
     import msgspec
+
+    from localspec.chain import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,14 @@ class Range:
     @property
     def meta(self) -> msgspec.Meta:
         """The range as a bound of a field that msgspec decodes."""
-        import msgspec  # noqa: PLC0415 — the command line reads this table and should start quickly
+        import msgspec  # noqa: PLC0415 — see above
 
         return msgspec.Meta(ge=self.low, le=self.high)
 
     @property
     def at_most(self) -> msgspec.Meta:
         """Its upper end alone."""
-        import msgspec  # noqa: PLC0415 — as above
+        import msgspec  # noqa: PLC0415 — see above
 
         return msgspec.Meta(le=self.high)
 
@@ -80,6 +81,11 @@ MAX_BIASES = 4096
 MAX_BREAKERS = 32
 MAX_BREAKER_CHARS = 40
 """Of a text that no repetition reaches over: llama.cpp's."""
+SAMPLERS = (
+    "penalties", "dry", "top_n_sigma", "temperature", "top_k", "typ_p", "top_p", "min_p", "xtc",
+)  # fmt: skip
+"""Steps of a sampler chain by llama.cpp's names, in the order that holds where none is named."""
+
 MAX_SAMPLERS = 32
 """Steps of a chain: each may stand in it more than once."""
 MAX_TOKENS = Range(0, 2**31 - 1)

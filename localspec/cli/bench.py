@@ -34,7 +34,8 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 @measuring.WHICH_PROMPTS
 @measuring.MODEL
 @click.option(
-    "--repeats", type=click.IntRange(1), help="Of everything; by default 3, if simulated 1.",
+    "--repeats", type=click.IntRange(1),
+    help="Of everything; by default 3, on a simulated machine 1.",
 )  # fmt: skip
 @click.option("-t", "--temperature", type=_TEMPERATURE, default=0.0, show_default=True)
 @measuring.SEED
@@ -125,7 +126,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
         _make(output)
     asked = _Asked(prompts, model, settings, names, others, bound)
     if tables:
-        _bench_on_paper(asked, tables, output, as_json=as_json)
+        _bench_simulated(asked, tables, output, as_json=as_json)
     else:
         results = _measured(waiting.reached(spawn=not no_spawn), asked)
         _publish(results, output, as_json=as_json)
@@ -172,7 +173,7 @@ def _measured(client: Client, asked: _Asked, table: Machine | None = None) -> Re
     )
 
 
-def _bench_on_paper(
+def _bench_simulated(
     asked: _Asked, tables: Sequence[tuple[Path, Machine]], output: Path | None, *, as_json: bool
 ) -> None:
     """One machine after the other, each by a daemon of its own that has learned nothing yet."""

@@ -1,7 +1,7 @@
-"""The TCP door of the daemon, for tools that cannot be told a Unix socket: opened and closed.
+"""Opens and closes the daemon's TCP port, for tools that cannot speak through a Unix socket.
 
-Who opened it is remembered beside the records of `localspec connect`: a door that the user opened
-is never closed here.
+A port that was opened here is noted beside the records of `localspec connect`; a port that the user
+opened is never closed here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from localspec import config, paths
-from localspec.cli import chosen, config_edit, launch, waiting
+from localspec import paths
+from localspec.cli import chosen, launch, waiting
 from localspec.cli.confirm import confirm
 from localspec.errors import ConfigError, NotRunning, RequestError
 
@@ -24,10 +24,12 @@ _KEY = "server.tcp"
 
 
 def opened(title: str, *, yes: bool) -> str:
-    """The address at which the daemon listens for such tools: opened now if the user agrees.
+    """Return the daemon's TCP address; the port is opened now if the user agrees.
 
-    Raises ConfigError where nobody does.
+    Raises ConfigError if the user does not agree.
     """
+    from localspec.cli import config_edit  # noqa: PLC0415  Tab loads this file, and no settings
+
     if address := chosen.settings().server.tcp:
         return address
     address = f"{_HOST}:{_free_port()}"
@@ -50,7 +52,10 @@ def opened(title: str, *, yes: bool) -> str:
 
 
 def closed() -> str:
-    """Close a door that was opened here and is still as it was; a sentence, "" if there is none."""
+    """Close a port that was opened here and not changed since. Returns a sentence or ""."""
+    from localspec import config  # noqa: PLC0415  as in `opened`
+    from localspec.cli import config_edit  # noqa: PLC0415
+
     try:
         address = _record().read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -68,7 +73,7 @@ def _record() -> Path:
 
 
 def _restart() -> None:
-    """Have a daemon that runs listen as the file says now."""
+    """Restart a running daemon, so that it listens as the file says now."""
     client = chosen.client()
     drain_seconds = chosen.settings().server.drain_seconds
     with contextlib.suppress(NotRunning), waiting.word("restarting the daemon"):

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.chain import SAMPLERS, SamplingParams
+from localspec.chain import SamplingParams
 from localspec.errors import EngineError
+from localspec.ranges import SAMPLERS
 from localspec.types import Floats, Probs, Token
 
 MIROSTAT_TOKENS = 100

@@ -88,7 +88,7 @@ def shown(peer: Peer, **changes: Any) -> str:
         "context 8192 tokens of 32768 trained",
         "drafters lookup, model",
         "exactness standard: 1 to 4 rows agree",
-        "speed 48.1 tok/s",
+        "speed 48.1 tokens/s",
         "decode 1: 20 ms, 2: 34 ms, 16: 110 ms by rows",
         "accepted lookup 57 of 100 (57%)",
         "requests 12 speculating, 3 short-request",

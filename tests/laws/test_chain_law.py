@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from localspec.chain import SAMPLERS, SamplingParams
+from localspec.chain import SamplingParams
 from localspec.engine import chain
 from localspec.engine.chain import Candidates, Moment
 from localspec.engine.sampling import Purpose, Sampler
 from localspec.engine.verify import Frontier, coupled
+from localspec.ranges import SAMPLERS
 from localspec.types import Draft, Floats, Probs, Signal
 
 VOCABULARY = 64

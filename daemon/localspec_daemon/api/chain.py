@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from localspec import ranges
-from localspec.chain import RANDOM_SEED, SAMPLERS, SamplingParams
+from localspec.chain import RANDOM_SEED, SamplingParams
 from localspec.errors import RequestError
-from localspec.ranges import SAMPLING
+from localspec.ranges import SAMPLERS, SAMPLING
 
 SEED_BITS = 53
 """A seed drawn here is reported, and JavaScript's numbers are exact up to 2^53 only."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from localspec.chain import RANDOM_SEED, SAMPLERS, SamplingParams
+from localspec.chain import RANDOM_SEED, SamplingParams
+from localspec.ranges import SAMPLERS
 from localspec.wire.messages import Generate
 from localspec_daemon.api.chain import RANDOM_SEEDS
 from localspec_daemon.api.dialect import Json
