@@ -1,4 +1,4 @@
-"""The blocking client of the daemon's API: what the command line and scripts talk through.
+"""The blocking client of the daemon's API, for the command line and scripts.
 
 Standard library only, because its import time is felt at every call of `localspec`.
 """
@@ -49,7 +49,7 @@ class Waiting:
 class Piece:
     """New text of the answer; `origins` gives (length in characters, source) for each token.
 
-    `thinking` is text that the server tells apart from the answer.
+    `thinking` is True for thinking, which the server sends apart from the answer.
     """
 
     text: str
@@ -78,7 +78,7 @@ Event: TypeAlias = Waiting | Piece | End
 class Client:
     """One daemon's address. Holds no connection: each call opens its own and closes it.
 
-    Every method raises NotRunning when nobody listens, and otherwise the class of `errors.py` that
+    Methods raise NotRunning when no daemon listens, and otherwise the class of `errors.py` that
     the daemon named.
     """
 

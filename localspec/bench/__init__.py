@@ -1,1 +1,1 @@
-"""Measuring speculation from outside: what a client of the daemon sees, told apart and compared."""
+"""Measures speculation from outside: the answers that a client of the daemon gets, compared."""

@@ -1,6 +1,6 @@
 """Advice from what the daemon has learned about this machine: `localspec tune`. Pure.
 
-Every sentence follows from a figure that is shown with it; nothing measured, nothing said.
+Every sentence follows from a figure that is shown with it; unmeasured things have none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 def learned(model: Json, weight_types: Sequence[str], *, has_gpu: bool) -> Learned:
-    """Everything that `tune` says. A prompt is read at the rate of the cheapest rows measured.
+    """Everything that `tune` shows. A prompt is read at the rate of the cheapest rows measured.
 
     Args:
         model: The model's entry in the daemon's status.

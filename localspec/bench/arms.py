@@ -21,9 +21,9 @@ _FENCE = re.compile(r"^(`{3,})[^`\n]*\n(.*?)^\1`*[ \t]*$", re.MULTILINE | re.DOT
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to be answered; `fields` join every request of it. `foreign`: not our daemon.
+    """One way of answering; `fields` join every request of it. `foreign`: not our daemon.
 
-    `predicts`: each request predicts that the answer will be what it was asked about.
+    `predicts`: each request predicts that the answer repeats its question's code.
     """
 
     name: str
@@ -70,7 +70,7 @@ def forced(client: Client, model: Json) -> dict[str, Arm]:
 
 
 def _drafters(model: Json) -> list[str]:
-    """Its sources of drafts, less the one that only drafts where a request has a grammar."""
+    """The model's drafters, without the one that only drafts where a request has a grammar."""
     return [name for name in model.get("drafters") or [] if name != "grammar"]
 
 

@@ -46,7 +46,7 @@ class Prices:
 
     @classmethod
     def of(cls, model: Mapping[str, Any], cells: float = 0) -> Self | None:
-        """Those in a model's status behind so many tokens; None where it has no staircase."""
+        """Costs in a model's status behind so many tokens; None where it has no staircase."""
         stairs = staircase(model, cells)
         if not stairs:
             return None
@@ -63,12 +63,12 @@ class Prices:
 
     @classmethod
     def on(cls, machine: Machine, neural: Iterable[str], cells: float = 0) -> Self:
-        """Those of a simulated machine behind so many tokens; each neural source is its draft."""
+        """Costs of a simulated machine behind so many tokens; each neural source is its draft."""
         token_ms = machine.draft.forward_ms(1, _STEADY, cells)
         return cls(machine.target, dict.fromkeys(neural, token_ms), machine.host, behind=cells)
 
     def padded(self, rows: int) -> int:
-        """The rows of a forward that needs so many."""
+        """Rows of a forward that needs so many, with padding."""
         return rows + -rows % self.row_multiple
 
     def forward_ms(self, rows: int, alike: int) -> float:

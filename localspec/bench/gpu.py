@@ -1,4 +1,4 @@
-"""Everything that a report about one GPU needs, in one run: `make bench-gpu`.
+"""Measures everything for a report about one GPU, in one run: `make bench-gpu`.
 
 The default pair end to end by a daemon of its own that has learned nothing yet; the staircases of
 its two files; those of random weights in the shapes of larger models. report.md, to be pasted into

@@ -1,4 +1,4 @@
-"""Plain's texts once more, to know afterwards what would have been possible, and who was honest.
+"""Replays plain's texts, to compute bounds on every arm and the reliability of each source.
 
 A replay says how many tokens each drafter would have got through at each position of a text. From
 that follow the bound of every arm, and how often what was expected of a drafter came true.
@@ -171,7 +171,7 @@ def _drafters(arm: str, results: Results) -> list[str]:
 
 
 def _told(replays: Iterable[Replay], *, predicting: bool) -> Iterable[Replay]:
-    """One replay of each text: the one with a prediction if that is wanted and there."""
+    """One replay of each text: the one with a prediction if wanted and available."""
     chosen: dict[tuple[str, int], Replay] = {}
     for replay in replays:
         key = replay.prompt, replay.turn
@@ -221,7 +221,7 @@ def _fixed_ms(replay: Replay, drafters: Sequence[str], prices: Prices) -> dict[_
 
 
 def reliability(replays: Iterable[Replay]) -> dict[str, list[Bin]]:
-    """By source: what was expected of its next token against how often it was right.
+    """Expected against measured acceptance of the next token, by source.
 
     Every token of a text counts once for each source that had a proposal for it.
     """

@@ -1,4 +1,4 @@
-"""A home of its own for a measurement: a daemon that is not the user's and has learned nothing."""
+"""A home directory for one measurement, with a daemon of its own that has learned nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 class Home:
     """A temporary directory with a configuration, where commands find everything but the models.
 
-    Use in `with`: at its end the daemon that some command has started is stopped, and what it
+    Use in `with`: at its end the daemon that a command has started is stopped, and what it
     learned is gone; also where a terminal is closed in the middle.
     """
 
@@ -68,7 +68,7 @@ class Home:
         return Client(self._root / paths.APP / paths.socket_path().name)
 
     def localspec(self, *arguments: str) -> None:
-        """One command; its progress is shown. Raises EngineError with its exit code."""
+        """Run one command and show its progress. Raises EngineError with its exit code."""
         command = [sys.executable, "-P", "-m", "localspec.cli.main", *arguments]
         done = subprocess.run(  # noqa: S603 — our own
             command, env=self._environment, stdout=subprocess.DEVNULL, check=False

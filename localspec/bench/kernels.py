@@ -21,7 +21,7 @@ class Tried(msgspec.Struct, frozen=True):
     worth: dict[str, dict[int, float]]
 
     def __str__(self) -> str:
-        """One line: what there is."""
+        """One line about the kernels."""
         if not self.kernels:
             return "llama.cpp's own"
         return f"{self.kernels.replace('_', ' ')} for {' '.join(self.formats)}"
@@ -38,5 +38,5 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 def tried(*, worth: bool = False) -> Tried:
-    """Try them, in a process of their own, in less than a second. Raises EngineError."""
+    """Try the kernels in a process of their own, in less than a second. Raises EngineError."""
     return native.ask(Tried, "gauges.kernels", *(["--worth"] if worth else []))

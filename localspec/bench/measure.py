@@ -1,4 +1,4 @@
-"""Running a measurement: every arm answers every prompt, arms interleaved prompt by prompt.
+"""Runs a measurement: every arm answers every prompt, arms interleaved prompt by prompt.
 
 A machine gets slower and faster by itself within minutes. Arms are therefore compared only over the
 same prompt asked within the same minute, and which arm begins rotates, so that neither a drift nor
@@ -36,7 +36,7 @@ Told: TypeAlias = Callable[[int, str], None]
 class Heard:
     """One stream as it arrived. Times are of `perf_counter`; `end` is None until it has ended.
 
-    `edges` are where tokens begin and end in the text, in characters, if the server tells origins;
+    `edges` are where tokens begin and end in the text, in characters, if the server sends origins;
     otherwise pieces.
     """
 
@@ -83,7 +83,7 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
 
 
 def _told_apart(arm: Arm, error: LocalSpecError) -> LocalSpecError:
-    """The error, with the server's name where it is not the daemon, which the client believes."""
+    """The error with the server's name, where it is not the daemon as the client assumes."""
     if not arm.foreign or isinstance(error, RequestError):
         return error
     kind = type(error) if isinstance(error, NotRunning | Forbidden) else DaemonError
@@ -177,7 +177,7 @@ def schedule(
 def measure(
     arms: Sequence[Arm], prompts: Sequence[Prompt], settings: Settings, tell: Told
 ) -> tuple[list[Batch], dict[str, str]]:
-    """Ask everything; the batches, and the prompts that a server refused with their reasons.
+    """Ask everything. Returns the batches, and the refused prompts with their reasons.
 
     A refused prompt is not asked again. Every other error ends the measurement.
     """

@@ -1,4 +1,4 @@
-"""Measurements that need the engine: modules of other rooms, each run as a process of its own.
+"""Runs measurements that need the engine: modules of other packages, each in its own process.
 
 Native code may die on a strange file, and a busy interpreter is no place to measure in.
 """

@@ -36,7 +36,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--ink);
 
 
 def html(results: Results, summary: Summary) -> str:
-    """The whole page."""
+    """Render the whole page."""
     figures = [
         ("Speed-up per slice", plots.speedups(summary)),
         ("Cost of one forward", plots.cost_staircase(_stairs(results))),

@@ -37,7 +37,7 @@ class Axis(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where on the page a value is."""
+        """Map a value to its pixel."""
         share = (value - self.low) / ((self.high - self.low) or 1)
         return self.start + share * (self.end - self.start)
 
@@ -55,7 +55,7 @@ class Axis(NamedTuple):
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
     def rounded(self) -> Axis:
-        """The same up to a tick that no value exceeds."""
+        """The axis extended up to a tick that no value exceeds."""
         return self._replace(high=math.ceil(self.high / self.step - 1e-9) * self.step)
 
 
@@ -119,7 +119,7 @@ def speedups(summary: Summary) -> str:
 
 
 def _end(cell: Cell) -> float:
-    """The largest value that is drawn of a cell."""
+    """The largest value drawn for a cell."""
     high = max(cell.ratio.high, cell.ratio.mean) if cell.ratio else 0.0
     return max(high, cell.bound.mean if cell.bound else 0.0)
 
@@ -133,7 +133,7 @@ def _row(x: Axis, y: float, colour: int, cell: Cell) -> str:
 
 
 def _figures(x: Axis, y: float, cell: Cell) -> str:
-    """Both in words, behind the end of what is drawn."""
+    """The ratio and the bound as text, right of the bar."""
     figure = f"{cell.ratio.mean:.2f}" if cell.ratio else ""
     if cell.bound:
         figure += f" of {cell.bound.mean:.2f}"
@@ -152,7 +152,7 @@ def _bar(x: Axis, y: float, colour: int, ratio: Ratio) -> str:
 
 
 def cost_staircase(stairs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """Milliseconds of a forward by its rows, by what it is called; "" with fewer than two rows."""
+    """Curves of a forward's milliseconds by rows, one a label; "" with fewer than two rows."""
     lines = [
         Line(name, [(float(rows), ms) for rows, ms in each])
         for name, each in stairs.items()
@@ -257,7 +257,7 @@ def _curves(lines: Sequence[Line], across: Side, upward: Side) -> str:
 
 
 def _labelled(x: Mapping[float, float]) -> dict[float, float]:
-    """Places whose labels do not touch: the first, and those that two divides most often."""
+    """Positions whose labels do not touch: the first, and those that two divides most often."""
     shown: list[float] = []
     first = min(x)
     for place in sorted(x, key=lambda place: (place != first, -(int(place) & -int(place)))):

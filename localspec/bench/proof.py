@@ -55,7 +55,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 class Device(msgspec.Struct, frozen=True):
-    """As `engine/llama/devices.py` has it."""
+    """A device, as `engine/llama/devices.py` lists it."""
 
     name: str
     description: str
@@ -66,7 +66,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """The account llama.cpp gives of itself, its devices, and a library as it must not be.
+    """A build of llama.cpp: its own description, its devices, and a fault of its library.
 
     `exported_runtime` as in `engine/llama/devices.py`.
     """
@@ -77,7 +77,7 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def flaw(self) -> str:
-        """A sentence on what may fail elsewhere although it works here; empty for nothing."""
+        """A sentence about a fault that other machines would have; empty for none."""
         if not self.exported_runtime:
             return ""
         return (
@@ -87,7 +87,7 @@ class Build(msgspec.Struct, frozen=True):
 
     @property
     def offloading(self) -> list[Device]:
-        """Those that take layers, in the order of `tensor_split`.
+        """Devices that take layers, in the order of `tensor_split`.
 
         As llama.cpp has it: integrated ones where there is no other, and each card once.
         """
@@ -99,9 +99,9 @@ class Build(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One worker on one device, or our kernels.
+    """The result of one worker on one device, or of our kernels.
 
-    `failure` is a sentence, empty where everything went well, which is what `said` tells.
+    `failure` is a sentence, empty where everything went well; `said` then describes the success.
     """
 
     device: str
@@ -124,12 +124,12 @@ class Logits(msgspec.Struct, frozen=True):
 
 
 def inspect() -> Build:
-    """The build that is installed here, asked in a process of its own. Raises EngineError."""
+    """Inspect the installed build in a process of its own. Raises EngineError."""
     return native.ask(Build, "gauges.devices")
 
 
 def trials(build: Build) -> Iterator[Trial]:
-    """Our own kernels, one trial without offloading, then one for each device that takes layers.
+    """Run the trials: our own kernels, then without offloading, then each device that takes layers.
 
     Before them one that has failed if the build has a flaw that a trial need not show.
     """
@@ -198,7 +198,7 @@ def _is_device(buffer: str) -> bool:
 
 
 def compare(found: Logits, expected: Logits | None) -> None:
-    """Raises EngineError for numbers that are none, or other ones than they must be."""
+    """Compare logits. Raises EngineError for NaN, and for differences beyond the bounds."""
     numbers = [*found.gaps, *found.margins, found.first]
     if not all(map(math.isfinite, numbers)):
         raise EngineError("its logits are not finite.")
@@ -252,7 +252,7 @@ class _Worker:
         self._stderr.close()
 
     def ask(self, doing: str, command: Command, answer: type[_E]) -> _E:
-        """The first event of this kind after `command`. Raises EngineError."""
+        """Send `command` and return the first event of this kind. Raises EngineError."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         try:
             self._socket.sendall(frames.pack(command))
@@ -268,7 +268,7 @@ class _Worker:
             raise EngineError(f"the worker {self._ending()} while {doing}.") from None
 
     def quit(self) -> None:
-        """Let it leave. Raises EngineError if it cannot even do that."""
+        """Shut the worker down. Raises EngineError if it fails to end."""
         with contextlib.suppress(OSError):  # it has left already, and `ending` says how
             self._socket.sendall(frames.pack(Quit()))
         ending = self._ending()
@@ -276,7 +276,7 @@ class _Worker:
             raise EngineError(f"the worker {ending} when it was to leave.")
 
     def last_words(self) -> list[str]:
-        """The last lines it wrote, ending it if it still runs."""
+        """End the worker if it still runs, and return the last lines it wrote."""
         self._process.kill()
         self._process.wait()
         self._stderr.seek(0)
@@ -298,7 +298,7 @@ class _Worker:
         return data
 
     def _ending(self) -> str:
-        """How it ended, in words; it is given time to."""
+        """Wait for the worker's end, and describe it in words."""
         try:
             return native.ending(self._process.wait(_PATIENCE_SECONDS))
         except subprocess.TimeoutExpired:
@@ -306,7 +306,7 @@ class _Worker:
 
 
 def main() -> int:
-    """Say of each device how it went; the exit code is 0 only if all went well.
+    """Print the result for each device; the exit code is 0 only if all went well.
 
     The last words of a worker that failed go to standard error.
     """

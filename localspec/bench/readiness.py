@@ -1,4 +1,4 @@
-"""Before anything is timed: the model loaded, every arm warm, the cost staircase measured."""
+"""Prepares a measurement: the model is loaded, every arm warm, the cost staircase measured."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _count(number: int, what: str) -> str:
 
 
 def heading(results: Results) -> list[str]:
-    """Lines that say what was measured, where and how."""
+    """The lines of the heading: model, machine and settings of the measurement."""
     model, settings = results.model, results.settings
     how = "greedy" if not settings.temperature else f"T = {settings.temperature:g}"
     prompts = len({answer.prompt for answer in results.answers(PLAIN)})
@@ -64,7 +64,7 @@ def heading(results: Results) -> list[str]:
 
 
 def tables(results: Results, summary: Summary) -> list[Table]:
-    """All tables of the report, the main figure first; what was not measured has no table."""
+    """All tables of the report, the main figure first; only measured ones."""
     found = [
         _ratios(summary),
         _bounds(summary),

@@ -78,7 +78,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How it was measured; `max_tokens` limits each answer, a pause comes before later turns.
+    """Settings of a measurement; `max_tokens` limits each answer, a pause comes before later turns.
 
     `on_paper`: all times are the server's, whose clock is that of another machine.
     """
@@ -138,7 +138,7 @@ def draft_ms(model: Mapping[str, Any], cells: float = 0) -> dict[str, float]:
 
 
 def host(model: Mapping[str, Any]) -> Host:
-    """All of a round that is no forward, from a model's status; nothing where it does not say."""
+    """Host time of a round, from a model's status; nothing where it is missing there."""
     return Host(model.get("host_ms") or 0.0, model.get("host_row_ms") or 0.0)
 
 

@@ -48,7 +48,7 @@ def bootstrap(
 ) -> tuple[float, float]:
     """The percentile bootstrap interval of `statistic` over `values`.
 
-    It says how much the figure would move with other prompts of the same kind. A single value says
+    It shows how much the figure would move with other prompts of the same kind. A single value says
     nothing of that: its interval is a point, and a report must show how many prompts there were.
     """
     if len(values) == 1:

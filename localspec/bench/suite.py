@@ -14,7 +14,7 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """One conversation: the user's turns in order, each to be answered before the next is said."""
+    """One conversation: the user's turns in order, each to be answered before the next is sent."""
 
     name: str
     slice: str

@@ -1,4 +1,4 @@
-"""From answers to figures: per slice and arm, compared with plain prompt by prompt. Pure."""
+"""Computes figures from answers: per slice and arm, compared with plain by prompt. Pure."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def tokens_per_round(self) -> float | None:
-        """Tokens that one target forward of the decode phase brought."""
+        """Tokens per target forward of the decode phase."""
         return self.tokens / self.rounds if self.rounds else None
 
 
@@ -104,7 +104,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarize(results: Results) -> Summary:
-    """Every figure of the report."""
+    """Compute every figure of the report."""
     answers = {arm: results.answers(arm) for arm in results.arms}
     slices = list(dict.fromkeys(answer.slice for answer in answers[PLAIN]))
     possible = hindsight.possible(results)

@@ -16,12 +16,12 @@ _SHIPPED = Path(str(resources.files("localspec.bench"))) / "machines"
 
 
 def names() -> list[str]:
-    """Those that are part of LocalSpec."""
+    """Names of the shipped machines."""
     return sorted(path.stem for path in _SHIPPED.glob("*.toml"))
 
 
 def find(name: str) -> tuple[Path, Machine]:
-    """The table that is meant, by the name of a shipped one or the path of a file, and its place.
+    """Read a table, by the name of a shipped one or the path of a file. Returns it and its path.
 
     Raises:
         RequestError: there is no such table.
@@ -32,7 +32,7 @@ def find(name: str) -> tuple[Path, Machine]:
 
 
 def file(name: str) -> Path:
-    """Where the table is that is meant. Raises RequestError."""
+    """The path of the table of that name or path. Raises RequestError."""
     path = _SHIPPED / f"{name}.toml" if name in names() else Path(name)
     if not path.is_file():
         raise RequestError(

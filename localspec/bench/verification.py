@@ -1,6 +1,6 @@
-"""Verification by repetition: with drafts and without, is it the same text?
+"""Verifies by repetition that answers with drafts and without are the same text.
 
-What a client can see is compared: texts. How near the two likeliest tokens were where texts part
+Texts are compared, as a client gets them. How near the two likeliest tokens were where texts part
 is then asked of the engine.
 """
 

@@ -43,12 +43,12 @@ class Kept:
 
 
 def directory() -> Path:
-    """Where conversations are; it need not exist."""
+    """The directory of conversations; it need not exist."""
     return paths.state_dir() / "chats"
 
 
 class UnknownChat(RequestError):
-    """Nothing is kept under that name."""
+    """The error of a name under which nothing is kept."""
 
     status, code = 404, "chat_not_found"
 
@@ -91,7 +91,7 @@ def _stamp(data: bytes) -> str:
 
 
 def _stamp_of(path: Path) -> str:
-    """Of the file as it is now; "" where there is none."""
+    """The stamp of the file as it is now; "" where there is none."""
     try:
         return _stamp(path.read_bytes())
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def _stamp_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Exclude other readers and writers meanwhile, where the file system knows locks."""
+    """Lock the archive for the block, where the file system has locks."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -111,9 +111,9 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def rename(conversation: Conversation, name: str) -> Path:
-    """Keep it under `name` from now on, replacing what had that name. Raises OSError, RequestError.
+    """Rename a conversation, replacing a file of that name. Raises OSError, RequestError.
 
-    A name that a person chose before stays as well, as it is now, and one that went on elsewhere.
+    A name that the user chose before stays as well, and so does a file changed by another program.
     """
     _path(name)
     before, stamp = conversation.name, conversation.stamp
@@ -177,7 +177,7 @@ def search(words: str) -> Iterator[tuple[Kept, str]]:
 
 
 def remove(name: str) -> None:
-    """Delete it. Raises RequestError if there is none, OSError."""
+    """Delete a conversation. Raises RequestError if there is none, OSError."""
     load_path = _path(name)
     if not load_path.exists():
         raise UnknownChat(f'There is no saved chat "{name}".', fix="localspec chats list")
@@ -185,7 +185,7 @@ def remove(name: str) -> None:
 
 
 def title(conversation: Conversation) -> str:
-    """The first line with a word of the first question."""
+    """The title: the first line with a word of the first question."""
     for turn in conversation.turns:
         if turn["role"] == "user":
             worded = (line for line in turn["content"].split("\n") if re.search(r"\w", line))

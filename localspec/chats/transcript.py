@@ -1,4 +1,4 @@
-"""A conversation in memory: what was said and with which settings."""
+"""A conversation in memory: its turns and its settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Conversation:
         return self._head() + self.turns[self.trimmed :]
 
     def whole(self) -> list[Turn]:
-        """The same with the turns that are not sent any more."""
+        """All messages, those included that are not sent any more."""
         return self._head() + self.turns
 
     def _head(self) -> list[Turn]:
@@ -53,7 +53,7 @@ class Conversation:
 
     @property
     def count(self) -> int:
-        """How many turns there are, as people count: questions, each with its answer."""
+        """The number of turns; a question and its answer are one."""
         return sum(map(self._asks, range(len(self.turns))))
 
     def say(self, role: str, text: str) -> None:
@@ -61,7 +61,7 @@ class Conversation:
         self.turns.append({"role": role, "content": text})
 
     def take_back(self, role: str) -> str | None:
-        """Remove the last turn if `role` said it, and return its text."""
+        """Remove the last message if it is of `role`, and return its text."""
         if not self.turns or self.turns[-1]["role"] != role:
             return None
         said = self.turns.pop()["content"]
@@ -69,7 +69,7 @@ class Conversation:
         return said
 
     def last(self, role: str) -> str:
-        """The latest words of `role`; "" if none."""
+        """The latest message of `role`; "" if none."""
         said = (turn["content"] for turn in reversed(self.turns) if turn["role"] == role)
         return next(said, "")
 
@@ -79,7 +79,7 @@ class Conversation:
         self.trimmed, self.name, self.stamp = 0, "", ""
 
     def trim(self, pairs: int) -> int:
-        """Leave out the oldest questions and their answers; how many questions those were.
+        """Leave out the oldest questions and their answers. Returns how many questions.
 
         The last question is always sent, and what is sent begins with a question.
         """
@@ -93,7 +93,7 @@ class Conversation:
     def make_room(self, share: float) -> int:
         """Leave out as many of the oldest turns as leave at most this share of the text.
 
-        Gives how many questions those were.
+        Returns how many questions those were.
         """
         most = share * sum(len(turn["content"]) for turn in self.turns[self.trimmed :])
         left_out = 0

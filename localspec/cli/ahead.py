@@ -1,4 +1,4 @@
-"""The next line, typed while an answer is drawn: edited as at the prompt, shown below it."""
+"""Reads the next line while an answer is drawn: edited as at the prompt, shown below it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Ahead:
     """Reads keys typed while something is shown, for the next prompt.
 
-    Enter queues a line: it is asked when the answer is over, as a shell does. Ctrl-C stops the
-    answer and asks nothing by itself: queued lines stand in the next prompt again.
+    Enter queues a line, which is sent when the answer is over, as a shell does. Ctrl-C stops the
+    answer and sends nothing by itself: queued lines stand in the next prompt again.
 
     The keys are read by a second session over the same terminal, in a thread of its own, that draws
     nothing: `Screen` does, which knows what else is there. The main thread owns this, and looks at
@@ -56,7 +56,7 @@ class Ahead:
 
     @contextmanager
     def shown(self, screen: Screen) -> Iterator[None]:
-        """Read keys meanwhile, and show on `screen` what they come to."""
+        """Read keys while the block runs, and show the typed lines on `screen`."""
         self._screen = screen
         self._reading.clear()
         thread = threading.Thread(target=self._read, daemon=True)
@@ -103,7 +103,7 @@ class Ahead:
         return True
 
     def _keys(self) -> KeyBindings:
-        """Ctrl-C and Ctrl-D are about the answer here, and about the chat."""
+        """Bind Ctrl-C to stopping the answer, and Ctrl-D to ending the chat after it."""
         keys = KeyBindings()
 
         @keys.add("c-c")
@@ -116,7 +116,7 @@ class Ahead:
 
         @keys.add("c-z")
         def _(_: KeyPressEvent) -> None:
-            """An answer that is being drawn is not suspended, nor is the key text."""
+            """Ignore Ctrl-Z: the answer is not suspended, nor is the key text."""
 
         @keys.add("c-d", filter=Condition(lambda: not get_app().current_buffer.text))
         def _(_: KeyPressEvent) -> None:
@@ -132,7 +132,7 @@ class Ahead:
     # In the main thread
 
     def _stop(self, thread: threading.Thread) -> None:
-        """Another Ctrl-C does not leave the thread behind: nothing goes on that it could stop."""
+        """Stop the thread, also when another Ctrl-C comes: nothing else goes on to be stopped."""
         while thread.is_alive():
             with suppress(KeyboardInterrupt):
                 self._reading.wait()

@@ -1,4 +1,4 @@
-"""Playing one streamed answer into a sink, and keeping what came of it whatever ended it."""
+"""Plays one streamed answer into a sink, and keeps the part that arrived, however it ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer that arrived. `end` is None when Ctrl-C (`error` None too) or `error` cut it."""
+    """The arrived part of an answer. `end` is None if `error`, or Ctrl-C (no `error`), cut it."""
 
     text: str
     end: End | None = None
@@ -35,12 +35,12 @@ class Answer:
 
     @property
     def interrupted(self) -> bool:
-        """True when the person stopped it."""
+        """True when the user stopped the answer."""
         return self.end is None and self.error is None
 
 
 def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
-    """Show events as they come. Ctrl-C closes the connection, which stops the daemon's work too."""
+    """Write events to a sink. Ctrl-C closes the connection, which ends the daemon's work."""
     pieces: list[str] = []
     thoughts: list[str] = []
     asked_at, waited_seconds = monotonic(), 0.0
@@ -72,7 +72,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """Keys wait as they were typed, to be read later; none is echoed into what is being drawn.
+    """Turn off the terminal's echo for the block; typed keys stay in its buffer to be read later.
 
     Ctrl-C still interrupts. The terminal is as it was on every way out.
     """
@@ -82,7 +82,7 @@ def unechoed() -> Iterator[None]:
 
 @contextmanager
 def echoed() -> Iterator[None]:
-    """For a question in the middle of that: lines are typed as always."""
+    """Turn the echo on again for a block inside `unechoed` that asks a question."""
     with _typing(~0, termios.ECHO | termios.ICANON):
         yield
 
@@ -106,7 +106,7 @@ def _typing(kept: int, added: int) -> Iterator[None]:
 
 
 def _in_foreground(terminal: int) -> bool:
-    """Whether this is the terminal's foreground job: another would be stopped for touching it."""
+    """Whether this is the terminal's foreground job: touching it stops any other job."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:  # not a terminal, or not ours

@@ -1,4 +1,4 @@
-"""Asking the daemon: reaching it, playing the answer, and offering to pull what is not here."""
+"""Asks the daemon: reaches it, plays the answer, and offers to pull a missing model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(
 ) -> Answer:
     """Send the conversation and play the answer; offers to pull a model that is not here yet.
 
-    `keys` is around all but that offer: what becomes of those that are typed meanwhile.
+    `keys` is a context around all but that offer: it handles the keys typed meanwhile.
     """
 
     def asked() -> Answer:

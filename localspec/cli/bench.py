@@ -134,7 +134,7 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The measurement, on any machine."""
+    """The options of one measurement, apart from the machine."""
 
     prompts: Sequence[Prompt]
     model: str | None
@@ -176,7 +176,7 @@ def _measured(client: Client, asked: _Asked, table: Machine | None = None) -> Re
 def _bench_simulated(
     asked: _Asked, tables: Sequence[tuple[Path, Machine]], output: Path | None, *, as_json: bool
 ) -> None:
-    """One machine after the other, each by a daemon of its own that has learned nothing yet."""
+    """Measure machine after machine, each with a new daemon that has learned nothing yet."""
     user = config.load(paths.config_file())
     found: list[tuple[Results, Summary]] = []
     for path, table in tables:

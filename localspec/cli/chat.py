@@ -187,7 +187,7 @@ def _sink(*, as_json: bool, stream: bool, colour: bool) -> render.Sink:
 
 
 def _conclude(answer: Answer, *, verbose: bool | None, as_json: bool, stream: bool) -> None:
-    """What follows an answer: the object, the speed, or why it is not whole."""
+    """Print the end of an answer: the JSON object, the speed, or why it is not whole."""
     if as_json and not stream and answer.end:
         click.echo(json.dumps(_object(answer), ensure_ascii=False, separators=(",", ":")))
     if answer.error:
@@ -205,7 +205,7 @@ def _is_watched() -> bool:
 
 
 def _tell_speed(end: End) -> None:
-    """The line of figures, which is for people: in a pipe there is --json."""
+    """Print the line of figures, on a terminal only: for programs there is --json."""
     from localspec.cli.talk import plain_ms  # noqa: PLC0415  only who asks for figures waits for it
 
     known_ms = 0.0

@@ -134,7 +134,7 @@ def rm(chosen: tuple[str, ...], *, yes: bool) -> None:
 
 
 def _draw(conversation: Conversation) -> None:
-    """As it stood in the terminal in which it was held, in the width of this one."""
+    """Draw a conversation as the chat showed it, at this terminal's width."""
     from rich.console import Console  # noqa: PLC0415  slow to import, and most are not at a terminal
     from rich.text import Text  # noqa: PLC0415  as above
 
@@ -149,7 +149,7 @@ def _draw(conversation: Conversation) -> None:
 
 
 def _tell(kept: Kept) -> None:
-    """A row; in a narrow window the title stands below it, where there is room for it."""
+    """Print a row of the list; in a narrow window its title stands below it."""
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.changed_at))
     row, width = escaped(f"{kept.name:24}  {moment}  {counted(kept.turns):>9}  "), columns()
     if width is None or width - len(row) >= _TITLE_COLUMNS:

@@ -1,4 +1,4 @@
-"""The settings and the daemon that a command means, also while config.toml has a mistake.
+"""The settings and the daemon that a command uses, also while config.toml has a mistake.
 
 A command that only needs the socket or the models directory goes on with the last good
 configuration, as the daemon does, and says so in a line.
@@ -23,7 +23,7 @@ _TOLD = "localspec.cli.chosen"
 
 
 def client() -> Client:
-    """The daemon meant by LOCALSPEC_HOST, else by the configuration. Raises ConfigError."""
+    """A client of the daemon at LOCALSPEC_HOST, else of the configuration. Raises ConfigError."""
     found = Client.from_environment()
     _tell(found.config_error)
     return found
@@ -47,7 +47,7 @@ class Chat(NamedTuple):
 
 
 def chat() -> Chat:
-    """How the chat is wanted; where there is no file this is known without reading settings."""
+    """The settings of the chat: without a config.toml the defaults, and nothing is read."""
     if not paths.config_file().exists():
         return Chat()
     found = settings().chat
@@ -55,20 +55,20 @@ def chat() -> Chat:
 
 
 def models_directory() -> Path:
-    """Where models are; as for `chat`, settings are not read where there are none."""
+    """The directory of models; as for `chat`, without a config.toml no settings are read."""
     chosen = settings().models.directory if paths.config_file().exists() else ""
     return Path(chosen).expanduser() if chosen else paths.models_dir()
 
 
 def upstream_models() -> list[str]:
-    """The names of models that are asked of other servers."""
+    """Names of models that other servers answer for."""
     if not paths.config_file().exists():
         return []
     return [model for upstream in settings().upstream.values() for model in upstream.models]
 
 
 def _tell(error: ConfigError | None) -> None:
-    """One line for one command, however often it asks."""
+    """Print a line once for each command, however often it is called."""
     context = click.get_current_context(silent=True)
     if error is None or context is None or context.meta.get(_TOLD):
         return

@@ -26,7 +26,7 @@ _PROGRAMS = (
 
 
 def copy(text: str, terminal: TextIO) -> list[str]:
-    """Put it there by every way that is open; their names, for people. [] where there is none."""
+    """Copy text by every available way. Returns the names of these ways, [] if there is none."""
     ways = [name for name, worked in (("clipboard", _program(text)),) if worked]
     encoded = base64.b64encode(text.encode())
     if terminal.isatty() and len(encoded) <= MAX_TERMINAL_BYTES:

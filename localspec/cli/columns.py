@@ -20,7 +20,7 @@ _LEAST_COLUMNS = 24
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """Of the terminal that `stream` is, by default stdout; None where it is none."""
+    """The columns of the terminal `stream`, by default stdout; None where it is no terminal."""
     stream = stream or sys.stdout
     if not stream.isatty():
         return None
@@ -44,7 +44,7 @@ def hung(label: str, value: str, width: int | None) -> str:
 
 
 def glued(text: str) -> str:
-    """`text` with something that is no blank where `_UNIT` finds one."""
+    """Replace the blank between a number and its unit, so that folding keeps them together."""
     return _UNIT.sub(_GLUE, text)
 
 

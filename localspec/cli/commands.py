@@ -39,7 +39,7 @@ class Command(NamedTuple):
 
 
 def named(line: str) -> tuple[Command | None, str]:
-    """The command of a line, None for a question, and the words behind it.
+    """Split a line into its command (None for a question) and the words behind it.
 
     A line that begins like a command is never a question: a slip costs a sentence and not an
     answer. What begins with a path (/usr/bin, or /etc where there is one) or with a comment of a

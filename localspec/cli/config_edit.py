@@ -1,4 +1,4 @@
-"""One key of the configuration file changed: comments, order and everything else stay.
+"""Changes one key of the configuration file; comments, order and everything else stay.
 
 A file is only replaced by one that the daemon would take.
 """
@@ -31,7 +31,7 @@ def apply(
     change: Change,
     check: Callable[[config.Config], Iterable[ConfigError]] | None = None,
 ) -> None:
-    """Write the file as `change` makes it. Raises ConfigError, and then nothing has changed.
+    """Apply `change` to the file. Raises ConfigError, and then nothing has changed.
 
     `check` may find more faults than the daemon would, such as a model that is not there.
     """
@@ -96,7 +96,7 @@ def without(key: str) -> Change:
 def parts(key: str) -> list[str]:
     """The names in a key, which are TOML's: a.b, or a."b.c" with a dot in a name.
 
-    Raises ConfigError for what is no key of the configuration.
+    Raises ConfigError if it is no key of the configuration.
     """
     try:
         found: Any = tomllib.loads(f"{key} = 0") if "\n" not in key and "=" not in key else {}
@@ -118,7 +118,7 @@ def parts(key: str) -> list[str]:
 
 
 def unknown(key: str) -> ConfigError:
-    """The error for a key that there is none of, with the nearest."""
+    """The error for an unknown key, with the nearest known one."""
     near = difflib.get_close_matches(key, keys(), 1)
     meant = f"Did you mean {near[0]}? " if near else ""
     return ConfigError(

@@ -1,4 +1,4 @@
-"""Asking before something is lost or opened; who cannot be asked has to say so: --yes."""
+"""Asks before something is lost or opened; without a terminal the option --yes answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on where `yes` was said before or is said now. Raises RequestError."""
+    """Return if `yes` is set or the user agrees now. Raises RequestError otherwise."""
     if yes:
         return
     try:

@@ -73,7 +73,7 @@ def connect(  # noqa: PLR0913  one argument per option is click's way
 def _told(
     tool: str, recipe: Recipe, daemon: Daemon, *, written: bool, checked: bool
 ) -> Iterator[str]:
-    """What a person has to know besides the text."""
+    """Notes for the user beside the text."""
     path = recipe.path(paths.home(), os.environ)
     if checked:
         yield f"checked: {daemon.model} answers"
@@ -92,7 +92,7 @@ def _told(
 def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
     """Where the tool will find the daemon. Raises ConfigError where it needs TCP and there is none.
 
-    The default model is named: some tools send what they were told, whatever it is.
+    The default model is named: some tools send the configured name, whatever it is.
     """
     client = chosen.client()
     name = model or chosen.settings().models.default
@@ -107,7 +107,7 @@ def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
 
 
 def _checked(daemon: Daemon) -> int:
-    """One token from the model, by the door that the tool will take; how many a chat may have."""
+    """Get one token by the address that the tool will use. Returns the tokens of a context."""
     waiting.reached()
     client = Client(Path(daemon.socket))
     if daemon.token != "none":  # noqa: S105 - what stands where none is needed
@@ -126,7 +126,7 @@ def _checked(daemon: Daemon) -> int:
 
 
 def _write(tool: str, recipe: Recipe, text: str) -> None:
-    """Put the text into the tool's file, remembering what was there. Raises RequestError."""
+    """Put the text into the tool's file, and record what it replaced. Raises RequestError."""
     path = recipe.path(paths.home(), os.environ)
     if path is None:
         raise RequestError(
@@ -153,7 +153,7 @@ def _write(tool: str, recipe: Recipe, text: str) -> None:
 
 
 def _door_closed() -> str:
-    """Close the door once no tool is connected any more that needs it; a sentence about that."""
+    """Close the TCP port if no connected tool needs it any more. Returns a sentence or ""."""
     needed = [tool for tool, recipe in RECIPES.items() if recipe.tcp and _record(tool)]
     return "" if needed else tcp_port.closed()
 

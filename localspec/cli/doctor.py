@@ -93,7 +93,7 @@ def _socket() -> Path:
 
 
 def _build() -> Generator[Finding, None, bool]:
-    """llama.cpp, its devices, and the proof on each; gives whether they can be listed."""
+    """Check llama.cpp, its devices, and the proof on each. Returns whether they can be listed."""
     from localspec.bench import kernels, proof  # noqa: PLC0415  numpy: no other command waits
 
     try:
@@ -124,7 +124,7 @@ def _build() -> Generator[Finding, None, bool]:
 
 
 def _memory(chosen: Config, pair: list[Header]) -> Iterator[Finding]:
-    """The planner's view of the devices."""
+    """Check memory as the planner sees it."""
     from localspec.bench import native  # noqa: PLC0415  as above
 
     try:

@@ -67,7 +67,7 @@ def search(word: str, *, as_json: bool) -> None:
 
 
 def offered(known: Sequence[Offer], width: int | None) -> Iterator[str]:
-    """Models of the catalog in rows: about the size of four bits, the memory to have, their use."""
+    """Models of the catalog in rows: size at about four bits, memory needed, use."""
     if not known:
         return
     longest = max(len(each.name) for each in known)
@@ -97,7 +97,7 @@ def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:
 
 
 def meant(model: str) -> Reference | None:
-    """The reference behind what was asked for; None for a name of ours. Raises PullError."""
+    """The Hub reference that `model` is; None for a model of the catalog. Raises PullError."""
     if {model.strip().lower(), f"{entries.spelled(model)}-instruct"} & entries.load().keys():
         return None
     if (known := entries.short(model)) is not None:
@@ -114,9 +114,9 @@ def fetch(  # noqa: PLR0913 - what a person may say of a model
     as_json: bool,
     quiet: bool = False,
 ) -> str:
-    """Fetch it and a draft for it, and say what was done: `quiet`, on stderr. Gives its name.
+    """Fetch a model and its draft, and report it (on stderr if `quiet`). Returns the model's name.
 
-    Raises PullError and what it raises.
+    Raises PullError, and the errors of fetching.
     """
     registry = Registry(directory)
     path = _here(registry, wanted) or _fetch(wanted, directory, name, as_json=as_json)
@@ -137,7 +137,7 @@ def fetch(  # noqa: PLR0913 - what a person may say of a model
 
 
 def offer(model: str) -> None:
-    """Fetch a model that is elsewhere, if the person at this terminal agrees."""
+    """Fetch a model from the Hub, if the user at this terminal agrees."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     wanted, directory = meant(model), chosen.models_directory()
@@ -148,7 +148,7 @@ def offer(model: str) -> None:
 
 
 def _here(registry: Registry, wanted: Reference) -> Path | None:
-    """The file, if it was fetched before: then no question is needed."""
+    """The file, if it was fetched before, so that no question is needed."""
     try:
         return registry.find(str(wanted)).path
     except UnknownModel:
@@ -156,7 +156,7 @@ def _here(registry: Registry, wanted: Reference) -> Path | None:
 
 
 def _room() -> int:
-    """Bytes that are free on the devices that a model would be loaded on."""
+    """Free bytes of the devices that a model would be loaded on."""
     with waiting.word("looking at this machine's memory"):
         found = native.ask(Present, "worker.planning")
     return sum(device.free_bytes for device in found.devices)

@@ -35,7 +35,7 @@ _LEAST_FREE_BYTES = 10**9
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line for people: what was looked at, how it is, and what mends it if it is wrong."""
+    """One line of the report: the subject, its state, and the fix if it is wrong."""
 
     what: str
     verdict: Literal["ok", "wrong"]
@@ -44,17 +44,17 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def fine(what: str, said: str) -> Finding:
-    """All is well."""
+    """A finding without a fault."""
     return Finding(what, "ok", said)
 
 
 def wrong(what: str, said: str, fix: str) -> Finding:
-    """Something is not, and `fix` is the command or change that helps."""
+    """A finding with a fault; `fix` is the command or change that helps."""
     return Finding(what, "wrong", said, fix)
 
 
 def failed(what: str, error: LocalSpecError | OSError, fix: str) -> Finding:
-    """An error's own words; `fix` where it has no better one."""
+    """A finding made of an error; `fix` applies where the error has none."""
     if isinstance(error, OSError):
         return wrong(what, f"{error.filename or what}: {error.strerror}.", fix)
     return wrong(what, error.message, error.fix or fix)
@@ -72,13 +72,13 @@ def settings() -> tuple[Finding, Config]:
 
 
 def models_directory(chosen: Config) -> Path:
-    """Where models are, by this configuration."""
+    """The directory of models in this configuration."""
     directory = chosen.models.directory
     return Path(directory).expanduser() if directory else paths.models_dir()
 
 
 class Place(NamedTuple):
-    """A directory: what must be possible there (os.access), and which mode bits are too many."""
+    """A directory, its required access (os.access), and the mode bits that are too many."""
 
     what: str
     path: Path
@@ -89,8 +89,8 @@ class Place(NamedTuple):
 def places(models: Path, socket: Path) -> list[Place]:
     """Every directory that LocalSpec uses.
 
-    Who may write where the socket lies can take its place, so there a group is too many; others
-    may be in places of the user's choice, where a group may write.
+    A user who may write in the socket's directory can replace it, so no group may; other places
+    may be of the user's choice, where a group may write.
     """
     use = os.R_OK | os.X_OK
     write = use | os.W_OK
@@ -144,7 +144,7 @@ def _directory(place: Place) -> Finding | None:
 
 
 def daemon() -> Iterator[Finding]:
-    """The socket as it lies there, and the daemon behind it if one answers."""
+    """The socket file, and the daemon behind it if one answers."""
     try:
         client = Client.from_environment()
     except (LocalSpecError, OSError) as error:
@@ -195,9 +195,9 @@ def _running(report: Json) -> Iterator[Finding]:
 
 
 def _troubles(model: Json) -> Iterator[Finding]:
-    """Present troubles of a model: requests for it are refused, stand still, or are slow.
+    """Present faults of a model: its requests are refused, stand still, or are slow.
 
-    What ended and has been mended is `_history`. A model that is loading again is not wrong yet.
+    Past faults are in `_history`. A model that is loading again is not wrong yet.
     """
     name = model["name"]
     if model["state"] == "failed":
@@ -211,7 +211,7 @@ def _troubles(model: Json) -> Iterator[Finding]:
 
 
 def _history(model: Json) -> Finding | None:
-    """Past troubles of a model, in one line; None if there are none, or they go on."""
+    """Past faults of a model, in one line; None if there are none, or they go on."""
     if model["state"] == "failed" or not (crash := model.get("last_crash")):
         return None
     now = {"ready": "another one has taken its place", "loading": "it is loading again"}
@@ -324,7 +324,7 @@ def memory(chosen: Config, pair: list[Header], there: list[Device]) -> Iterator[
 
 
 def disk(directories: list[Place]) -> Iterator[Finding]:
-    """Room in each of these; one line for each file system."""
+    """Free space in each directory; one line for each file system."""
     seen: set[int] = set()
     for what, path, *_ in directories:
         try:

@@ -1,4 +1,4 @@
-"""The figures of a run in one line and, for `/stats`, in full. What was not sent is not shown."""
+"""The figures of a run in one line and, for `/stats`, in full. Missing figures are left out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def line(end: End, plain_ms: float = 0.0, context_share: float = 0.0) -> str:
 
 
 def without(reason: str) -> str:
-    """Why a request went without speculation, in words."""
+    """The reason in words why a request had no speculation."""
     return _WHY_WITHOUT.get(reason, reason)
 
 
@@ -60,7 +60,7 @@ def plain_ms(model: Json, end: End) -> float:
 
 
 def _between(costs: dict[int, float], rows: float) -> float:
-    """What `rows` cost, on the line between those next to it that were measured."""
+    """The cost of `rows`, interpolated between the nearest measured counts."""
     below = max(known for known in costs if known <= rows)
     above = min((known for known in costs if known > rows), default=below)
     share = (rows - below) / (above - below) if above > below else 0.0

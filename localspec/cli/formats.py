@@ -142,7 +142,7 @@ def _renderer(source: Source) -> Callable[[Sequence[Message], Mapping[str, Any]]
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Processor time beyond the bound is a TemplateError, memory a MemoryError."""
+    """Bound the block: excess processor time is a TemplateError, excess memory a MemoryError."""
 
     def stop(*_: object) -> NoReturn:
         raise TemplateError(

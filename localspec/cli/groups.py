@@ -1,4 +1,4 @@
-"""Groups of commands: alone they show their help; a name that is none is told what was meant."""
+"""Groups of commands: alone they show their help; an unknown name gets suggestions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LIKE = 0.6
 
 
 class Group(click.Group):
-    """A group that shows its help when nothing is asked of it, with exit code 0."""
+    """A group that shows its help without a subcommand, with exit code 0."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments; the help in their absence."""
+        """Parse the arguments; without any, show the help."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
@@ -41,7 +41,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names. Raises UsageError with what may be meant."""
+        """The command that the first argument names. Raises UsageError with similar names."""
         name = args[0]
         known = self.get_command(ctx, name) or ctx.resilient_parsing or name.startswith("-")
         if not known:

@@ -28,7 +28,7 @@ _TABLE_RULE = re.compile(r"[ \t|:-]*-[ \t|:-]*")
 
 
 def settled(source: str, width: int, theme: Theme) -> tuple[list[Text], str]:
-    """The first lines of an open paragraph that stay as they are, and the source of the rest.
+    """Split an open paragraph into the lines that no longer change, and the source of the rest.
 
     The rest goes on with the same paragraph (`markdown.GOING_ON`).
     """
@@ -57,7 +57,7 @@ def _words_by_line(lines: Sequence[Text]) -> list[list[str]]:
 
 
 def tail(source: str) -> str:
-    """The last rows of a long block, below what tells of which item, table or code they are."""
+    """The last rows of a long block, below the line that names its item, table or code."""
     rows = source.split("\n")
     if len(rows) <= ROWS:
         return source

@@ -1,4 +1,4 @@
-"""Code in a theme's colours, and how much of what came before decides about them."""
+"""Highlights code, and finds how much of the code before decides its colours."""
 
 from __future__ import annotations
 

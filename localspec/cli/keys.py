@@ -11,7 +11,7 @@ FENCE = '"""'
 
 
 class Typing:
-    '''What Enter does. A fence is `"""` that was typed alone: pasted text is never one.'''
+    '''The meaning of Enter. A fence is `"""` that was typed alone: pasted text is never one.'''
 
     def __init__(self) -> None:
         self.begin()

@@ -26,7 +26,7 @@ DRAIN_MARGIN_SECONDS = 5.0
 
 
 def command(client: Client) -> list[str]:
-    """The way the daemon that `client` would talk to is run.
+    """The command that runs the daemon which `client` would talk to.
 
     -P, because a file of that name in the caller's directory must not become the daemon.
     """
@@ -37,7 +37,7 @@ def command(client: Client) -> list[str]:
 def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
     """A client of the running daemon, started first where that is allowed. Raises NotRunning.
 
-    `tell` hears of a start again and again, because that takes a moment.
+    `tell` is called again and again while the daemon starts.
     """
     client = chosen.client()
     try:
@@ -50,14 +50,14 @@ def reach(*, spawn: bool, tell: Callable[[str], None]) -> Client:
 
 
 def log_file() -> Path:
-    """Where a daemon started in the background writes; one older file is kept beside it."""
+    """The log of a daemon started in the background; one older file is kept beside it."""
     return paths.state_dir() / "daemon.log"
 
 
 def start(client: Client, tell: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
     """Start the daemon detached from this terminal and return its status once it answers.
 
-    `tell` hears again and again that this is going on, because it takes a moment.
+    `tell` is called again and again meanwhile.
 
     Raises DaemonError with the end of the log when it dies or stays silent.
     """
@@ -108,7 +108,7 @@ def stop(
 
 
 def end(pid: int, *, drain_seconds: float, margin_seconds: float = DRAIN_MARGIN_SECONDS) -> None:
-    """End a daemon; what is still there `margin_seconds` after the drain is killed.
+    """End a daemon; it is killed if it still runs `margin_seconds` after the drain.
 
     Its workers end with it.
     """
@@ -133,7 +133,7 @@ def local_pid(client: Client) -> int:
 
 
 class Watch:
-    """Eyes on one process until it ends: never on its pid's next owner; a zombie has ended.
+    """Watches one process until it ends, never its pid's next owner; a zombie has ended.
 
     On Linux a pidfd, elsewhere a kqueue. Use in `with`.
     """
@@ -202,7 +202,7 @@ def _exit_code(pid: int) -> int | None:
 
 
 def _dismiss(pid: int) -> None:
-    """End our child: another start was first, and ours must not take over when that one stops."""
+    """End our child after another start came first: it must not take over when that one stops."""
     os.kill(pid, signal.SIGKILL)  # it owns nothing yet: the socket's lock is the other's
     os.waitpid(pid, 0)
 

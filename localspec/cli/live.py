@@ -30,7 +30,7 @@ _FENCE = re.compile(r"(?P<opener>(?P<mark>`{3,}|~{3,})(?P<info>[^\n`]*)\n)")
 
 
 class MarkdownSink:
-    """Prints what is finished once and draws only the rest again; thinking is dimmed, or counted.
+    """Prints finished text once and redraws only the rest; thinking is dimmed, or counted.
 
     Nothing is drawn before the first text, and `close` leaves nothing behind.
     """
@@ -66,14 +66,14 @@ class MarkdownSink:
         self._begun = False
 
     def write(self, piece: Piece) -> None:
-        """Add text; print what it finished."""
+        """Add text, and print the units that it finished."""
         parts = [(True, piece.text)] if piece.thinking else self._divider.feed(piece.text)
         self._add(parts)
         if self._clock() >= self._redraw_at:
             self._redraw()
 
     def close(self, end: End | None) -> None:  # noqa: ARG002  every sink is told
-        """Print what is still open, whole or not."""
+        """Print the unfinished rest."""
         self._add(self._divider.close())
         if self._thinking:
             self._stop_thinking("")
@@ -154,7 +154,7 @@ class MarkdownSink:
         return self._apart and not (self._code or self._open.startswith(markdown.GOING_ON))
 
     def _grown(self) -> Sequence[Text]:
-        """Print what is finished. What is open is to be drawn; of many rows the last ones."""
+        """Print finished units. Returns the lines of the open one, of many rows the last."""
         if self._is_long:
             self._read_long()
         else:

@@ -49,7 +49,7 @@ def server(client: Client, model: str) -> LanguageServer:
     asking: dict[str, asyncio.Task[str]] = {}
 
     async def latest(uri: str, body: dict[str, Any]) -> str:
-        """The answer, or "" once a document asks again: not every editor cancels what it asked."""
+        """The answer, or "" after a later request: not every editor cancels requests."""
         if before := asking.get(uri):
             before.cancel()
         asking[uri] = own = asyncio.create_task(infill(client, body))

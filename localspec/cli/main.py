@@ -143,7 +143,7 @@ class Edge(Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The table again: Tab after `localspec` imports no command."""
+        """Complete command names from the table: Tab after `localspec` imports no command."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415  only Tab needs it
 
         options = click.Command.shell_complete(self, ctx, incomplete)
@@ -185,7 +185,7 @@ def _folded(message: str) -> str:
 
 
 def complain(error: LocalSpecError) -> None:
-    """Say on stderr what happened, why, and what helps."""
+    """Print an error to stderr: the event, its cause and its fix."""
     from localspec.cli.columns import advice, columns, hung  # noqa: PLC0415  only when things go wrong
     from localspec.cli.render import sentences  # noqa: PLC0415  the same
 

@@ -133,7 +133,7 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 def _body(paragraphs: list[list[str]]) -> Iterator[str]:
-    """Paragraphs with space between them."""
+    """Paragraphs separated by blank lines."""
     for number, paragraph in enumerate(paragraphs):
         if number:
             yield ".PP"

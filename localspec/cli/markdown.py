@@ -1,4 +1,4 @@
-"""Markdown as lines of a terminal, without losing a word of it.
+"""Renders Markdown as lines of a terminal, without losing a word of it.
 
 What Markdown hides elsewhere is shown as it was said: HTML, links, images, entities, underscores
 around __init__. Where a rendering would lose a letter all the same, such as a cell more than a
@@ -44,7 +44,7 @@ def _parser() -> MarkdownIt:
 
 @cache
 def _outline() -> MarkdownIt:
-    """The same as far as blocks go; what is in them is not read."""
+    """The parser for blocks alone; inline text is not parsed."""
     return MarkdownIt("commonmark").enable("table").disable([*_HIDING, "inline"])
 
 
@@ -58,9 +58,9 @@ class Unit:
 
 
 def units(text: str) -> list[Unit]:
-    """`text` cut where blocks and items of top-level lists begin.
+    """Cut `text` where blocks and items of top-level lists begin.
 
-    All but the last are finished: nothing that follows can change what they mean.
+    All but the last are finished: later text cannot change their meaning.
     """
     rows = re.findall(r"[^\n]*\n|[^\n]+", text)  # not splitlines, which knows more line ends
     starts = list(_starts(_outline().parse(text)))
@@ -115,13 +115,13 @@ def lines(source: str, width: int, theme: Theme, code_before: str = "") -> Seque
 
 
 def unmarked(source: str) -> str:
-    """The plain text of a paragraph, in which what has a meaning as Markdown is a letter."""
+    """The text of a paragraph with Markdown's marks as literal characters."""
     inline = (child for token in _parser().parse(source) for child in token.children or ())
     return "".join(child.content if child.type == "text" else "x" for child in inline)
 
 
 def folded(text: Text, width: int) -> list[Text]:
-    """Lines of at most so many columns."""
+    """Fold lines to at most so many columns."""
     return list(text.wrap(_ruler(), max(width, 1), tab_size=8)) or [Text()]
 
 
@@ -265,7 +265,7 @@ class _Flush:
 
 
 def _hung(mark: str, body: list[Text | _Flush]) -> list[Text]:
-    """The mark before the first line, blanks of its width before the others; code stays left."""
+    """Put the mark before the first line, and blanks of its width before the others but code."""
     drawn: list[Text] = []
     if not body or isinstance(body[0], _Flush):
         drawn.append(Text(mark.rstrip()))

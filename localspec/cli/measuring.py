@@ -27,7 +27,7 @@ def names(_ctx: click.Context, _param: click.Parameter, given: str) -> tuple[str
 
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several of click's decorators as one; the first is shown first."""
+    """Combine several of click's decorators into one; the first is shown first."""
 
     def decorate(command: Any) -> Any:
         for decorator in reversed(decorators):
@@ -103,12 +103,12 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[measure.Told]:
 
 
 def say(text: str, label: str = "") -> None:
-    """A line on stdout, folded where a window is narrow."""
+    """Print a line on stdout, folded where a window is narrow."""
     click.echo(hung(label, escaped(text), columns()))
 
 
 def show(table: report.Table) -> None:
-    """A table on stdout, as wide as the terminal is."""
+    """Print a table on stdout, as wide as the terminal is."""
     from rich.console import Console  # noqa: PLC0415  slow to import, of no use for --json
 
     from localspec.cli import tables  # noqa: PLC0415  the same

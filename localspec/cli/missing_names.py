@@ -1,4 +1,4 @@
-"""Names in the configuration of things that are not there: models, tables of machines, files."""
+"""Finds names in the configuration without their thing: models, tables of machines, files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.errors import ConfigError, LocalSpecError, UnknownModel
 
 
 def found(config: Config) -> Iterator[ConfigError]:
-    """An error for each; a model of the catalog that is not pulled yet is there."""
+    """Yield an error for each missing thing; an unpulled model of the catalog is not missing."""
     yield from _models(config)
     for name, upstream in config.upstream.items():
         if upstream.token_file and not Path(upstream.token_file).expanduser().is_file():

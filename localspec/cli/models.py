@@ -284,7 +284,7 @@ def head(context: click.Context, model: str, tokens: int) -> None:
 
 
 def _question(model: Model, registry: Registry) -> str:
-    """What is lost with a model."""
+    """The question before a model is removed: what would be lost."""
     size = "the link, not its file" if model.linked else show_bytes(model.size_bytes)
     users = [name for name, draft in registry.drafts().items() if draft == model.name]
     drafting = f"; {', '.join(users)} will go without its draft" if users else ""
@@ -310,7 +310,7 @@ def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:
 
 
 def _why(model: Model, broken: dict[Path, str]) -> str:
-    """Why its file cannot be used; "" where it can, or is not here."""
+    """The reason why a model's file cannot be used; "" if it can, or is not here."""
     return broken.get(model.path, "") if model.path else ""
 
 

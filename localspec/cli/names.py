@@ -1,6 +1,6 @@
 """Completions of names: models, conversations, presets, slices, machines.
 
-Each asks the disk and no daemon, so that Tab is as quick and knows as much where none runs.
+Each reads the disk and asks no daemon, so that Tab works where none runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def of_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Models that are here, or on an upstream; nothing where that cannot be found out."""
+    """Names of models here or on an upstream; none where the settings cannot be read."""
     from localspec.catalog.registry import Registry  # noqa: PLC0415  only Tab needs it here
     from localspec.cli import chosen  # noqa: PLC0415  as above
 
@@ -30,21 +30,21 @@ def of_models(_context: click.Context, _parameter: click.Parameter, begun: str) 
 
 
 def of_chats(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Conversations that are kept, the latest first."""
+    """Names of kept conversations, the latest first."""
     from localspec.chats import archive  # noqa: PLC0415  as above
 
     return _beginning(archive.names(), begun)
 
 
 def of_presets(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """System prompts that have a name."""
+    """Names of presets."""
     from localspec.cli import presets  # noqa: PLC0415  as above
 
     return _beginning(presets.names(), begun)
 
 
 def of_systems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """The same as `chat --system` writes them; anything else is a prompt of its own."""
+    """Names of presets as `chat --system` takes them, with @; any other text is a prompt itself."""
     if not begun.startswith("@"):
         return []
     return [f"@{name}" for name in of_presets(context, parameter, begun.removeprefix("@"))]

@@ -1,4 +1,4 @@
-"""A model that is wanted here: a file of the user's is copied, what is elsewhere is fetched."""
+"""Makes a model available here: copies a file of the user's, or fetches from the Hub."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from localspec.errors import PullError, UnknownModel
 
 
 def file_of(model: str) -> Path | None:
-    """The file of this machine that is meant; None for a name, a reference or a URL.
+    """The file of this machine that an argument names; None for a name, a reference or a URL.
 
-    Raises PullError for what is written as a path and leads to no file.
+    Raises PullError for a path without a file.
     """
     text = model.removeprefix("file://")
     path = Path(text).expanduser()
@@ -41,7 +41,7 @@ def bring(
 ) -> Model:
     """Copy a file of the user's among the models, and find a draft for it.
 
-    One that was brought before is not copied again.
+    A file that was copied before is not copied again.
     """
     registry = Registry(directory)
     found = None if name else _brought(registry, file)
@@ -61,7 +61,7 @@ def bring(
 
 
 def _brought(registry: Registry, file: Path) -> Model | None:
-    """The model that was made of this file before, or that this file is."""
+    """The model that is this file or was copied from it before, if any."""
     try:
         found = registry.find(joining.stem(file).lower().replace(" ", "-"))
     except UnknownModel:
@@ -73,7 +73,7 @@ def _brought(registry: Registry, file: Path) -> Model | None:
 
 
 def ready(model: str) -> str:
-    """The name of a model that is here now: fetched if it was not. Raises what fetching raises."""
+    """Return a model's name, fetching it if it is not here. Raises the errors of fetching."""
     directory = chosen.models_directory()
     if file := file_of(model):
         return bring(file, directory, None, False, as_json=False).name

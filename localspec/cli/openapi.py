@@ -1,4 +1,4 @@
-"""`localspec openapi`: what the daemon serves, for programs that read such documents."""
+"""`localspec openapi`: the daemon's API as an OpenAPI document."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PROMPT = ">>> "
 
 @contextlib.contextmanager
 def opened(look: Theme) -> Iterator[None]:
-    """Both stand there; what is shown next begins in the prompt's place."""
+    """Show hint and prompt for the block; the next output begins in the prompt's place."""
     quiet = look.aside and can_redraw(sys.stdout)
     with unechoed():
         sys.stdout.write(f"{click.style(GREETING, dim=True) if quiet else GREETING}\n{PROMPT}\r")

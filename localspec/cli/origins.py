@@ -1,4 +1,4 @@
-"""The sink that shows who proposed each token."""
+"""The sink that shows the source of each token."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ class OriginSink:
 
 
 def origin_style(source: str) -> str:
-    """A colour that a source's name always gets; what the target decoded itself is plain."""
+    """The colour of a source, always the same; tokens of the target itself are plain."""
     return "" if source == "target" else _COLOURS.get(source, _OTHERS)

@@ -75,7 +75,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
 
 
 def _machine(described: str | None, memory: str | None) -> Present:
-    """The machine that is meant; this one where none is described."""
+    """The machine of the options; this one where none is described."""
     if described:
         return Present(devices.described(tables.file(described)))
     if memory:
@@ -125,7 +125,7 @@ def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str
 
 
 def _told(plan: Plan) -> dict[str, Any]:
-    """A plan for machines; of experts only where some are apart."""
+    """A plan as JSON; experts are listed only where some have a device of their own."""
     told: dict[str, Any] = msgspec.to_builtins(plan)
     for layout in filter(None, (told["target"], told["draft"])):
         if not layout["experts"]:
@@ -134,7 +134,7 @@ def _told(plan: Plan) -> dict[str, Any]:
 
 
 def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:
-    """What decoding a token reads of a mixture of experts, and how long that takes at least."""
+    """Bytes that decoding a token of a mixture of experts reads, and the least time for that."""
     reads = reading.bytes_by_device(wish.target, plan.target)
     seconds = reading.seconds(wish.target, plan.target, there)
     share = f"{wish.target.expert_share:.1%} of the experts"
@@ -142,7 +142,7 @@ def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:
 
 
 def sums(plan: Plan, amounts: Amounts) -> list[tuple[str, str]]:
-    """The sums of a plan, at first and at most, for people."""
+    """The sums of a plan as text: at first and at most."""
     most = f"{_sizes(amounts.full)}, with all {plan.cells:,} tokens"
     if amounts.peak != amounts.full:
         most += f"; {_sizes(amounts.peak)} for a moment while it grows to that"
@@ -154,7 +154,7 @@ def _sizes(held: Mapping[str, int]) -> str:
 
 
 def _expected(name: str) -> Outline:
-    """A model of the catalog that is not here, by the sizes that are known of it."""
+    """A catalog model that is not pulled, by its known sizes."""
     sizes = entries.load()[name].sizes
     if sizes is None:
         raise UnknownModel(
@@ -165,7 +165,7 @@ def _expected(name: str) -> Outline:
 
 
 def from_sizes(name: str, sizes: Sizes) -> Outline:
-    """An outline of even layers."""
+    """An outline with layers of equal size."""
     plain = (*(sizes.layers_bytes // sizes.layers,) * sizes.layers, sizes.output_bytes)
     return Outline(
         name=name,

@@ -29,12 +29,12 @@ BUILT_IN = {
 
 
 def directory() -> Path:
-    """Where the files are; it need not exist."""
+    """The directory of the user's presets; it need not exist."""
     return paths.config_file().parent / "presets"
 
 
 def names() -> list[str]:
-    """All of them, in order."""
+    """Names of all presets, sorted."""
     found = (path.stem for path in directory().glob("*.txt"))
     return sorted({*BUILT_IN, *filter(_NAME.fullmatch, found)})
 
@@ -52,7 +52,7 @@ def text(name: str) -> str:
 
 
 def variables(name: str) -> list[str]:
-    """Its variables, in order of appearance."""
+    """Names of the variables in a preset, in order of appearance."""
     return string.Template(text(name)).get_identifiers()
 
 
@@ -66,7 +66,7 @@ def save(name: str, prompt: str) -> Path:
 
 
 def remove(name: str) -> None:
-    """Delete its file. Raises RequestError when it has none, OSError."""
+    """Delete a preset's file. Raises RequestError if there is none, OSError."""
     try:
         _path(name).unlink()
     except FileNotFoundError:

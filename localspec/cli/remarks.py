@@ -12,7 +12,7 @@ from prompt_toolkit.application import Application, run_in_terminal
 
 
 class Remarks:
-    """Remarks of any thread: above the prompt that stands there, or else above the next one."""
+    """Prints remarks of any thread above the present prompt, or above the next one."""
 
     def __init__(self, app: Application[str], say: Callable[[str], None]) -> None:
         self._app, self._say = app, say
@@ -20,14 +20,14 @@ class Remarks:
         self._context = copy_context()  # prompt-toolkit finds the terminal by it
 
     def make(self, text: str) -> None:
-        """Have it said. From any thread."""
+        """Queue a remark. For any thread."""
         self._waiting.put(text)
         if loop := self._app.loop:
             with suppress(RuntimeError):  # that prompt has just ended
                 loop.call_soon_threadsafe(self._show, context=self._context)
 
     def begin(self) -> None:
-        """The prompt's loop runs from now on."""
+        """Print remarks by the prompt's event loop from now on."""
         asyncio.get_running_loop().call_soon(self._show)
 
     def _show(self) -> None:

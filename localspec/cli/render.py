@@ -1,4 +1,4 @@
-"""How an answer reaches the terminal while it is being written; Markdown is in live.py."""
+"""Sinks that show an answer while it is being written; the one for Markdown is in live.py."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) n
 
 
 def printable(text: str) -> str:
-    """`text` without control characters: a model must not be able to command the terminal."""
+    """Remove control characters from `text`: a model must not be able to command the terminal."""
     return text.translate(_CONTROL)
 
 
 def sentences(error: LocalSpecError) -> list[str]:
-    """The lines of an error; all but the first are set in, so that a message forges none."""
+    """The lines of an error, all but the first indented: a message cannot forge another error."""
     first, *others = f"error: {error.message}".split("\n")
     return [first, *(f"  {line.strip()}" for line in [*others, *error.fix.split("\n")] if line)]
 
 
 class Sink(Protocol):
-    """Where the pieces of one answer go. Used by one thread, closed once, also after Ctrl-C."""
+    """Receives the pieces of one answer. Used by one thread, closed once, also after Ctrl-C."""
 
     def write(self, piece: Piece) -> None:
         """Show new text now."""
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 class PlainSink:
-    """Text as it comes. On a terminal without its control characters, in a pipe untouched."""
+    """Writes text as it comes: on a terminal without control characters, in a pipe untouched."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -78,7 +78,7 @@ class JsonSink:
 
 
 class SilentSink:
-    """For answers that are wanted whole."""
+    """Shows nothing, for answers that are printed whole afterwards."""
 
     def write(self, piece: Piece) -> None:
         """Nothing to show yet."""
@@ -92,7 +92,7 @@ LONG_SECONDS = 1.0
 
 
 class Notice:
-    """One line on stderr that says what is being waited for; replaced in place on a terminal.
+    """One line on stderr that names the present wait; replaced in place on a terminal.
 
     In a file or a pipe, where a line stays, only what is waited for longer than LONG_SECONDS is
     said, once per stage.

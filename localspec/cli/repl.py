@@ -29,7 +29,7 @@ HISTORY_BYTES = 1024 * 1024
 def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
     """Read, answer, repeat, in a terminal that echoes nothing.
 
-    `shown` is called once, when the first prompt stands: what takes long need not delay it.
+    `shown` is called once, after the first prompt is drawn: slow work need not delay it.
     """
     typing = Typing()
     with hanging_up(talk):
@@ -57,7 +57,7 @@ def run(talk: Talk, shown: Callable[[], None] = lambda: None) -> None:
 
 
 def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
-    """Do it the next time that this happens, and not again."""
+    """A handler that runs once and then removes itself."""
 
     def handler(_: Application[str]) -> None:
         event.remove_handler(handler)
@@ -69,7 +69,7 @@ def _once(event: Event[Application[str]], work: Callable[[], None]) -> None:
 def _turn(
     talk: Talk, session: PromptSession[str], typing: Typing, ahead: Ahead, remarks: Remarks
 ) -> None:
-    """One line of input and what comes of it."""
+    """Read one line of input and handle it."""
     begun, sent = ahead.next(talk.next_line)
     talk.next_line = ""
     if not begun.text:
@@ -89,7 +89,7 @@ def _turn(
 
 
 def handle(talk: Talk, line: str) -> None:
-    """A command, or a question."""
+    """Run a command, or ask a question."""
     from localspec.cli.commands import named  # noqa: PLC0415  the prompt is there first
 
     command, argument = named(line)
@@ -166,7 +166,7 @@ def history(talk: Talk) -> History:
 
 @contextlib.contextmanager
 def hanging_up(talk: Talk) -> Iterator[None]:
-    """SIGHUP and SIGTERM stop an answer as Ctrl-C does, and end the loop: what was said is kept."""
+    """Let SIGHUP and SIGTERM stop an answer as Ctrl-C does, and end the loop: turns are kept."""
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         talk.over = True

@@ -1,4 +1,4 @@
-"""Turns of a kept conversation on a screen, as the chat in which they were said showed them."""
+"""Prints turns of a kept conversation, as the chat showed them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.client import Piece
 
 
 def show(turns: Sequence[Turn], screen: Screen, look: Theme, most_rows: int | None = None) -> None:
-    """Print them: questions as they were typed, the first rows of each, answers drawn and whole."""
+    """Print turns: the first rows of each question as typed, answers rendered and whole."""
     for place, turn in enumerate(turns):
         if turn["role"] == "user":
             asked = Text(PROMPT + _begun(printable(turn["content"]), most_rows), style=look.strong)

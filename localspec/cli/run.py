@@ -34,7 +34,7 @@ def _run(model: str, **options: Any) -> None:
 
 
 def _known(model: str) -> bool:
-    """Whether the daemon, or an upstream of it, answers by that name already."""
+    """Whether the daemon, or an upstream of it, already serves a model of that name."""
     if Path(model).expanduser().exists():
         return False
     try:

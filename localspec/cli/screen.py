@@ -30,13 +30,13 @@ _SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line as it was written, and what of it can be seen."""
+    """A line as it was written, and its visible text."""
 
     written: str
     shown: str
 
     def rows(self, width: int) -> int:
-        """How many it takes."""
+        """Rows that the line takes."""
         return _rows(self.shown, width)
 
 
@@ -49,7 +49,7 @@ class _Typed:
 
     @property
     def written(self) -> str:
-        """As the terminal gets it."""
+        """The text with its escape sequences, as it is sent to the terminal."""
         back = f"\x1b[{cell_len(self.after)}D" if self.after else ""
         return self.before + self.after + back
 
@@ -70,22 +70,22 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Columns now."""
+        """The terminal's present width in columns."""
         return max(self._console.width, 1)
 
     def print(self, lines: Sequence[Text]) -> None:
-        """Write `lines` for good; what was drawn goes."""
+        """Print `lines` for good, in place of the drawn lines."""
         with self._lock:
             self._replace([self._written(line) for line in lines], [], self._typed)
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Show `lines` in the place of those that were drawn: the last of them that fit."""
+        """Draw `lines` in place of the lines drawn before; only the last ones that fit."""
         if self._console.is_terminal:
             with self._lock:
                 self._replace([], self._fitting(lines), self._typed)
 
     def type(self, before: str, after: str = "", queued: Sequence[str] = ()) -> None:
-        """Show a line that is typed, and the cursor in it, below those that wait to be asked."""
+        """Draw the line being typed, with its cursor, below the queued lines."""
         with self._lock:
             room = self.width - len(PROMPT) - 1
             self._queued = [
@@ -113,7 +113,7 @@ class Screen:
         self._frame = [*drawn, *self._queued]
 
     def _back_to(self, kept: int) -> str:
-        """The cursor goes to the first line that is not kept, and what is there is cleared."""
+        """Move the cursor to the first line that is not kept, and clear from there on."""
         width, height = self.width, self._console.height
         up = sum(line.rows(width) for line in self._frame[kept:])
         if self._typed:
@@ -144,7 +144,7 @@ class Screen:
 
 
 def clipped(before: str, after: str, room: int) -> tuple[str, str]:
-    """As much of a line on both sides of its cursor as fits into `room` columns of one row."""
+    """Cut a line around its cursor to `room` columns of one row."""
     before, after = (
         printable(text.replace("\n", "↵").replace("\t", " ")) for text in (before, after)
     )
@@ -158,7 +158,7 @@ def clipped(before: str, after: str, room: int) -> tuple[str, str]:
 
 
 def _rows(shown: str, width: int) -> int:
-    """How many a line takes; a character of two columns does not begin in the last one."""
+    """Count the rows of a line; a character of two columns does not begin in the last column."""
     if cell_len(shown) <= width:
         return 1
     rows, column = 1, 0
@@ -171,7 +171,7 @@ def _rows(shown: str, width: int) -> int:
 
 
 class DrawnNotice(Notice):
-    """A notice of what is awaited, above the row that is being typed."""
+    """A notice of the present wait, above the row that is being typed."""
 
     def __init__(self, screen: Screen, style: str) -> None:
         super().__init__()

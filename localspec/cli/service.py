@@ -38,7 +38,7 @@ Commands: TypeAlias = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The service manager of this platform: which of our files it reads where, and its commands.
+    """The service manager of this platform: its commands, and where it reads our files.
 
     `values` are what stands for each placeholder of a file. `ask` fails where nothing of the kind
     runs for this user, and changes nothing. `listen` takes over the socket, so that who asks from
@@ -166,12 +166,12 @@ def status() -> None:
 
 
 def _there(chosen: Host) -> list[str]:
-    """The names of our files that an earlier installation left."""
+    """Names of our files that an earlier installation left."""
     return [target.name for target in chosen.files.values() if target.exists()]
 
 
 def _make_directories(files: Iterable[Path]) -> list[Path]:
-    """Make those that these files need; which were not there, the deepest first. Raises OSError."""
+    """Make the directories of these files; returns the new ones, deepest first. Raises OSError."""
     missing = {place for file in files for place in file.parents if not place.exists()}
     for file in files:
         paths.make_directory(file.parent)
@@ -179,7 +179,7 @@ def _make_directories(files: Iterable[Path]) -> list[Path]:
 
 
 def _take_over(chosen: Host) -> None:
-    """Start the service; a daemon started by hand makes way, and requests meanwhile wait."""
+    """Start the service after ending a daemon started by hand; requests wait meanwhile."""
     by_hand = _by_hand()  # asked before the socket is the service's
     for command in chosen.listen:
         _run(command)
@@ -201,7 +201,7 @@ def _by_hand() -> int | None:
 
 
 def filled(name: str, values: Mapping[str, str]) -> str:
-    """The shipped file of that name with this installation in it. Raises LocalSpecError."""
+    """The shipped file of that name, its placeholders filled in. Raises LocalSpecError."""
     path = paths.shipped(name)
     try:
         text = path.read_text(encoding="utf-8")

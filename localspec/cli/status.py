@@ -119,7 +119,7 @@ def _title(model: Json) -> str:
 
 
 def _model_rows(model: Json) -> Iterator[tuple[str, str]]:
-    """The facts of one model, in the order in which people ask."""
+    """Rows of one model, the most wanted first."""
     for key in ("error", "last_crash"):
         if model.get(key):
             yield key.replace("_", " "), model[key]
@@ -151,7 +151,7 @@ def _placement_rows(model: Json) -> Iterator[tuple[str, str]]:
 
 
 def _format_rows(model: Json) -> Iterator[tuple[str, str]]:
-    """How its calls are read, and what is wrong with its chat template."""
+    """Rows about the format of a model's calls, and faults of its chat template."""
     if model.get("format"):
         warning = model.get("format_warning")
         yield "format", model["format"] + (f": {warning}" if warning else "")
@@ -191,7 +191,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
 
 
 def _costs(model: Json) -> list[tuple[int, float]]:
-    """Of 1, 2, 4, 8 ... rows: `localspec tune` shows all."""
+    """Costs of 1, 2, 4, 8 ... rows: `localspec tune` shows all."""
     costs = sorted((int(rows), ms) for rows, ms in model["cost_ms_by_rows"].items())
     return [(rows, ms) for rows, ms in costs if rows.bit_count() == 1]
 
@@ -201,7 +201,7 @@ def _counts(model: Json) -> list[tuple[str, Any]]:
 
 
 def share(part: int, whole: int) -> str:
-    """` (57%)`; nothing of nothing is nothing."""
+    """` (57%)`; "" for a whole of 0."""
     return f" ({part / whole:.0%})" if whole else ""
 
 

@@ -22,7 +22,7 @@ _GAP = 2
 
 
 def show(table: Table, console: Console) -> None:
-    """Title, table and note."""
+    """Print a table with its title and its note."""
     console.print(Text(f"\n{printable(table.title)}", style="bold"), soft_wrap=True)
     cells = [[printable(cell) for cell in row] for row in (table.head, *table.rows)]
     for number, places in enumerate(parts(cells, table.labels, console.width)):
@@ -34,7 +34,7 @@ def show(table: Table, console: Console) -> None:
 
 
 def parts(cells: Sequence[Sequence[str]], labels: int, width: int) -> list[list[int]]:
-    """Which columns are shown below each other; the first `labels` of them are in every part."""
+    """Divide columns into parts shown below each other; the first `labels` are in every part."""
     least = _widths(cells, _longest_word)
     named, room = list(range(labels)), width - sum(least[:labels]) - _GAP * labels
     found: list[list[int]] = [[]]

@@ -1,4 +1,4 @@
-"""A conversation at a terminal: asking, keeping, and saying what happened. Reads no keys."""
+"""A conversation at a terminal: sends questions, keeps answers, reports events. Reads no keys."""
 
 from __future__ import annotations
 
@@ -108,23 +108,23 @@ class Talk:
 
     @cached_property
     def console(self) -> Console:
-        """Where it is shown. Made with the first word: the prompt does not wait for rich."""
+        """The console, made at its first use: the prompt does not wait for rich."""
         from rich.console import Console  # noqa: PLC0415  slow to import
 
         return Console(highlight=False)
 
     def open(self) -> None:
-        """Begin to start the daemon and to load the model, while the person still types."""
+        """Begin to start the daemon and to load the model, while the user still types."""
         self._begin(self._greet)
 
     def await_opened(self) -> None:
-        """Wait for the daemon that `open` is starting, and say so."""
+        """Wait for the daemon that `open` is starting, and show that."""
         screen = self._screen()
         with self._keys(screen):
             self._opened(self._notice(screen))
 
     def switch(self) -> None:
-        """Load another model and say what that took; Ctrl-C goes on typing meanwhile."""
+        """Load another model and report how it went; Ctrl-C returns to the prompt meanwhile."""
         self._begin(lambda _client, _name: None)
         screen = self._screen()
         notice, took = self._notice(screen), ""
@@ -144,7 +144,7 @@ class Talk:
             notice.clear()
 
     def ask(self, question: str, before: Sequence[Turn] = ()) -> None:
-        """One question with what was attached, and its answer; `before` is as for `answer`."""
+        """Ask one question with its files, and show the answer; `before` as in `answer`."""
         asked = "\n\n".join([question, *(file.text for file in self.attached)])
         self.conversation.say("user", asked)
         try:
@@ -158,7 +158,7 @@ class Talk:
                 self.attached = []
 
     def detach(self) -> str:
-        """Forget the files that were to go with the next question; a sentence that says which."""
+        """Detach the files of the next question. Returns a sentence that names them."""
         names = " and ".join(file.name for file in self.attached)
         count, self.attached = len(self.attached), []
         return f"Not attached any more: {names}." if count else ""
@@ -229,15 +229,15 @@ class Talk:
         return [entry["id"] for entry in chosen.client().models()]
 
     def say(self, text: str) -> None:
-        """A remark of ours, not of the model."""
+        """Print a remark of the program, apart from the model's words."""
         self._print(text, self.look.aside)
 
     def show(self, text: str) -> None:
-        """Something that was asked for."""
+        """Print the output of a command."""
         self._print(text, soft_wrap=True)
 
     def complain(self, error: LocalSpecError) -> None:
-        """The error and its remedy."""
+        """Print an error and its fix."""
         first, *others = render.sentences(error)
         self._print(first, self.look.trouble)
         for line in others:
@@ -260,18 +260,18 @@ class Talk:
         from localspec.cli import live  # noqa: F401, PLC0415  slow, and the prompt is there first
 
     def _greet(self, client: Client, name: str) -> None:
-        """Say which model answers, and later why it goes without its draft."""
+        """Name the model that answers, and later why it has no draft."""
         self.remark(f"{name} answers; /model names others")
         self._look(client, name)
 
     def _look(self, client: Client, name: str) -> None:
-        """Say why a model goes without its draft, once it is loaded."""
+        """Report why a model has no draft, once it is loaded."""
         with contextlib.suppress(LocalSpecError, OSError):
             if why := without_draft(settled(client, name)):
                 self.remark(why)
 
     def _opened(self, notice: render.Notice) -> None:
-        """Wait for what `open` began."""
+        """Wait for the thread that `open` started."""
         if self._opening and self._opening.is_alive():
             notice.show("starting the daemon")
             try:
@@ -280,7 +280,7 @@ class Talk:
                 notice.clear()
 
     def _asked(self) -> Answer:
-        """The answer. Turns that were left out to make room are sent again if that was in vain."""
+        """Send the conversation; turns left out to make room come back if that was in vain."""
         sent, answer = self.conversation.trimmed, None
         try:
             answer = self._asked_until_it_fits()
@@ -305,7 +305,7 @@ class Talk:
             self.say(f"The context is full: leaving out the oldest {turns(left_out)}.")
 
     def _keep_begun(self, text: str) -> None:
-        """Keep the part of an answer there is, in case we are killed in the middle of it."""
+        """Keep the part of an answer that arrived, in case this process is killed in the middle."""
         if not self.keeping:
             return
         turns = [*self.conversation.turns, {"role": "assistant", "content": text}]
@@ -334,12 +334,12 @@ class Talk:
             self.say("The context is nearly full: /trim leaves the oldest turns out.")
 
     def measure(self, end: End) -> None:
-        """Find out what a token costs without speculation, where the daemon knows it."""
+        """Read the cost of a token without speculation from the status, where it is known."""
         with contextlib.suppress(LocalSpecError, OSError):
             self.plain_ms = plain_ms(Client.from_environment(), end)
 
     def _share(self, end: End) -> float:
-        """How much of the context the conversation takes; 0 where that is not known."""
+        """The share of the context that the conversation takes; 0 where it is not known."""
         used = end.usage.get("prompt_tokens", 0) + end.usage.get("completion_tokens", 0)
         with contextlib.suppress(LocalSpecError, OSError):
             for entry in Client.from_environment().models():
@@ -348,7 +348,7 @@ class Talk:
         return 0.0
 
     def _screen(self) -> Screen | None:
-        """Where lines can be drawn again; none on a terminal that does not know how."""
+        """The screen to draw lines on; None for a terminal without cursor movement."""
         if not self.console.is_terminal or self.console.is_dumb_terminal:
             return None
         from localspec.cli.screen import Screen  # noqa: PLC0415  imported by `_prepare`
@@ -378,7 +378,7 @@ class Talk:
 
 
 class _Sturdy:
-    """A sink on a terminal that may go away: the answer is still heard, and kept now and then."""
+    """A sink whose terminal may vanish: the answer is still received, and kept at times."""
 
     def __init__(
         self, sink: render.Sink, keep: Callable[[str], None], pause_seconds: float
@@ -390,7 +390,7 @@ class _Sturdy:
         self._kept_at = monotonic()
 
     def write(self, piece: Piece) -> None:
-        """Show it where that is possible."""
+        """Pass the piece on while the terminal is there."""
         with contextlib.suppress(OSError):
             self._sink.write(piece)
         self._text += "" if piece.thinking else piece.text
@@ -399,7 +399,7 @@ class _Sturdy:
             self._kept_at = monotonic()
 
     def close(self, end: End | None) -> None:
-        """The same for what is still open."""
+        """Close the sink, while the terminal is there."""
         with contextlib.suppress(OSError):
             self._sink.close(end)
 
@@ -411,5 +411,5 @@ def plain_ms(client: Client, end: End) -> float:
 
 
 def missing(what: str) -> RequestError:
-    """For a command that needs an answer, or a question, that is not there."""
+    """The error of a command that needs an answer, or a question, where there is none."""
     return RequestError(f"There is no {what}.")

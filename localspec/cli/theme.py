@@ -1,4 +1,4 @@
-"""How the parts of an answer look: named themes, and the one that fits this terminal."""
+"""Themes: how the parts of an answer look, and which theme fits this terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a growing answer is thinking: what stands in <think> and </think> before it."""
+"""Divides a growing answer into thinking (<think> to </think> at its start) and the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Divider:
         self._state = "before"
 
     def feed(self, text: str) -> list[tuple[bool, str]]:
-        """(is thinking, text) in order; what may be half a tag is held back. Tags are not given."""
+        """List (is thinking, text) in order, without tags; possible half tags are held back."""
         self._held += text
         found: list[tuple[bool, str]] = []
         if self._state == "before":
@@ -35,7 +35,7 @@ class Divider:
         return [(thinking, part) for thinking, part in found if part]
 
     def close(self) -> list[tuple[bool, str]]:
-        """The held-back text, because the answer is over."""
+        """Return the held-back text at the end of the answer."""
         held, self._held = self._held, ""
         return [(self._state == "thinking", held)] if held else []
 
@@ -53,6 +53,6 @@ def _overlap(text: str, tag: str) -> int:
 
 
 def parted(text: str) -> tuple[str, str]:
-    """The thoughts of an answer, and its words."""
+    """Split a whole answer into its thinking and the rest."""
     found = re.match(rf"\s*{OPEN}(.*?)({CLOSE}|\Z)\s*", text, re.DOTALL)
     return (found[1].strip(), text[found.end() :]) if found else ("", text)

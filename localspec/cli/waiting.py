@@ -1,4 +1,4 @@
-"""Why there is no text yet, in plain words."""
+"""Shows why there is no text yet, in plain words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COUNTED = {"target", "draft"}
 
 @contextmanager
 def word(text: str, notice: Notice | None = None) -> Iterator[None]:
-    """Say on stderr what is going on while the block runs, should it take longer than a moment."""
+    """Show a notice on stderr while the block runs, if it takes longer than a moment."""
     shown, over = notice or Notice(), threading.Event()
 
     def say() -> None:
@@ -76,7 +76,7 @@ def stage(loading: Json) -> str:
 
 
 def followed(client: Client, name: str, notice: Notice) -> str:
-    """Wait until a model is loaded; what that took, "" if it was there. Raises what it raises."""
+    """Wait until a model is loaded. Returns a text about the load, "" if there was none."""
     waited = False
 
     def show(loading: Json) -> None:

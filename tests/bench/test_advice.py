@@ -1,4 +1,4 @@
-"""What `tune` says follows from what was measured."""
+"""The sentences of `tune` follow from its measurements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def advice(*weight_types: str, has_gpu: bool = False, **changes: Any) -> str:
 
 
 def test_edges_are_rows_worth_filling() -> None:
-    """8 rows cost almost what 16 do, so nobody should stop at 8."""
+    """8 rows cost almost as much as 16, so 8 is no edge."""
     stairs = treads([(int(rows), ms) for rows, ms in K_QUANT.items()], {4: 99.0})
     assert [stair.rows for stair in stairs if stair.edge] == [1, 2, 4, 16]
     assert [stair.relative for stair in stairs] == [1, 1.7, 3, 5, 5.2]

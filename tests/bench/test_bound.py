@@ -109,7 +109,7 @@ def test_it_is_never_slower_than_plain(
 def test_more_that_survives_never_takes_longer(
     chains: Sequence[tuple[int, int]], more: Sequence[int], prices: Prices
 ) -> None:
-    """A better drafter cannot hurt whoever decides perfectly; nor can one drafter more."""
+    """Perfect decisions lose nothing by a better drafter, nor by one drafter more."""
     free, neural = consistent(chains)
     raised = [
         (one + more[place], other + more[-1 - place])
@@ -164,7 +164,7 @@ def test_small_texts_computed_by_hand(name: str) -> None:
 def test_no_fixed_setting_beats_the_best_decisions(
     chains: Sequence[tuple[int, int]], prices: Prices, copied: int, drafted: int
 ) -> None:
-    """Whatever depths are set; without any it is plain decoding."""
+    """This holds for any depths; without any it is plain decoding."""
     free, neural = consistent(chains)
     habits = [Habit(free, copied), Habit(neural, drafted, prices.draft_ms["model"])]
     slack = 1 + 1e-9
@@ -188,7 +188,7 @@ def test_a_habit_pays_for_what_does_not_survive() -> None:
 
 
 def test_a_source_without_a_price_is_left_out() -> None:
-    """What a drafted token costs is never guessed."""
+    """The cost of a drafted token is never guessed."""
     assert best_ms([0, 0], {"stranger": [1, 1]}, PRICES, 24) == pytest.approx(22.0)
 
 

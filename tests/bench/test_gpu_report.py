@@ -80,7 +80,7 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_measured_is_in_the_report() -> None:
-    """With its reason, so that nobody looks for it."""
+    """A missing measurement is listed with its reason."""
     run = Run(created="today", machine="this one", device="some GPU")
     run.failed["shape 32b"] = "it needs more memory"
     assert "* not measured: shape 32b (it needs more memory)" in gpu.markdown(run)

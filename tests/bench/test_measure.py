@@ -22,7 +22,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def silent(_count: int, _text: str) -> None:
-    """Nobody watches."""
+    """Progress is shown nowhere."""
 
 
 def foreign(peer: Peer) -> arms.Arm:
@@ -141,7 +141,7 @@ def test_prompts_asked_together_all_arrive() -> None:
 
 
 def test_a_foreign_server_that_fails_is_named() -> None:
-    """Nobody should restart the daemon because another server has died."""
+    """An error of another server has its name, so that the daemon is not blamed."""
     with Peer([(500, {"error": {"message": "out of memory"}})]) as peer:
         with pytest.raises(DaemonError, match=r"The server at unix:.*out of memory") as failed:
             measure([foreign(peer)], PROMPTS[:1], ONCE, silent)
@@ -216,7 +216,7 @@ What an ``` is, I know.
 """
 
 
-def test_somebody_reads_an_answer_before_the_next_turn() -> None:
+def test_a_pause_comes_before_each_later_turn() -> None:
     """Each pause lasts as long as was wished; none comes before the first question."""
     prompt = Prompt("chat/1", "chat", ("Why?", "And then?", "And?"))
     with Peer([answer("one"), answer("two"), answer("three")]) as peer:

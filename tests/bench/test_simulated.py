@@ -49,7 +49,7 @@ def bench(user: UserHome, output: Path, *arguments: str) -> Any:
 
 
 def answers(found: Any) -> list[tuple[Any, ...]]:
-    """What must not differ between two runs."""
+    """The values that must not differ between two runs."""
     every = (one for batch in found["results"]["batches"] for one in batch["answers"])
     return [(one["arm"], one["prompt"], *(one[name] for name in FIGURES)) for one in every]
 
@@ -106,7 +106,7 @@ def answering(process: subprocess.Popen[bytes], root: Path) -> Client:
 def test_a_terminal_that_is_closed_leaves_no_daemon_behind(
     user: UserHome, short_path: Path
 ) -> None:
-    """It is in a session of its own, where nobody would find it."""
+    """The daemon of a closed terminal ends too, though it has a session of its own."""
     asked = ("--prompts", str(user.home / "q.jsonl"), "--tokens", "1000", "--machine", "h100-7b")
     with user.begin("bench", *asked, TMPDIR=str(short_path)) as process:
         daemon = answering(process, short_path)

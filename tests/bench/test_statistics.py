@@ -47,7 +47,7 @@ def test_no_values_and_no_share_are_refused() -> None:
 
 @given(RATIOS)
 def test_the_mean_of_ratios_does_not_depend_on_which_arm_is_the_base(ratios: list[float]) -> None:
-    """Turned around, the mean turns around; an arithmetic mean favours whoever is on top."""
+    """The mean of inverse ratios is the inverse mean; an arithmetic mean favours the numerator."""
     turned = geometric_mean([1 / ratio for ratio in ratios])
     assert math.isclose(geometric_mean(ratios) * turned, 1, rel_tol=1e-9)
 

@@ -1,4 +1,4 @@
-"""What is typed while an answer is drawn: keys in a real terminal, answers of a scripted peer."""
+"""Lines typed while an answer is drawn: keys in a real terminal, answers of a scripted peer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_draft_that_was_left_out_is_told_above_what_is_typed(peer: Peer) -> No
 def test_what_is_typed_stands_below_the_answer_and_in_the_next_prompt(
     peer: Peer, terminal: Terminal
 ) -> None:
-    """Nobody types blind, though no word comes; Ctrl-C stops the answer and loses nothing."""
+    """Typed text is visible before any word comes; Ctrl-C stops the answer and loses nothing."""
     peer.streams = [[chunk("one")], answer("two")]
     asking(terminal, peer)
     terminal.type("secnd")
@@ -83,7 +83,7 @@ def test_what_is_typed_stands_below_the_answer_and_in_the_next_prompt(
 
 
 class Paused(list[bytes]):
-    """An answer whose first piece comes at once, and the others when somebody says so."""
+    """An answer whose first piece comes at once, and the others when the test releases them."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         super().__init__(pieces)
@@ -116,7 +116,7 @@ def test_enter_queues_lines_and_what_is_begun_waits_in_the_prompt(
 
 
 def test_ctrl_c_takes_queued_lines_back(peer: Peer, terminal: Terminal) -> None:
-    """Whoever stops an answer may want to say something else first: nothing is asked by itself."""
+    """After Ctrl-C queued lines return to the prompt: nothing is sent by itself."""
     peer.streams = [[chunk("one")], answer("two")]
     asking(terminal, peer)
     terminal.type("second\rthird")
@@ -144,7 +144,7 @@ def test_a_pasted_text_of_several_lines_waits_whole(peer: Peer, terminal: Termin
     assert peer.question["messages"][-1]["content"] == "def f():\n    return 1"
 
 
-def test_the_answer_stands_as_if_nobody_had_typed() -> None:
+def test_typing_leaves_no_trace_in_the_answer() -> None:
     """Lines that are drawn, printed and typed among each other leave only what was printed."""
     glass = FakeTerminal(30, 20)
     screen = Screen(Console(file=glass, width=30, height=20, force_terminal=True))

@@ -1,4 +1,4 @@
-"""What a line of the chat does that cannot do what was meant: it says so, and nothing sticks."""
+"""Lines of the chat that fail say so, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_file_that_keeps_a_question_from_being_answered_leaves(
 def test_another_conversation_begins_without_the_files_of_this_one(
     peer: Peer, talk: Typist, home: Path, command: str
 ) -> None:
-    """Nobody remembers them; it is said that they are off."""
+    """A new conversation drops attached files, and says so."""
     archive.keep(
         Conversation(
             name="old",

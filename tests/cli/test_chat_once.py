@@ -59,7 +59,7 @@ def said(peer: Peer) -> str:
 def test_a_pipe_gets_the_answer_and_nothing_else(
     peer: Peer, home: Path, wish: Sequence[str]
 ) -> None:
-    """Whatever is configured or asked for: figures are for people, and --json has them all."""
+    """With any configuration and options: figures are for terminals, and --json has them all."""
     configured(home, "verbose = true")
     peer.streams = [answer("Hello", " **you**.")]
     result = chat("hi", *wish)
@@ -112,7 +112,7 @@ def test_a_busy_machine_makes_no_speed_up_look_smaller(slower: float) -> None:
 
 
 def at_a_terminal(*arguments: str, **environment: str) -> str:
-    """What `localspec ARGUMENTS` shows in a terminal of 200 columns."""
+    """The output of `localspec ARGUMENTS` in a terminal of 200 columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     with subprocess.Popen(
@@ -293,7 +293,7 @@ def test_without_a_daemon_no_spawn_fails_with_the_command_to_run() -> None:
 
 
 def test_a_model_that_is_not_pulled_names_the_command_off_a_terminal(peer: Peer) -> None:
-    """Scripts are told; nobody is asked and nothing is fetched."""
+    """A script gets an error; no question is asked and nothing is fetched."""
     fields = {
         "message": "tiny is not here.",
         "code": "model_not_found",

@@ -62,7 +62,7 @@ def test_after_a_crash_the_question_is_back_in_the_line(peer: Peer, talk: Typist
 
 
 def test_what_went_on_elsewhere_is_not_replaced(peer: Peer, talk: Typist) -> None:
-    """Two open terminals, or the page: nobody's turns are lost, and who goes aside is told."""
+    """With two writers no turns are lost, and the one that gets a new name says so."""
     kept("plans", "one", "A")
     talk.talk.resume(archive.load("plans"))
     elsewhere = archive.load("plans")
@@ -79,8 +79,8 @@ def test_what_went_on_elsewhere_is_not_replaced(peer: Peer, talk: Typist) -> Non
 
 
 @given(st.lists(st.sampled_from("ABR"), max_size=12))
-def test_every_turn_that_anybody_said_is_in_some_file(steps: list[str]) -> None:
-    """Two who write in any order, one of whom also gives it names."""
+def test_every_turn_is_in_some_file(steps: list[str]) -> None:
+    """Two writers in any order, one of which also renames."""
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", home)
         begun = kept("", "hello")
@@ -99,7 +99,7 @@ def test_every_turn_that_anybody_said_is_in_some_file(steps: list[str]) -> None:
 def test_a_kill_in_the_middle_of_a_long_answer_costs_its_last_seconds(
     peer: Peer, talk: Typist
 ) -> None:
-    """What has come is on disk before the answer is over."""
+    """The arrived part is on disk before the answer is over."""
     seen: list[list[tuple[str, str]]] = []
 
     class Looking(io.StringIO):
@@ -117,7 +117,7 @@ def test_a_kill_in_the_middle_of_a_long_answer_costs_its_last_seconds(
     assert seen == [[("user", "count"), ("assistant", "one two ")]]
 
 
-def test_nothing_is_kept_where_nobody_wants_it(peer: Peer) -> None:
+def test_nothing_is_kept_where_keep_is_off(peer: Peer) -> None:
     """chat.keep = false: only what is saved by name is on disk."""
     peer.streams = [answer("A")]
     silent = Typist()

@@ -87,6 +87,6 @@ def test_a_window_is_that_of_the_stream_which_is_written_to(
 
 
 def test_a_pipe_gets_lines_as_they_are() -> None:
-    """Whoever greps wants one line for one thing."""
+    """In a pipe one fact is one line, for grep."""
     assert hung("label ", "word " * 100, None) == "label " + "word " * 100
     assert cut("word " * 100, None) == "word " * 100

@@ -36,7 +36,7 @@ def glass(talk: Typist) -> FakeTerminal:
 
 @pytest.fixture
 def editor(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What $EDITOR names: it writes "better", whatever stood there."""
+    """An $EDITOR that replaces any text by "better"."""
     program = home / "editor"
     program.write_text('#!/bin/sh\nprintf "better" > "$1"\n')
     program.chmod(0o755)
@@ -166,7 +166,7 @@ def test_the_footer_has_a_meter_and_trim_makes_room(peer: Peer, talk: Typist) ->
 def test_an_answer_that_filled_the_context_says_so_and_what_goes_on(
     peer: Peer, talk: Typist
 ) -> None:
-    """That is no limit that anybody set; after /trim there is room for all of it."""
+    """A full context is told from a set limit; after /trim there is room for all of it."""
     peer.models = [{"id": "tiny", "meta": {"n_ctx": 328}}]
     figures = chunk(finish="length", timings=TIMINGS, speculation=SPECULATION)
     usage = event({"model": "tiny", "choices": [], "usage": USAGE})

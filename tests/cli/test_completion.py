@@ -29,7 +29,7 @@ LOCALSPEC = (sys.executable, "-m", "localspec.cli.main")
 
 
 def offered(words: str) -> list[str]:
-    """What bash is told at the end of `words`; a last word that is complete ends with a space."""
+    """Completions for bash at the end of `words`; a complete last word ends with a space."""
     typed = words.split()
     done = subprocess.run(
         LOCALSPEC,

@@ -79,7 +79,7 @@ def test_a_block_can_be_undone(theirs: str, ours: str) -> None:
 
 
 def test_half_a_block_is_not_guessed_at() -> None:
-    """Somebody has cut it in two: what is whose, nobody knows."""
+    """A block cut in two is an error: its owner cannot be known."""
     half = edit.blocked("", "x\n", "#").replace(f"# {edit.END}\n", "")
     with pytest.raises(ConfigError, match="only a part"):
         edit.unblocked(half, "#")
@@ -270,7 +270,7 @@ def test_agents_are_told_how_much_a_conversation_may_have(
     door: Path,  # noqa: ARG001  a token
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What they keep for an answer fits in as well; unchecked nobody knows, and nothing is said."""
+    """Room for an answer fits in as well; without a check the context is left out."""
     with Peer(tcp=True) as peer:
         monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
         paths.config_file().write_text(f'[server]\ntcp = "{peer.host}"\n')

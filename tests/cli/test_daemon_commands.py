@@ -117,7 +117,7 @@ def test_chat_starts_the_daemon_when_needed(daemon: Client) -> None:
 
 
 def test_a_command_waits_for_the_daemon_that_the_chat_starts(daemon: Client) -> None:
-    """Whoever begins with /model is not told to start what is starting."""
+    """/model as the first line waits, and gives no advice to start the daemon."""
     talk = Talk(Conversation(), spawn=True, console=Console(file=io.StringIO()))
     talk.open()
     with pytest.raises(RequestError, match=r'no model "other"'):
@@ -150,7 +150,7 @@ def test_socket_prints_the_path_for_other_programs(daemon: Client) -> None:
 
 
 def test_a_daemon_of_another_machine_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pid would be somebody else's process here."""
+    """Its pid would be another process here."""
     with Peer(tcp=True) as peer:
         monkeypatch.setenv("LOCALSPEC_HOST", peer.host)
         result = localspec("stop")

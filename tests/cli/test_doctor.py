@@ -28,7 +28,7 @@ READ = os.R_OK | os.X_OK
 
 
 def verdicts(found: list[Finding]) -> list[tuple[str, str]]:
-    """What was looked at, and how it is."""
+    """Subjects and states of the findings."""
     return [(finding.what, finding.verdict) for finding in found]
 
 
@@ -57,7 +57,7 @@ def test_a_build_is_told_with_its_own_kernels() -> None:
 
 
 def test_no_daemon_is_fine(door: Path) -> None:
-    """It starts when somebody asks."""
+    """The daemon starts at the first request."""
     assert verdicts(list(findings.daemon())) == [("daemon", "ok")]
     assert not door.exists()
 
@@ -96,7 +96,7 @@ def test_a_directory_that_a_group_may_write_to_is_told_where_it_matters(tmp_path
 
 
 def seen_by_another(check: Callable[[], list[Finding]]) -> list[Finding]:
-    """What a check finds for somebody who is not root, for whom nothing is closed."""
+    """The findings of a check that runs as another user than root, for whom nothing is closed."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -229,14 +229,14 @@ def test_a_sound_machine_is_one_screen_without_a_complaint(tmp_path: Path) -> No
 
 
 def report(**model: Any) -> dict[str, Any]:
-    """What a daemon answers that knows one model."""
+    """The status of a daemon with one model."""
     return {"pid": 7, "version": "1", "models": [{"name": "big", "state": "ready", **model}]}
 
 
 @pytest.mark.parametrize("state", ["ready", "loading", "unloaded"])
 @pytest.mark.parametrize("crash", ["SIGKILL", "SIGSEGV", "a remote that went away"])
 def test_what_a_model_has_come_through_is_one_line_and_not_wrong(state: str, crash: str) -> None:
-    """Whatever its worker died of: it answers, or will. An error of an earlier load is history."""
+    """A model answers, or will, after any death of its worker. Errors of earlier loads are past."""
     known = report(state=state, last_crash=crash, crashes=3, error="It died.")
     found = list(findings._running(known))  # noqa: SLF001 - no daemon can be made to say all that
     assert verdicts(found) == [("daemon", "ok"), ("history", "ok")]

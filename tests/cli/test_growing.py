@@ -46,13 +46,13 @@ KINDS = pytest.mark.parametrize("kind", LONG)
 
 
 class Seconds:
-    """A clock that stands still unless somebody moves it."""
+    """A clock that moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """What it shows."""
+        """The present time in seconds."""
         return self.now
 
 
@@ -74,7 +74,7 @@ def pieces(text: str, count: int = TOKENS) -> Iterator[str]:
 
 
 def sink(terminal: FakeTerminal, clock: Any, processor: Any = lambda: 0.0) -> MarkdownSink:
-    """What draws on `glass`, as often as the clock allows; the processor rests all the time."""
+    """A sink that draws on `glass`, as often as the clock allows; it uses no processor time."""
     console = Console(
         file=terminal,
         width=terminal.width,
@@ -87,7 +87,7 @@ def sink(terminal: FakeTerminal, clock: Any, processor: Any = lambda: 0.0) -> Ma
 
 @KINDS
 def test_a_long_block_in_pieces_ends_as_the_whole_text_would(kind: str) -> None:
-    """What was printed above while it grew and what is printed at its end are one text."""
+    """The text printed above while it grew and the text printed at its end make up the whole."""
     text, clock = long(kind, 3000), Seconds()
     whole, grown = FakeTerminal(60, 30), FakeTerminal(60, 30)
     for terminal, parts in ((whole, [text]), (grown, pieces(text, 30))):
@@ -101,7 +101,7 @@ def test_a_long_block_in_pieces_ends_as_the_whole_text_would(kind: str) -> None:
 
 @KINDS
 def test_the_end_of_a_long_block_is_on_the_screen_while_it_grows(kind: str) -> None:
-    """Whatever is drawn of it, what came last is there."""
+    """The latest text is always on the screen."""
     clock, terminal = Seconds(), FakeTerminal(60, 30)
     drawing = sink(terminal, clock)
     for number in range(60):

@@ -37,7 +37,7 @@ def test_a_request_has_the_text_around_its_place(text: str, offset: int, typing:
 
 
 def test_a_long_text_is_cut_at_a_line_and_others_are_bounded() -> None:
-    """What stands before the place ends there; of many documents the latest are read."""
+    """Text before the place is cut at a line; of many documents the latest are read."""
     text = "x = 1\n" * 9000
     others = [Buffer(f"{index}.py", "y" * 9000) for index in range(9)]
     body = ghost.request(Buffer("a.py", text), len(text), others, typing=True, model="m")
@@ -127,7 +127,7 @@ def test_a_wish_that_is_taken_back_ends_the_daemons_work(peer: Peer) -> None:
 
 
 def test_a_later_wish_ends_the_one_before(peer: Peer) -> None:
-    """Of the same document: Neovim asks anew while somebody types, and takes nothing back."""
+    """For the same document: Neovim sends new requests during typing and cancels none."""
     held: list[bytes] = []
     peer.streams = [held, (200, {"content": "urn"})]
 

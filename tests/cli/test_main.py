@@ -25,7 +25,7 @@ HEAVY = {"rich", "prompt_toolkit", "aiohttp", "numpy", "msgspec", "llama_cpp", "
 
 
 def run_python(code: str) -> str:
-    """What a fresh interpreter prints."""
+    """The output of a fresh interpreter."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout
 
@@ -63,7 +63,7 @@ def test_what_is_called_often_imports_nothing_heavy(
 
 
 def test_settings_do_not_wait_for_numpy(home: Path) -> None:
-    """Whoever has a config.toml has them read at every start."""
+    """Where there is a config.toml, settings are read at every start."""
     (home / "config" / "localspec").mkdir(parents=True)
     (home / "config" / "localspec" / "config.toml").write_text("")
     loaded = loads("status")
@@ -72,7 +72,7 @@ def test_settings_do_not_wait_for_numpy(home: Path) -> None:
 
 
 def test_a_prompt_stands_before_what_reads_keys_is_loaded() -> None:
-    """Whoever has asked for a chat sees one at once."""
+    """The prompt of a chat is there at once."""
     shown = run_python(
         "import sys\n"
         "from localspec.cli import chat, talk\n"
@@ -97,7 +97,7 @@ def test_what_is_typed_while_that_is_loaded_is_read(home: Path) -> None:
 
 
 def test_keys_are_read_without_anything_else() -> None:
-    """What draws answers, talks to the daemon and speaks HTTP comes while the person types."""
+    """The modules that draw answers and speak HTTP are imported while the user types."""
     loaded = run_python(
         "import sys\n"
         "from prompt_toolkit.application import create_app_session\n"
@@ -170,7 +170,7 @@ def classes() -> list[type[LocalSpecError]]:
 
 @pytest.mark.parametrize("kind", classes())
 def test_every_error_ends_with_its_exit_code_and_two_lines(kind: type[LocalSpecError]) -> None:
-    """What, why and the fix on stderr; nothing on stdout; no traceback."""
+    """The event, its cause and its fix are on stderr; nothing on stdout; no traceback."""
 
     @click.command()
     def fail() -> None:

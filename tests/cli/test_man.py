@@ -63,7 +63,7 @@ def test_no_key_of_the_configuration_is_missing() -> None:
 
 
 def test_what_looks_like_a_request_is_text() -> None:
-    """Whatever a help or a comment says, no line of it asks roff for something."""
+    """No line of a help text or comment becomes a request of roff."""
     for text in kept().values():
         requests = {line.split()[0] for line in text.splitlines() if re.match(r"[.']", line)}
         assert requests <= KNOWN

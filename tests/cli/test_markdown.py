@@ -39,7 +39,7 @@ def drawn(text: str, width: int) -> list[str]:
 @given(st.lists(HABITS, max_size=40).map("".join), st.sampled_from([20, 60, 160]))
 @settings(max_examples=200)
 def test_every_word_of_an_answer_is_visible(text: str, width: int) -> None:
-    """Whatever Markdown makes of it: no letter and no digit is left out, at any width."""
+    """No letter and no digit of the source is left out, at any width."""
     shown = Counter(re.sub(r"[\W_]", "", "".join(drawn(text, width))))
     said = Counter(re.sub(r"[\W_]", "", text))
     assert not said - shown
@@ -64,7 +64,7 @@ def test_what_markdown_hides_elsewhere_is_shown_as_it_was_said(words: str) -> No
 
 
 def test_code_is_neither_padded_nor_wrapped_nor_set_in() -> None:
-    """What is copied from the screen is what was written, also below a list."""
+    """Code copied from the screen is the code of the answer, also below a list."""
     code = "def f(a):\n    return '" + "x" * 200 + "'\n\n\nprint(f(1))"
     for text in (
         f"```python\n{code}\n```",

@@ -390,7 +390,7 @@ def test_a_draft_that_is_larger_than_its_target_is_doubted(files: tuple[Path, Pa
 def test_a_draft_that_is_left_out_is_neither_planned_nor_shown_as_memory(
     models_dir: Path, files: tuple[Path, Path]
 ) -> None:
-    """What is shown and planned is what a load does, and why."""
+    """Pages and plans agree with a load, and give the reason."""
     run("import", files[1], "--name", "little")
     run("import", files[0], "--name", "big", "--draft", "little")
     assert said("show", "big")["draft_memory"]

@@ -74,7 +74,7 @@ def shown(pieces: list[str]) -> list[str]:
 
 
 def lines(console: Console) -> list[str]:
-    """What was printed, without blank lines and padding."""
+    """The printed lines, without blank lines and padding."""
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
@@ -103,7 +103,7 @@ def test_no_text_is_lost_or_doubled(text: str, places: list[int]) -> None:
 
 
 def test_only_what_is_open_is_redrawn_and_never_more_than_the_screen() -> None:
-    """What is finished is never written again; of a long paragraph the last lines are shown."""
+    """Finished text is never written again; of a long paragraph the last lines are shown."""
     glass = FakeTerminal(60, 10)
     console = Console(file=glass, width=60, height=10, force_terminal=True, highlight=False)
     seconds = [0.0]
@@ -183,7 +183,7 @@ def test_a_pipe_gets_bytes_as_they_are_and_a_terminal_gets_text() -> None:
 
 
 def test_each_source_of_drafts_has_a_colour_of_its_own() -> None:
-    """What the draft model wrote is told from what was predicted; the target's words are plain."""
+    """Tokens of the draft model and of a prediction differ in colour; the target's are plain."""
     colours = {origin_style(each) for each in ("lookup", "model", "grammar", "prediction", "new")}
     assert len(colours) == 5
     assert not colours & {"blue", "white", "black", "red"}  # cannot be read, or are trouble

@@ -263,7 +263,7 @@ def test_no_history_is_written_when_none_is_wanted(
 
 
 def completions(talk: Typist, text: str) -> list[str]:
-    """What Tab would offer after `text`."""
+    """Completions that Tab offers after `text`."""
     completer = SlashCompleter(talk.talk)
     return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
 
@@ -271,7 +271,7 @@ def completions(talk: Typist, text: str) -> list[str]:
 def test_tab_completes_commands_their_words_and_paths_only(
     peer: Peer, talk: Typist, home: Path
 ) -> None:
-    """Ordinary text is nobody's business."""
+    """Ordinary text has no completions."""
     peer.models = [{"id": "tiny"}]
     (home / "notes.txt").touch()
     (home / "my notes.txt").touch()

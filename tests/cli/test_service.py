@@ -41,7 +41,7 @@ def written() -> list[Path]:
 
 
 def commands(calls: Path) -> list[str]:
-    """What was asked of systemctl or launchctl, each without its name."""
+    """The arguments of each call of systemctl or launchctl."""
     return [line.split(" ", 1)[1] for line in calls.read_text().splitlines()]
 
 
@@ -78,7 +78,7 @@ def test_print_changes_nothing(calls: Path) -> None:
 
 
 def test_uninstall_removes_everything(calls: Path) -> None:
-    """What runs, what was written and what the platform remembers of it."""
+    """The running service, its files and the platform's records of it are gone."""
     service("install")
     before = len(commands(calls))
     stop = host().stop([target.name for target in written()])
@@ -163,7 +163,7 @@ def test_install_takes_over_from_a_daemon_that_was_started_by_hand(calls: Path) 
 def test_a_daemon_stays_where_no_service_could_follow_it(
     calls: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container has systemctl and no manager: nothing is written, and who was served still is."""
+    """A container has systemctl and no manager: nothing is written, the daemon goes on serving."""
     client = Client.from_environment()
     pid = launch.start(client)["pid"]
     monkeypatch.setenv("FAIL", "1")

@@ -65,7 +65,7 @@ REPORT: dict[str, Any] = {
 
 
 def shown(peer: Peer, **changes: Any) -> str:
-    """What `localspec status` prints of REPORT with `changes`, lines joined by single spaces."""
+    """The output of `localspec status` for REPORT with `changes`, lines joined by single spaces."""
     peer.status = {**REPORT, **changes}
     result = CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["status"])
     assert result.exit_code == 0, result.stderr
@@ -95,7 +95,7 @@ def shown(peer: Peer, **changes: Any) -> str:
     ],
 )
 def test_the_report_tells_each_fact(peer: Peer, fact: str) -> None:
-    """What is loaded, where, and how it does."""
+    """Each fact of the status has its row."""
     assert fact in shown(peer)
 
 
@@ -132,14 +132,14 @@ def test_a_model_that_embeds_is_told_as_what_it_is(peer: Peer) -> None:
     assert "exactness" not in text
 
 
-def test_a_machine_on_paper_is_told(peer: Peer) -> None:
-    """Nobody takes its figures for this one's."""
+def test_a_simulated_machine_is_named(peer: Peer) -> None:
+    """A simulated machine's figures cannot be mistaken for this one's."""
     assert "machine: h100-7b, on a simulated machine" in shown(peer, machine="h100-7b")
     assert "on a simulated machine" not in shown(peer, machine="")
 
 
 def test_names_cannot_command_the_terminal(peer: Peer) -> None:
-    """File names are whatever somebody called a file; brackets are no markup either."""
+    """File names may hold control characters; brackets are no markup either."""
     text = shown(peer, models=[{"name": "[red]\x1b[2Jx", "state": "unloaded"}])
     assert r"[red]\x1b[2Jx" in text
 

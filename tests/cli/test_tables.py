@@ -52,7 +52,7 @@ def test_every_word_of_a_table_is_whole_in_any_window(table: Table, width: int) 
 
 
 def test_a_table_that_is_too_wide_comes_in_parts_which_repeat_the_names_of_rows() -> None:
-    """Otherwise nobody could tell whose figures those are."""
+    """Without them a part's figures would have no names."""
     head = ["slice", "arm", *(f"figure{number}" for number in range(12))]
     lines = shown(Table("wide", head, [["qa", "auto", *"123456789abc"]], labels=2), 60)
     heads = [line.split() for line in lines if "figure" in line]

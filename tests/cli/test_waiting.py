@@ -1,4 +1,4 @@
-"""What a switch of models says, from what the status tells of it."""
+"""The words of a switch of models, from the statuses meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localspec.errors import LocalSpecError
 
 
 def told(monkeypatch: pytest.MonkeyPatch, *states: dict[str, Any]) -> tuple[str, str]:
-    """What `followed` returns and what it showed, over statuses that come one after the other."""
+    """The result of `followed` and the notices it showed, over a sequence of statuses."""
     screen, clock = io.StringIO(), itertools.count(0.0, 10.0).__next__
     with Peer() as peer:
         monkeypatch.setenv("LOCALSPEC_HOST", peer.host)

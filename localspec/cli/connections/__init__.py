@@ -1,1 +1,1 @@
-"""Configurations that other tools need to talk to the daemon. Pure: who is meant, text out."""
+"""Configurations that other tools need to talk to the daemon. Pure functions that return text."""

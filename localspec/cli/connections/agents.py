@@ -1,4 +1,4 @@
-"""Agents, command lines and web interfaces."""
+"""Recipes for agents, command lines and web interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A configuration into the file of another tool, and out of it again. Pure: text in, text out.
+"""Puts a configuration into the file of another tool, and takes it out. Pure: text in, text out.
 
 What a user wrote is never lost: a JSON file is only changed in the keys that are ours, a text file
 only in a marked block, and both remember what was there before.
@@ -16,7 +16,7 @@ BEGIN, END = "localspec connect: begin", "localspec connect: end"
 
 
 def merged(text: str, ours: Json) -> tuple[str, Json]:
-    """A JSON file with our values in it, and what stood in their places, for `unmerged`.
+    """Put our values into a JSON file; returns it and the values they replaced, for `unmerged`.
 
     Raises ConfigError for a file that is no plain JSON object: one with comments would lose them.
     """
@@ -26,7 +26,7 @@ def merged(text: str, ours: Json) -> tuple[str, Json]:
 
 
 def unmerged(text: str, ours: Json, before: Json) -> str:
-    """The file without those of our values that are still as we set them."""
+    """Remove from the file those of our values that are still as we set them."""
     theirs = _object(text)
     _take(theirs, ours, before)
     return json.dumps(theirs, indent=2, ensure_ascii=False) + "\n" if theirs else ""
@@ -68,7 +68,7 @@ def _object(text: str) -> Json:
 
 
 def _put(theirs: Json, ours: Json) -> Json:
-    """Set our values; what was there, where something was."""
+    """Set our values; returns the replaced ones."""
     before: Json = {}
     for key, value in ours.items():
         there: Any = theirs.get(key)

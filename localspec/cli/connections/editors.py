@@ -1,4 +1,4 @@
-"""Editors and their plugins."""
+"""Recipes for editors and their plugins."""
 
 from __future__ import annotations
 

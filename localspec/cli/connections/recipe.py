@@ -21,7 +21,7 @@ OUTPUT_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """Where the daemon answers, and which model is meant.
+    """The daemon's address, and the model that a tool is to use.
 
     `url` is the address without a path: over TCP with `token`, or, where the tool can be told a
     socket, http://localspec with `socket`. A conversation may have `context` tokens; 0 where that
@@ -42,7 +42,7 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One tool.
+    """The configuration of one tool.
 
     Args:
         title: The tool's own name.
@@ -68,7 +68,7 @@ class Recipe:
     places: tuple[str, ...] = ()
 
     def path(self, home: Path, variables: Mapping[str, str]) -> Path | None:
-        """The file that is there, else where it belongs; `variables` are the environment's.
+        """The tool's file: an existing one, else the usual path; `variables` are the environment's.
 
         Links are followed: one to dotfiles must stay one.
         """
