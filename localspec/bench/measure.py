@@ -33,7 +33,7 @@ Told: TypeAlias = Callable[[int, str], None]
 
 
 @dataclass(slots=True)
-class Heard:
+class ReceivedStream:
     """One stream as it arrived. Times are of `perf_counter`; `end` is None until it has ended.
 
     `edges` are where tokens begin and end in the text, in characters, if the server sends origins;
@@ -50,7 +50,7 @@ class Heard:
     end: End | None = None
 
 
-def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
+def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> ReceivedStream:
     """Ask one question and listen until the answer ends. Raises what `Client.chat` raises."""
     fields: dict[str, Any] = {
         "max_tokens": settings.max_tokens,
@@ -59,7 +59,7 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
         **arm.fields,
         "prediction": arm.prediction(messages[-1]["content"]),
     }
-    heard = Heard()
+    received = ReceivedStream()
     texts: list[str] = []
     try:
         # Closed also when interrupted, so that the server stops answering at once.
@@ -67,22 +67,22 @@ def ask(arm: Arm, messages: Sequence[Json], settings: Settings) -> Heard:
         with closing(stream) as events:
             for event in events:
                 if isinstance(event, Piece):
-                    heard.last = perf_counter()
-                    heard.first = heard.first or heard.last
-                    heard.pieces += 1
+                    received.last = perf_counter()
+                    received.first = received.first or received.last
+                    received.pieces += 1
                     texts.append(event.text)
                     sizes = [size for size, _ in event.origins] or [len(event.text)]
-                    heard.edges += list(accumulate(sizes, initial=heard.edges.pop()))
+                    received.edges += list(accumulate(sizes, initial=received.edges.pop()))
                 elif isinstance(event, End):
-                    heard.end = event
+                    received.end = event
     except LocalSpecError as error:
-        raise _told_apart(arm, error) from error
-    heard.ended = perf_counter()
-    heard.text = "".join(texts)
-    return heard
+        raise _named(arm, error) from error
+    received.ended = perf_counter()
+    received.text = "".join(texts)
+    return received
 
 
-def _told_apart(arm: Arm, error: LocalSpecError) -> LocalSpecError:
+def _named(arm: Arm, error: LocalSpecError) -> LocalSpecError:
     """The error with the server's name, where it is not the daemon as the client assumes."""
     if not arm.foreign or isinstance(error, RequestError):
         return error
@@ -101,21 +101,21 @@ def converse(arm: Arm, prompt: Prompt, repeat: int, settings: Settings) -> list[
         messages.append({"role": "user", "content": question})
         if turn:
             sleep(settings.pause_seconds)
-        heard = ask(arm, messages, settings)
-        messages.append({"role": "assistant", "content": heard.text})
-        answer = _answer(arm, prompt, turn, repeat, heard)
-        answers.append(_on_paper(answer, heard) if settings.on_paper else answer)
+        received = ask(arm, messages, settings)
+        messages.append({"role": "assistant", "content": received.text})
+        answer = _answer(arm, prompt, turn, repeat, received)
+        answers.append(_server_times(answer, received) if settings.on_paper else answer)
     return answers
 
 
-def _answer(arm: Arm, prompt: Prompt, turn: int, repeat: int, heard: Heard) -> Answer:
-    end = heard.end or End("")
+def _answer(arm: Arm, prompt: Prompt, turn: int, repeat: int, received: ReceivedStream) -> Answer:
+    end = received.end or End("")
     timings, report = end.timings, end.speculation
     counted = timings.get("predicted_n", end.usage.get("completion_tokens"))
     if "predicted_ms" in timings:
         decode_seconds = timings["predicted_ms"] / 1000
     else:
-        decode_seconds = (heard.last or 0.0) - (heard.first or 0.0)
+        decode_seconds = (received.last or 0.0) - (received.first or 0.0)
     cached = (end.usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     cached = timings.get("cache_n", cached or 0)
     prompt_tokens = end.usage.get("prompt_tokens", cached + timings.get("prompt_n", 0))
@@ -126,23 +126,23 @@ def _answer(arm: Arm, prompt: Prompt, turn: int, repeat: int, heard: Heard) -> A
         repeat=repeat,
         arm=arm.name,
         kind=_kind(turn, cached, prompt_tokens),
-        text=heard.text,
+        text=received.text,
         finish=end.reason,
-        tokens=heard.pieces if counted is None else counted,
+        tokens=received.pieces if counted is None else counted,
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
         decode_seconds=decode_seconds,
-        ttft_seconds=heard.first - heard.began if heard.first else None,
-        seconds=heard.ended - heard.began,
+        ttft_seconds=received.first - received.began if received.first else None,
+        seconds=received.ended - received.began,
         rounds=report.get("rounds"),
         reason=report.get("reason"),
         sources={name: _source(count) for name, count in report.get("sources", {}).items()},
     )
 
 
-def _on_paper(answer: Answer, heard: Heard) -> Answer:
+def _server_times(answer: Answer, received: ReceivedStream) -> Answer:
     """The answer with the server's times only: there is no client on that machine."""
-    first = heard.end.speculation.get("ttft_seconds", 0.0) if heard.end else 0.0
+    first = received.end.speculation.get("ttft_seconds", 0.0) if received.end else 0.0
     whole = first + answer.decode_seconds
     return msgspec.structs.replace(answer, ttft_seconds=first, seconds=whole)
 

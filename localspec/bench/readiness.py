@@ -26,8 +26,8 @@ def loaded(client: Client, name: str | None) -> Json:
     """Load a model (none named: the default one) and return its entry in the daemon's status."""
     fields = {"model": name} if name else {}
     question = [{"role": "user", "content": "Hello"}]
-    heard = ask(Arm("", client, fields), question, Settings(max_tokens=1))
-    return model_of(client, heard.end.model if heard.end else "")
+    received = ask(Arm("", client, fields), question, Settings(max_tokens=1))
+    return model_of(client, received.end.model if received.end else "")
 
 
 def model_of(client: Client, name: str) -> Json:
@@ -46,7 +46,7 @@ def warm(arms: Sequence[Arm], settings: Settings) -> None:
         ask(arm, [{"role": "user", "content": WARM}], brief)
 
 
-def settled(client: Client, name: str) -> Json:
+def with_costs(client: Client, name: str) -> Json:
     """The model's status once its costs are measured, or after PATIENCE_SECONDS.
 
     Before a worker's first heartbeat the status does not say whether they are.
@@ -54,7 +54,7 @@ def settled(client: Client, name: str) -> Json:
     return _when(client, name, lambda model: not model.get("measuring", True))
 
 
-def decided(client: Client, name: str) -> Json:
+def with_exactness(client: Client, name: str) -> Json:
     """The model's status once its exactness is known, or after PATIENCE_SECONDS."""
     return _when(client, name, lambda model: not model.get("checking"))
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from localspec.bench.arms import Arm
-from localspec.bench.measure import Heard, ask
+from localspec.bench.measure import ReceivedStream, ask
 from localspec.bench.results import Settings
 from localspec.bench.suite import Prompt
 from localspec.client import Json
@@ -89,7 +89,11 @@ def difference(plain: str, found: str) -> tuple[int, str, str, str] | None:
 
 
 def parting(
-    plain: Arm, messages: Sequence[Json], expected: Heard, heard: Heard, position: int
+    plain: Arm,
+    messages: Sequence[Json],
+    expected: ReceivedStream,
+    received: ReceivedStream,
+    position: int,
 ) -> tuple[tuple[str, str] | None, float | None]:
     """The two likeliest tokens where two texts part at this character, and their logits' gap.
 
@@ -97,7 +101,7 @@ def parting(
     there the text is given to the daemon as text, which tokenizes it anew: in rare texts that gives
     other tokens than were generated, and then another gap.
     """
-    edge = max(edge for edge in {*expected.edges} & {*heard.edges} if edge <= position)
+    edge = max(edge for edge in {*expected.edges} & {*received.edges} if edge <= position)
     try:
         told = plain.client.replay(
             messages, expected.text[:edge], model=plain.fields["model"], speculation=_NOBODY
@@ -132,10 +136,10 @@ def verify(
                 tell(int(turn == 0), f"{way}: {prompt.name}")
                 expected = ask(plain, messages, how)
                 for arm in drafting:
-                    heard = ask(arm, messages, how)
-                    _count(counts[way, arm.name], expected, heard)
-                    if parted := difference(expected.text, heard.text):
-                        fork = parting(plain, messages, expected, heard, parted[0])
+                    received = ask(arm, messages, how)
+                    _count(counts[way, arm.name], expected, received)
+                    if parted := difference(expected.text, received.text):
+                        fork = parting(plain, messages, expected, received, parted[0])
                         differences.append(
                             Difference(prompt.name, turn, way, arm.name, *parted, *fork)
                         )
@@ -147,9 +151,9 @@ def verify(
     )
 
 
-def _count(count: list[int], expected: Heard, heard: Heard) -> None:
-    report = heard.end.speculation if heard.end else {}
+def _count(count: list[int], expected: ReceivedStream, received: ReceivedStream) -> None:
+    report = received.end.speculation if received.end else {}
     count[0] += 1
-    count[1] += expected.text == heard.text
+    count[1] += expected.text == received.text
     count[2] += report.get("drafted", 0)
     count[3] += report.get("accepted", 0)

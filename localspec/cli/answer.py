@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from localspec.cli.waiting import words
+from localspec.cli.waiting import stage_text
 from localspec.client import End, Event, Piece, Waiting
 from localspec.errors import LocalSpecError
 
@@ -50,7 +50,7 @@ def play(events: Iterator[Event], sink: Sink, notice: Notice) -> Answer:
         try:
             for event in events:
                 if isinstance(event, Waiting):
-                    notice.show(words(event.text))
+                    notice.show(stage_text(event.text))
                     continue
                 notice.clear()
                 if isinstance(event, Piece):

@@ -20,7 +20,7 @@ from localspec.bench.results import Batch, Replay, Results, Settings
 from localspec.bench.suite import Prompt
 from localspec.bench.summary import Summary, summarize
 from localspec.cli import measuring, waiting
-from localspec.cli.names import of_machines
+from localspec.cli.names import complete_machines
 from localspec.client import Client
 from localspec.errors import RequestError
 from localspec.machine import Machine
@@ -70,7 +70,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     help="Replay plain's texts afterwards: how much of what was possible was reached?",
 )  # fmt: skip
 @click.option(
-    "--machine", "machines", multiple=True, metavar="FILE", shell_complete=of_machines,
+    "--machine", "machines", multiple=True, metavar="FILE", shell_complete=complete_machines,
     help="Time everything as on the machine of this table, or of the shipped one of that name; "
     "repeatable.",
 )  # fmt: skip
@@ -124,16 +124,16 @@ def bench(  # noqa: PLR0913  one argument per option is click's way
     others = [arms.against(url, key) for url in dict.fromkeys(against)]
     if output:
         _make(output)
-    asked = _Asked(prompts, model, settings, names, others, bound)
+    options = _Options(prompts, model, settings, names, others, bound)
     if tables:
-        _bench_simulated(asked, tables, output, as_json=as_json)
+        _bench_simulated(options, tables, output, as_json=as_json)
     else:
-        results = _measured(waiting.reached(spawn=not no_spawn), asked)
+        results = _measured(waiting.running_daemon(spawn=not no_spawn), options)
         _publish(results, output, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Options:
     """The options of one measurement, apart from the machine."""
 
     prompts: Sequence[Prompt]
@@ -144,19 +144,19 @@ class _Asked:
     bound: bool
 
 
-def _measured(client: Client, asked: _Asked, table: Machine | None = None) -> Results:
-    prompts, settings = asked.prompts, asked.settings
+def _measured(client: Client, options: _Options, table: Machine | None = None) -> Results:
+    prompts, settings = options.prompts, options.settings
     with measuring.progress_bar("loading") as tell:
-        found = readiness.loaded(client, asked.model)
-        compared = [*arms.chosen(arms.own(client, found), asked.names), *asked.others]
+        found = readiness.loaded(client, options.model)
+        compared = [*arms.chosen(arms.own(client, found), options.names), *options.others]
         tell(0, "warming up")
         readiness.warm(compared, settings)
-        found = readiness.settled(client, found["name"])
+        found = readiness.with_costs(client, found["name"])
     began = datetime.now(UTC)
     with measuring.progress_bar("bench", len(prompts) * len(compared) * settings.repeats) as tell:
         batches, skipped = measure.measure(compared, prompts, settings, tell)
     replays: list[Replay] = []
-    if asked.bound and not settings.temperature and settings.concurrency == 1:
+    if options.bound and not settings.temperature and settings.concurrency == 1:
         with measuring.progress_bar("replay", len(prompts)) as tell:
             replays = hindsight.replays(compared, prompts, _first_texts(batches), tell)
     return Results(
@@ -174,7 +174,7 @@ def _measured(client: Client, asked: _Asked, table: Machine | None = None) -> Re
 
 
 def _bench_simulated(
-    asked: _Asked, tables: Sequence[tuple[Path, Machine]], output: Path | None, *, as_json: bool
+    options: _Options, tables: Sequence[tuple[Path, Machine]], output: Path | None, *, as_json: bool
 ) -> None:
     """Measure machine after machine, each with a new daemon that has learned nothing yet."""
     user = config.load(paths.config_file())
@@ -185,7 +185,7 @@ def _bench_simulated(
             _make(place)
         with Home(bench_tables.config(path, user)) as home:
             home.localspec("start")
-            results = _measured(home.client, asked, table)
+            results = _measured(home.client, options, table)
         if found and not as_json:
             click.echo()
         found.append((results, _publish(results, place, as_json=as_json)))

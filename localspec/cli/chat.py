@@ -28,14 +28,14 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
 @click.option(
     "-m",
     "--model",
-    shell_complete=names.of_models,
+    shell_complete=names.complete_models,
     help="Which model answers; by default models.default.",
 )
 @click.option(
     "-s",
     "--system",
     default="",
-    shell_complete=names.of_systems,
+    shell_complete=names.complete_systems,
     help="System prompt, or @PRESET variable=value ...",
 )
 @click.option("-c", "--continue", "latest", is_flag=True, help="Go on with the last conversation.")
@@ -43,7 +43,7 @@ _TEMPERATURE = click.FloatRange(SAMPLING["temperature"].low, SAMPLING["temperatu
     "--chat",
     "kept_name",
     metavar="NAME",
-    shell_complete=names.of_chats,
+    shell_complete=names.complete_chats,
     help="Go on with that one; `localspec chats` lists them.",
 )
 @click.option(

@@ -24,7 +24,7 @@ from localspec.errors import escaped
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 _TITLE_COLUMNS = 40
 """Of the first question: with less it is not recognised."""
-_NAME = click.argument("name", shell_complete=names.of_chats)
+_NAME = click.argument("name", shell_complete=names.complete_chats)
 
 
 @click.group(cls=Group)
@@ -119,7 +119,9 @@ def export(name: str, kind: str, output: Path | None) -> None:
 
 
 @chats.command()
-@click.argument("chosen", nargs=-1, required=True, metavar="NAME...", shell_complete=names.of_chats)
+@click.argument(
+    "chosen", nargs=-1, required=True, metavar="NAME...", shell_complete=names.complete_chats
+)
 @YES
 def rm(chosen: tuple[str, ...], *, yes: bool) -> None:
     """Remove conversations, when asked and agreed.

@@ -38,12 +38,14 @@ def hung(label: str, value: str, width: int | None) -> str:
     """
     if width is None or (room := width - len(label)) < _LEAST_COLUMNS:
         return label + value
-    rows = textwrap.wrap(glued(value), room, break_long_words=False, break_on_hyphens=False) or [""]
+    rows = textwrap.wrap(
+        with_hard_spaces(value), room, break_long_words=False, break_on_hyphens=False
+    ) or [""]
     below = (" " * min(len(label), max(0, width - len(row))) + row for row in rows[1:])
     return "\n".join([label + rows[0], *below]).replace(_GLUE, " ")
 
 
-def glued(text: str) -> str:
+def with_hard_spaces(text: str) -> str:
     """Replace the blank between a number and its unit, so that folding keeps them together."""
     return _UNIT.sub(_GLUE, text)
 
@@ -53,7 +55,7 @@ def wrapped(text: str, width: int) -> str:
     from rich.cells import cell_len  # noqa: PLC0415  slow to import
 
     rows = [""]
-    for word in glued(text).split():
+    for word in with_hard_spaces(text).split():
         longer = f"{rows[-1]} {word}" if rows[-1] else word
         if cell_len(longer) <= width or not rows[-1]:
             rows[-1] = longer

@@ -19,7 +19,7 @@ from localspec.cli.columns import columns, hung
 from localspec.cli.confirm import YES
 from localspec.cli.connections import agents, edit, editors
 from localspec.cli.connections.recipe import Daemon, Recipe
-from localspec.cli.names import of_models
+from localspec.cli.names import complete_models
 from localspec.cli.render import Notice
 from localspec.client import Client, Waiting
 from localspec.errors import RequestError
@@ -35,7 +35,7 @@ RECIPES = editors.RECIPES | agents.RECIPES
 @click.option("--write", is_flag=True, help="Write it into the tool's own file.")
 @click.option("--restore", is_flag=True, help="Undo what --write did.")
 @click.option(
-    "--model", default="", metavar="NAME", shell_complete=of_models,
+    "--model", default="", metavar="NAME", shell_complete=complete_models,
     help="The model; by default the default one.",
 )  # fmt: skip
 @click.option("--check/--no-check", default=True, help="Send a request the way the tool will.")
@@ -66,11 +66,11 @@ def connect(  # noqa: PLR0913  one argument per option is click's way
         _write(tool, recipe, text)
     else:
         click.echo(text, nl=False)
-    for line in _told(tool, recipe, daemon, written=write, checked=check):
+    for line in _notes(tool, recipe, daemon, written=write, checked=check):
         click.echo(hung("", line, columns(sys.stderr)), err=True)
 
 
-def _told(
+def _notes(
     tool: str, recipe: Recipe, daemon: Daemon, *, written: bool, checked: bool
 ) -> Iterator[str]:
     """Notes for the user beside the text."""
@@ -102,13 +102,13 @@ def _daemon(recipe: Recipe, model: str, *, yes: bool) -> Daemon:
     address = tcp_port.opened(recipe.title, yes=yes)
     token = paths.state_dir() / "token"
     if not token.exists():
-        waiting.reached()
+        waiting.running_daemon()
     return Daemon(name, socket, f"http://{address}", token.read_text(encoding="utf-8").strip())
 
 
 def _checked(daemon: Daemon) -> int:
     """Get one token by the address that the tool will use. Returns the tokens of a context."""
-    waiting.reached()
+    waiting.running_daemon()
     client = Client(Path(daemon.socket))
     if daemon.token != "none":  # noqa: S105 - what stands where none is needed
         host, _, port = daemon.url.removeprefix("http://").rpartition(":")
@@ -118,7 +118,7 @@ def _checked(daemon: Daemon) -> int:
     try:
         for event in client.chat(messages, model=daemon.model, max_tokens=1):
             if isinstance(event, Waiting):
-                notice.show(waiting.words(event.text))
+                notice.show(waiting.stage_text(event.text))
     finally:
         notice.clear()
     cards = {card["id"]: card.get("meta", {}) for card in client.models()}

@@ -79,7 +79,7 @@ def _start(client: Client) -> None:
     try:
         pid, found = launch.local_pid(client), "already running"
     except NotRunning:
-        with waiting.word("starting the daemon"):
+        with waiting.shown("starting the daemon"):
             pid, found = launch.start(client)["pid"], "started"
     click.echo(f"{found}: pid {pid}, socket {client}")
 
@@ -90,7 +90,7 @@ def _stop(client: Client) -> bool:
         activated = bool(client.status().get("activated"))
     except NotRunning:
         activated = False
-    with waiting.word("letting running answers finish"):
+    with waiting.shown("letting running answers finish"):
         pid = launch.stop(client, drain_seconds=_drain_seconds())
     click.echo(f"stopped: pid {pid}" if pid else "not running")
     return activated

@@ -55,7 +55,7 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
 
 
 def _next(examined: Iterator[Finding]) -> Finding | None:
-    with waiting.word("examining this machine"):
+    with waiting.shown("examining this machine"):
         return next(examined, None)
 
 

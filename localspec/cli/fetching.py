@@ -44,7 +44,7 @@ def search(word: str, *, as_json: bool) -> None:
     hits: list[Hit] = []
     if word:
         try:
-            with waiting.word(_ASKING):
+            with waiting.shown(_ASKING):
                 hits = repository.search(word)
         except PullError as error:
             if not known:
@@ -96,7 +96,7 @@ def table(hits: Sequence[Hit], width: int | None) -> Iterator[str]:
         yield f"{hit.name:{longest}}  {figures}"
 
 
-def meant(model: str) -> Reference | None:
+def reference_of(model: str) -> Reference | None:
     """The Hub reference that `model` is; None for a model of the catalog. Raises PullError."""
     if {model.strip().lower(), f"{entries.spelled(model)}-instruct"} & entries.load().keys():
         return None
@@ -140,7 +140,7 @@ def offer(model: str) -> None:
     """Fetch a model from the Hub, if the user at this terminal agrees."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    wanted, directory = meant(model), chosen.models_directory()
+    wanted, directory = reference_of(model), chosen.models_directory()
     if wanted is None or _here(Registry(directory), wanted):
         return
     if click.confirm(f"{escaped(model)} is not here. Fetch it?", default=True, err=True):
@@ -157,14 +157,14 @@ def _here(registry: Registry, wanted: Reference) -> Path | None:
 
 def _room() -> int:
     """Free bytes of the devices that a model would be loaded on."""
-    with waiting.word("looking at this machine's memory"):
+    with waiting.shown("looking at this machine's memory"):
         found = native.ask(Present, "worker.planning")
     return sum(device.free_bytes for device in found.devices)
 
 
 def _fetch(wanted: Reference, directory: Path, name: str | None, *, as_json: bool) -> Path:
     room = _room()
-    with waiting.word(_ASKING):
+    with waiting.shown(_ASKING):
         found = acquire.look(wanted, room)
     _say(found.sentence())
     try:
@@ -205,7 +205,7 @@ def find_draft(
 def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json: bool) -> None:
     """Fetch and attach it. Raises PullError, BadPair and what fetching raises."""
     room = _room()
-    with waiting.word(_ASKING):
+    with waiting.shown(_ASKING):
         found = acquire.look(Reference(suitable.name), room, DRAFT_ORDER)
     _say(found.sentence())
     was_here = (registry.directory / f"{found.name}.gguf").exists()

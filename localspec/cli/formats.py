@@ -17,7 +17,7 @@ from localspec.catalog import header, templates
 from localspec.catalog.registry import Registry
 from localspec.cli import chosen
 from localspec.cli.columns import columns, hung
-from localspec.cli.names import of_models
+from localspec.cli.names import complete_models
 from localspec.cli.render import printable
 from localspec.errors import RequestError, TemplateError, UnknownModel, escaped
 from localspec.types import SamplingParams, SpeculationParams
@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 
 @click.command("format")
-@click.argument("model", metavar="MODEL|TEMPLATE.jinja", shell_complete=of_models)
+@click.argument("model", metavar="MODEL|TEMPLATE.jinja", shell_complete=complete_models)
 @click.option(
     "--read", "answer", type=click.File("rb"), help="Read this text as an answer; - is stdin."
 )

@@ -27,7 +27,7 @@ _ITEM = re.compile(r" {0,3}(?:[-*+]|\d+[.)]) +")
 _TABLE_RULE = re.compile(r"[ \t|:-]*-[ \t|:-]*")
 
 
-def settled(source: str, width: int, theme: Theme) -> tuple[list[Text], str]:
+def split_stable(source: str, width: int, theme: Theme) -> tuple[list[Text], str]:
     """Split an open paragraph into the lines that no longer change, and the source of the rest.
 
     The rest goes on with the same paragraph (`markdown.GOING_ON`).

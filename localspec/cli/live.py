@@ -190,7 +190,7 @@ class MarkdownSink:
 
     def _advance_paragraph(self) -> None:
         set_apart = self._set_apart
-        lines, self._open = growing.settled(self._open, self._screen.width, self._look)
+        lines, self._open = growing.split_stable(self._open, self._screen.width, self._look)
         if lines:
             self._screen.print([*([Text()] if self._begun and set_apart else []), *lines])
             self._begun = True

@@ -31,7 +31,7 @@ def lsp(model: str) -> None:
 
     Example: localspec lsp --model qwen2.5-coder-1.5b-instruct
     """
-    client = waiting.reached()
+    client = waiting.running_daemon()
     server(client, model).start_io()
 
 

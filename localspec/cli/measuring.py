@@ -14,7 +14,7 @@ from localspec.bench import measure, report, suite
 from localspec.bench.suite import Prompt
 from localspec.cli import render
 from localspec.cli.columns import columns, hung
-from localspec.cli.names import of_models, of_slices
+from localspec.cli.names import complete_models, complete_slices
 from localspec.errors import escaped
 
 PIPED_COLUMNS = 160
@@ -50,7 +50,7 @@ WHICH_PROMPTS = options(
         callback=names,
         default="",
         metavar="A,B",
-        shell_complete=of_slices,
+        shell_complete=complete_slices,
         help="Only these slices.",
     ),
     click.option("--limit", type=click.IntRange(1), help="At most this many prompts of a slice."),
@@ -58,7 +58,9 @@ WHICH_PROMPTS = options(
         "--tokens", type=click.IntRange(2), default=128, show_default=True, help="Per answer."
     ),
 )
-MODEL = click.option("-m", "--model", shell_complete=of_models, help="By default models.default.")
+MODEL = click.option(
+    "-m", "--model", shell_complete=complete_models, help="By default models.default."
+)
 SEED = click.option("--seed", type=int, default=0, show_default=True, help="Fixes every draw.")
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON on stdout, for machines.")
 NO_SPAWN = click.option(

@@ -29,7 +29,7 @@ from localspec.cli.columns import columns, folded, hung
 from localspec.cli.confirm import YES, confirm
 from localspec.cli.formats import given, show_format
 from localspec.cli.groups import Group
-from localspec.cli.names import of_models
+from localspec.cli.names import complete_models
 from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
@@ -87,7 +87,7 @@ def list_models(*, as_json: bool = False) -> None:
 
 
 @models.command()
-@click.argument("model", shell_complete=of_models)
+@click.argument("model", shell_complete=complete_models)
 @click.option("--context", type=click.IntRange(1, 1 << 22), help="Tokens to plan memory for.")
 @click.option("--template", is_flag=True, help="Print the chat template and nothing else.")
 @_JSON
@@ -123,7 +123,7 @@ def show(model: str, context: int | None, *, template: bool, as_json: bool) -> N
 
 
 @models.command()
-@click.argument("model", required=False, shell_complete=of_models)
+@click.argument("model", required=False, shell_complete=complete_models)
 @click.option("--keep-source", is_flag=True, help="Keep the file that a draft is made from.")
 @click.option("--name", help="How a model of the Hub is called here; by default as its file is.")
 @click.option(
@@ -152,9 +152,9 @@ def pull(
     settings = chosen.settings()
     directory = chosen.models_directory()
     if model and (file := obtain.file_of(model)):
-        obtain.bring(file, directory, name, wants_draft, as_json=as_json)
+        obtain.copy_file(file, directory, name, wants_draft, as_json=as_json)
         return
-    if model and (wanted := fetching.meant(model)):
+    if model and (wanted := fetching.reference_of(model)):
         fetching.fetch(wanted, directory, name, wants_draft, as_json=as_json)
         return
     pulled = Registry(directory).find(model or settings.models.default).name
@@ -195,7 +195,7 @@ def import_file(
 
 
 @models.command()
-@click.argument("model", shell_complete=of_models)
+@click.argument("model", shell_complete=complete_models)
 @YES
 @_JSON
 def rm(model: str, *, yes: bool, as_json: bool) -> None:
@@ -217,8 +217,8 @@ def rm(model: str, *, yes: bool, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("target", shell_complete=of_models)
-@click.argument("draft", shell_complete=of_models)
+@click.argument("target", shell_complete=complete_models)
+@click.argument("draft", shell_complete=complete_models)
 @_JSON
 @click.pass_context
 def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> None:
@@ -241,7 +241,7 @@ def check(context: click.Context, target: str, draft: str, *, as_json: bool) -> 
 
 
 @models.command()
-@click.argument("model", shell_complete=of_models)
+@click.argument("model", shell_complete=complete_models)
 @click.option("--kind", type=click.Choice(list(KINDS)), default="q4_0", show_default=True)
 @_JSON
 def quantize(model: str, kind: str, *, as_json: bool) -> None:
@@ -261,7 +261,7 @@ def quantize(model: str, kind: str, *, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("model", shell_complete=of_models)
+@click.argument("model", shell_complete=complete_models)
 @click.option("--tokens", type=click.IntRange(10_000), default=300_000, show_default=True)
 @click.pass_context
 def head(context: click.Context, model: str, tokens: int) -> None:

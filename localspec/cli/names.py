@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-def of_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Names of models here or on an upstream; none where the settings cannot be read."""
     from localspec.catalog.registry import Registry  # noqa: PLC0415  only Tab needs it here
     from localspec.cli import chosen  # noqa: PLC0415  as above
@@ -29,28 +29,28 @@ def of_models(_context: click.Context, _parameter: click.Parameter, begun: str) 
     return []
 
 
-def of_chats(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_chats(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Names of kept conversations, the latest first."""
     from localspec.chats import archive  # noqa: PLC0415  as above
 
     return _beginning(archive.names(), begun)
 
 
-def of_presets(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_presets(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Names of presets."""
     from localspec.cli import presets  # noqa: PLC0415  as above
 
     return _beginning(presets.names(), begun)
 
 
-def of_systems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+def complete_systems(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Names of presets as `chat --system` takes them, with @; any other text is a prompt itself."""
     if not begun.startswith("@"):
         return []
-    return [f"@{name}" for name in of_presets(context, parameter, begun.removeprefix("@"))]
+    return [f"@{name}" for name in complete_presets(context, parameter, begun.removeprefix("@"))]
 
 
-def of_slices(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_slices(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Slices of the built-in suite, for the last of a list with commas."""
     from localspec.bench import suite  # noqa: PLC0415  as above
 
@@ -59,14 +59,14 @@ def of_slices(_context: click.Context, _parameter: click.Parameter, begun: str) 
     return [f"{before}{comma}{name}" for name in _beginning(slices, last)]
 
 
-def of_keys(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_keys(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Keys of the configuration."""
     from localspec.cli import config_edit  # noqa: PLC0415  as above
 
     return _beginning(config_edit.keys(), begun)
 
 
-def of_machines(
+def complete_machines(
     _context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
     """Tables of machines that are shipped, else files."""

@@ -31,7 +31,7 @@ def file_of(model: str) -> Path | None:
     return path
 
 
-def bring(
+def copy_file(
     file: Path,
     directory: Path,
     name: str | None,
@@ -44,7 +44,7 @@ def bring(
     A file that was copied before is not copied again.
     """
     registry = Registry(directory)
-    found = None if name else _brought(registry, file)
+    found = None if name else _copied_before(registry, file)
     if found is None:
         with shown(as_json=as_json) as report:
             found = shelf.add(file, directory, report, name=name)
@@ -60,7 +60,7 @@ def bring(
     return found
 
 
-def _brought(registry: Registry, file: Path) -> Model | None:
+def _copied_before(registry: Registry, file: Path) -> Model | None:
     """The model that is this file or was copied from it before, if any."""
     try:
         found = registry.find(joining.stem(file).lower().replace(" ", "-"))
@@ -72,16 +72,16 @@ def _brought(registry: Registry, file: Path) -> Model | None:
     return found if same else None
 
 
-def ready(model: str) -> str:
+def fetched_name(model: str) -> str:
     """Return a model's name, fetching it if it is not here. Raises the errors of fetching."""
     directory = chosen.models_directory()
     if file := file_of(model):
-        return bring(file, directory, None, False, as_json=False).name
+        return copy_file(file, directory, None, False, as_json=False).name
     registry = Registry(directory)
     try:
         found = registry.find(model)
     except UnknownModel:
-        wanted = fetching.meant(model)
+        wanted = fetching.reference_of(model)
         if wanted is None:
             raise
         return fetching.fetch(wanted, directory, None, None, as_json=False, quiet=True)

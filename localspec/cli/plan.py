@@ -62,7 +62,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     best = placement.plans(wish, present.devices)[0]
     amounts = Amounts.of(wish, best)
     if as_json:
-        report = {"devices": present.devices, "plan": _told(best), "placement": best.sentence()}
+        report = {"devices": present.devices, "plan": _as_json(best), "placement": best.sentence()}
         report["reads"] = reading.bytes_by_device(wish.target, best.target)
         click.echo(msgspec.json.encode({**report, "bytes": amounts}).decode())
     else:
@@ -84,7 +84,7 @@ def _machine(described: str | None, memory: str | None) -> Present:
 
 
 def _present() -> Present:
-    with waiting.word("looking at this machine's memory"):
+    with waiting.shown("looking at this machine's memory"):
         return native.ask(Present, "worker.planning")
 
 
@@ -124,13 +124,13 @@ def together(headers: Sequence[Header], settings: Config) -> list[tuple[str, str
     return sums(best, Amounts.of(wish, best))
 
 
-def _told(plan: Plan) -> dict[str, Any]:
+def _as_json(plan: Plan) -> dict[str, Any]:
     """A plan as JSON; experts are listed only where some have a device of their own."""
-    told: dict[str, Any] = msgspec.to_builtins(plan)
-    for layout in filter(None, (told["target"], told["draft"])):
+    listed: dict[str, Any] = msgspec.to_builtins(plan)
+    for layout in filter(None, (listed["target"], listed["draft"])):
         if not layout["experts"]:
             del layout["experts"]
-    return told
+    return listed
 
 
 def read_by_a_token(wish: Wish, plan: Plan, there: Sequence[Device]) -> str:

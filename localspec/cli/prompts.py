@@ -14,7 +14,7 @@ from localspec.cli.groups import Group
 from localspec.cli.render import printable
 from localspec.errors import RequestError
 
-_NAME = click.argument("name", shell_complete=names.of_presets)
+_NAME = click.argument("name", shell_complete=names.complete_presets)
 
 
 @click.group(cls=Group)

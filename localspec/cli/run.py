@@ -30,7 +30,7 @@ def _run(model: str, **options: Any) -> None:
     from localspec.cli import obtain  # noqa: PLC0415  what asks the Hub is slow to import
 
     assert chat.callback is not None  # noqa: S101  click's type allows commands without one
-    chat.callback(model=model if _known(model) else obtain.ready(model), **options)
+    chat.callback(model=model if _known(model) else obtain.fetched_name(model), **options)
 
 
 def _known(model: str) -> bool:
@@ -43,7 +43,7 @@ def _known(model: str) -> bool:
         return False
 
 
-_MODEL = click.Argument(["model"], shell_complete=names.of_models)
+_MODEL = click.Argument(["model"], shell_complete=names.complete_models)
 _HIDDEN = {"model", "words"}
 run = click.Command(
     "run",

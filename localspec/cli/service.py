@@ -184,7 +184,7 @@ def _take_over(chosen: Host) -> None:
     for command in chosen.listen:
         _run(command)
     if by_hand:
-        with waiting.word("letting running answers finish"):
+        with waiting.shown("letting running answers finish"):
             launch.end(by_hand, drain_seconds=configured.settings().server.drain_seconds)
         click.echo(f"stopped: pid {by_hand}; the service takes over")
     for command in chosen.start:

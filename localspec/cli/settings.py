@@ -14,11 +14,11 @@ from localspec import paths
 from localspec.cli import config_edit, missing_names
 from localspec.cli.columns import columns, hung
 from localspec.cli.groups import Group
-from localspec.cli.names import of_keys
+from localspec.cli.names import complete_keys
 from localspec.client import Client
 from localspec.errors import LocalSpecError
 
-_KEY = click.argument("key", shell_complete=of_keys)
+_KEY = click.argument("key", shell_complete=complete_keys)
 
 
 @click.group(cls=Group)

@@ -15,7 +15,7 @@ from rich.table import Table as Drawn
 from rich.text import Text
 
 from localspec.bench.report import Table
-from localspec.cli.columns import glued, wrapped
+from localspec.cli.columns import with_hard_spaces, wrapped
 from localspec.cli.render import printable
 
 _GAP = 2
@@ -86,4 +86,4 @@ def _widths(rows: Sequence[Sequence[str]], measure: Callable[[str], int]) -> lis
 
 
 def _longest_word(text: str) -> int:
-    return max(map(cell_len, glued(text).split()), default=0)
+    return max(map(cell_len, with_hard_spaces(text).split()), default=0)

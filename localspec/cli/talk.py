@@ -18,7 +18,7 @@ from localspec.cli.asking import ask
 from localspec.cli.columns import advice, wrapped
 from localspec.cli.theme import Theme, theme
 from localspec.cli.thinking import parted
-from localspec.cli.waiting import followed, settled, without_draft
+from localspec.cli.waiting import followed, loaded_entry, without_draft
 from localspec.client import Client, End, Piece
 from localspec.errors import (
     ContextOverflow,
@@ -171,7 +171,7 @@ class Talk:
         if not before:  # that one stays on disk, too
             self.keep(aloud=False)  # the fault may be why there is no answer, and is told then
         try:
-            answer = self._asked()
+            answer = self._request()
         except (LocalSpecError, KeyboardInterrupt):
             self._put_back(before)
             raise
@@ -267,7 +267,7 @@ class Talk:
     def _look(self, client: Client, name: str) -> None:
         """Report why a model has no draft, once it is loaded."""
         with contextlib.suppress(LocalSpecError, OSError):
-            if why := without_draft(settled(client, name)):
+            if why := without_draft(loaded_entry(client, name)):
                 self.remark(why)
 
     def _opened(self, notice: render.Notice) -> None:
@@ -279,7 +279,7 @@ class Talk:
             finally:
                 notice.clear()
 
-    def _asked(self) -> Answer:
+    def _request(self) -> Answer:
         """Send the conversation; turns left out to make room come back if that was in vain."""
         sent, answer = self.conversation.trimmed, None
         try:
@@ -295,7 +295,7 @@ class Talk:
             self.await_opened()
             screen = self._screen()
             notice, keys = self._notice(screen), partial(self._keys, screen)
-            sink = _Sturdy(self._sink(screen), self._keep_begun, self.kept_seconds)
+            sink = _KeepingSink(self._sink(screen), self._keep_begun, self.kept_seconds)
             answer = ask(self.conversation, sink, notice, spawn=self._spawn, keys=keys)
             if answer.text or not isinstance(answer.error, ContextOverflow):
                 return answer
@@ -377,7 +377,7 @@ class Talk:
         return MarkdownSink(screen, self.look, show_thinking=self.show_thinking)
 
 
-class _Sturdy:
+class _KeepingSink:
     """A sink whose terminal may vanish: the answer is still received, and kept at times."""
 
     def __init__(

@@ -76,10 +76,10 @@ def _restart() -> None:
     """Restart a running daemon, so that it listens as the file says now."""
     client = chosen.client()
     drain_seconds = chosen.settings().server.drain_seconds
-    with contextlib.suppress(NotRunning), waiting.word("restarting the daemon"):
+    with contextlib.suppress(NotRunning), waiting.shown("restarting the daemon"):
         launch.local_pid(client)
         launch.stop(client, drain_seconds=drain_seconds)
-        waiting.reached()
+        waiting.running_daemon()
 
 
 def _free_port() -> int:

@@ -25,9 +25,9 @@ def tune(*, model: str | None, as_json: bool, no_spawn: bool) -> None:
 
     Example: localspec tune
     """
-    client = waiting.reached(spawn=not no_spawn)
+    client = waiting.running_daemon(spawn=not no_spawn)
     with measuring.progress_bar("measuring costs"):
-        found = readiness.settled(client, readiness.loaded(client, model)["name"])
+        found = readiness.with_costs(client, readiness.loaded(client, model)["name"])
     learned = advice.learned(found, _weight_types(found.get("target_path")), has_gpu=_has_gpu())
     if as_json:
         click.echo(msgspec.json.encode(learned).decode())

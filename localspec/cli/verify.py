@@ -40,9 +40,9 @@ def verify(  # noqa: PLR0913  one argument per option is click's way
     Example: localspec verify --slices code,edit --limit 2
     """
     prompts = measuring.prompts_of(file, slices, limit)
-    client = waiting.reached(spawn=not no_spawn)
+    client = waiting.running_daemon(spawn=not no_spawn)
     with measuring.progress_bar("loading"):
-        found = readiness.decided(client, readiness.loaded(client, model)["name"])
+        found = readiness.with_exactness(client, readiness.loaded(client, model)["name"])
     compared = list(arms.forced(client, found).values())
     with measuring.progress_bar("verify", len(prompts) * len(verification.WAYS)) as tell:
         settings = Settings(max_tokens=tokens, seed=seed)

@@ -33,7 +33,7 @@ _COUNTED = {"target", "draft"}
 
 
 @contextmanager
-def word(text: str, notice: Notice | None = None) -> Iterator[None]:
+def shown(text: str, notice: Notice | None = None) -> Iterator[None]:
     """Show a notice on stderr while the block runs, if it takes longer than a moment."""
     shown, over = notice or Notice(), threading.Event()
 
@@ -51,7 +51,7 @@ def word(text: str, notice: Notice | None = None) -> Iterator[None]:
         shown.clear()
 
 
-def reached(*, spawn: bool = True) -> Client:
+def running_daemon(*, spawn: bool = True) -> Client:
     """A client of the running daemon, started first where that is allowed. Raises NotRunning."""
     notice = Notice()
     try:
@@ -60,7 +60,7 @@ def reached(*, spawn: bool = True) -> Client:
         notice.clear()
 
 
-def words(said: str) -> str:
+def stage_text(said: str) -> str:
     """`reading the model 42%` of the daemon's `loading target 42%`; anything else is itself."""
     found = _LOADING.fullmatch(said)
     if not found:
@@ -72,7 +72,7 @@ def words(said: str) -> str:
 def stage(loading: Json) -> str:
     """The stage of a loading model, by its entry in the status."""
     said = f"loading {loading['stage']} {loading['fraction']:.0%}"
-    return str(loading.get("why") or words(said))
+    return str(loading.get("why") or stage_text(said))
 
 
 def followed(client: Client, name: str, notice: Notice) -> str:
@@ -84,14 +84,14 @@ def followed(client: Client, name: str, notice: Notice) -> str:
         waited = True
         notice.show(stage(loading))
 
-    model = settled(client, name, show)
+    model = loaded_entry(client, name, show)
     notice.clear()
     if model.get("error") and (waited or model["state"] == "failed"):  # perhaps at once
         raise LocalSpecError(model["error"])
     return model.get("loaded") or "" if waited else ""
 
 
-def settled(client: Client, name: str, tell: Callable[[Json], None] = lambda _: None) -> Json:
+def loaded_entry(client: Client, name: str, tell: Callable[[Json], None] = lambda _: None) -> Json:
     """A model's entry in the status once nothing of it is loading; {} where there is none."""
     while True:
         models = {model["name"]: model for model in client.status()["models"]}

@@ -20,7 +20,7 @@ def web(*, only_print: bool) -> None:
 
     Example: localspec web
     """
-    client = waiting.reached()
+    client = waiting.running_daemon()
     address = client.page()
     if only_print or not sys.stdout.isatty() or not webbrowser.open(address):
         click.echo(address)

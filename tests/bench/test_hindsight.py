@@ -55,17 +55,17 @@ def test_every_text_of_plain_is_replayed_with_its_history() -> None:
     """By the daemon's own model; a refused one, and what there is no text of, is left out."""
     prompts = [Prompt("qa/1", "qa", ("Why?", "And then?")), Prompt("qa/2", "qa", ("Who?",))]
     texts = {("qa/1", 0): "one", ("qa/1", 1): "two"}
-    heard: list[str] = []
+    received: list[str] = []
     with Peer([(200, TOLD), (400, REFUSED)]) as peer:
         ways = arms.own(Client(peer.socket_path), MODEL).values()
-        found = hindsight.replays(ways, prompts, texts, lambda _count, text: heard.append(text))
+        found = hindsight.replays(ways, prompts, texts, lambda _count, text: received.append(text))
     traces = {"lookup": Trace(True, [1, 0], [0.5, None])}
     assert found == [Replay("qa/1", 0, 2, 24, traces, prompt_tokens=9)]
     assert [asked.path for asked in peer.asked] == ["/v1/replay"] * 2
     first, second = (asked.body for asked in peer.asked)
     assert (first["model"], first["text"]) == ("tiny", "one")
     assert [message["content"] for message in second["messages"]] == ["Why?", "one", "And then?"]
-    assert len(heard) == 2
+    assert len(received) == 2
 
 
 def test_an_arm_that_predicts_has_replays_of_its_own() -> None:

@@ -25,13 +25,13 @@ class Telling(Client):
 def test_what_is_promised_is_waited_for() -> None:
     """Texts of before are of another class than the one that is claimed then."""
     client = Telling({"checking": [0, 9]}, {"checking": [8, 9]}, {"exactness": "strict"})
-    assert readiness.decided(client, "tiny") == {"name": "tiny", "exactness": "strict"}
+    assert readiness.with_exactness(client, "tiny") == {"name": "tiny", "exactness": "strict"}
 
 
 def test_costs_are_waited_for_even_before_the_first_heartbeat() -> None:
     """A status that does not say whether they are measured is no answer."""
     client = Telling({}, {"measuring": True}, {"measuring": False, "host_ms": 1.0})
-    assert readiness.settled(client, "tiny") == {
+    assert readiness.with_costs(client, "tiny") == {
         "name": "tiny",
         "measuring": False,
         "host_ms": 1.0,

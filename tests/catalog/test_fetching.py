@@ -357,7 +357,7 @@ def test_a_model_of_the_catalog_answers_to_a_colon_too(models: Path) -> None:
     registry = Registry(models)
     for said in ("qwen2.5-coder:1.5b", "qwen2.5-coder:1.5b-instruct", "smollm2:135m"):
         assert registry.find(said).from_catalog
-        assert fetching.meant(said) is None
+        assert fetching.reference_of(said) is None
 
 
 def test_a_search_shows_what_the_hub_has(hub: Any) -> None:

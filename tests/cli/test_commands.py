@@ -75,7 +75,7 @@ def test_an_edited_question_that_is_not_answered_leaves_the_old_turn(
 
 
 class interrupted_when_asked:  # noqa: N801  reads as what it does
-    """Ctrl-C once the peer has heard so many questions."""
+    """Ctrl-C once the peer has received so many questions."""
 
     def __init__(self, peer: Peer, questions: int) -> None:
         self._peer, self._questions = peer, questions

@@ -11,7 +11,7 @@ from scripted import Peer, answer
 from typist import ENTER, Typist
 
 from localspec.cli.render import Notice
-from localspec.cli.waiting import followed, words
+from localspec.cli.waiting import followed, stage_text
 from localspec.client import Client
 from localspec.errors import LocalSpecError
 
@@ -71,7 +71,7 @@ def test_a_switch_that_fails_leaves_the_model_that_answers(peer: Peer, talk: Typ
 
 def test_a_percent_is_only_said_of_what_has_a_known_whole() -> None:
     """A file has so many bytes; a check or a start that says 0 % for long says nothing."""
-    assert words("loading draft 42%") == "reading the draft model 42%"
-    assert words("loading probe 0%") == "checking that drafts change nothing"
-    assert words("loading warmup 0%") == "measuring this machine"
-    assert words("waiting for its turn") == "waiting for its turn"
+    assert stage_text("loading draft 42%") == "reading the draft model 42%"
+    assert stage_text("loading probe 0%") == "checking that drafts change nothing"
+    assert stage_text("loading warmup 0%") == "measuring this machine"
+    assert stage_text("waiting for its turn") == "waiting for its turn"
