@@ -81,6 +81,6 @@ TEXT = [
         "localspec/worker/answer.py",
         "shown = self.order.said.shown.get(token, behind(piece, self._typed))",
         "shown = self.order.said.shown.get(token, piece)",
-        ("worker/test_infills.py::test_a_word_half_typed_is_not_read_but_written_and_not_told",),
+        ("worker/test_infills.py::test_a_half_typed_word_is_generated_and_not_sent",),
     ),
 ]

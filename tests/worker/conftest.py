@@ -24,7 +24,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Worker]:
-    """A worker process that has been told nothing yet."""
+    """Worker process before its first message."""
     worker = Worker(tmp_path)
     yield worker
     worker.close()

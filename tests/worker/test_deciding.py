@@ -134,10 +134,10 @@ def test_a_worker_that_is_killed_while_it_checks_leaves_one_load_to_the_next(
     assert not list(tmp_path.rglob("exactness/*"))
 
 
-def test_strict_by_configuration_waits_and_says_how_long(
+def test_configured_strict_mode_probes_at_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was asked for: the load tells of how many forwards, and the first answer is strict."""
+    """Loading reports the number of forwards, and the first answer is strict."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = tiny.build(tmp_path / "tiny.gguf", quantization=GGMLQuantizationType.Q4_0)
     told: list[tuple[float, str]] = []
@@ -165,7 +165,7 @@ class Storing(Lawful):
     """A device whose slots can be copied out and in."""
 
     def take_out(self, slot: int) -> list[tuple[int, int, int]]:
-        """What it holds; it is empty then."""
+        """Remove and return its contents."""
         held = list(self._cells[slot])
         self.truncate(slot, 0)
         return held
@@ -178,7 +178,7 @@ class Storing(Lawful):
 
 @dataclass
 class Around:
-    """What surrounds an engine in a test."""
+    """Surroundings of an engine in a test."""
 
     folder: Path
     strict: bool
@@ -229,8 +229,8 @@ def opened(
     return Opened(target, engine, harness, deciding)
 
 
-def test_a_class_that_was_expected_is_claimed_and_what_was_read_stays(tmp_path: Path) -> None:
-    """Answers before, between any two forwards and after: the same tokens, and no text twice."""
+def test_an_expected_class_is_claimed_and_texts_stay(tmp_path: Path) -> None:
+    """Answers before, between any two forwards and after: same tokens, no text read twice."""
     it = opened(lambda _: 0, tmp_path)
     answer(it.engine, "a", 200)
     before = it.target.decoded
@@ -248,10 +248,10 @@ def test_a_class_that_was_expected_is_claimed_and_what_was_read_stays(tmp_path: 
     assert (tmp_path / "choice.json").exists()
 
 
-def test_a_class_that_has_to_be_another_forgets_what_was_read_and_reads_it_again(
+def test_an_unexpected_class_reads_texts_again(
     tmp_path: Path,
 ) -> None:
-    """Single rows have other bits, and cost as much as two: strict in pairs of rows."""
+    """Single rows have other bits and cost as much as two: strict in pairs of rows."""
     it = opened(lambda seen: seen.total == 1, tmp_path)
     it.engine.clock = lambda: float(it.target.forwards)
     again = Returning(it.engine, it.deciding.forgotten)
@@ -272,10 +272,8 @@ def test_a_class_that_has_to_be_another_forgets_what_was_read_and_reads_it_again
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_is_dear_stays_or_becomes_standard_and_texts_stay(
-    tmp_path: Path, *, strict: bool
-) -> None:
-    """Each row costs as much as the first: two for one are out of the question."""
+def test_where_strict_costs_much_the_load_is_standard(tmp_path: Path, *, strict: bool) -> None:
+    """Each row costs as much as the first, so two in place of one cost too much; texts stay."""
     it = opened(lambda seen: seen.total == 1, tmp_path, strict=strict)
     it.engine.clock = lambda: float(it.target.decoded)
     again = Returning(it.engine, it.deciding.forgotten)
@@ -292,8 +290,8 @@ def test_what_is_dear_stays_or_becomes_standard_and_texts_stay(
     assert it.target.decoded - made < 200
 
 
-def test_what_may_be_cheap_is_tried_with_a_memory_for_each_slot(tmp_path: Path) -> None:
-    """And if that is dear after all, it goes back: no class is found here."""
+def test_where_strict_may_be_cheap_it_is_tried_with_streams(tmp_path: Path) -> None:
+    """If it costs much after all, the load returns to standard: no class is found here."""
     it = opened(lambda seen: seen.total == 2 and seen.rows == 1, tmp_path, strict=False)
     it.engine.clock = lambda: float(it.target.forwards)
     while it.deciding.advance():
@@ -308,10 +306,10 @@ def test_what_may_be_cheap_is_tried_with_a_memory_for_each_slot(tmp_path: Path) 
     gaps=st.lists(st.integers(0, 60), max_size=12),
     quirk=st.sampled_from([lambda _: 0, lambda seen: seen.total == 1, lambda seen: seen.slot]),
 )
-def test_requests_come_between_any_two_forwards_and_find_what_they_left(
+def test_requests_between_probe_forwards_find_their_texts(
     tmp_path_factory: pytest.TempPathFactory, gaps: list[int], quirk: Quirk
 ) -> None:
-    """The check comes to the same end, and no slot holds anything of it."""
+    """The probe has the same result, and no slot keeps anything of it."""
     undisturbed = opened(quirk, tmp_path_factory.mktemp("one"))
     while undisturbed.deciding.advance():
         pass
@@ -330,8 +328,8 @@ def test_requests_come_between_any_two_forwards_and_find_what_they_left(
     assert found[1].strict == expected[1].strict
 
 
-def test_the_total_is_what_it_comes_to(tmp_path: Path) -> None:
-    """Where rows agree it is known from the beginning, and never less than what was made."""
+def test_the_announced_total_of_forwards_is_right(tmp_path: Path) -> None:
+    """Exact from the beginning where rows agree, and never less than the forwards made."""
     it = opened(lambda _: 0, tmp_path)
     first = it.deciding.step
     steps = [first]
@@ -418,10 +416,8 @@ def test_a_request_for_strict_waits_for_the_check_and_hears_how_long(
     worker.close()
 
 
-def test_strict_is_refused_where_the_configuration_says_standard(
-    files: Files, tmp_path: Path
-) -> None:
-    """With the line that would change that."""
+def test_strict_requests_are_refused_in_standard_mode(files: Files, tmp_path: Path) -> None:
+    """With the configuration line that would change that."""
     worker = Worker(tmp_path)
     worker.send(load(files, exactness="standard"))
     worker.until_ready()

@@ -56,8 +56,8 @@ def vectors(worker: Worker, asked: Embed) -> list[Vectors]:
     return [np.frombuffer(vector, dtype="<f4") for vector in told.vectors]
 
 
-def test_vectors_are_those_of_the_model(worker: Worker, encoder: Encoder) -> None:
-    """Texts and tokens, short ones and the longest, many in one forward: numpy says the same."""
+def test_vectors_equal_numpys(worker: Worker, encoder: Encoder) -> None:
+    """Texts and tokens, short ones and the longest, many in one forward."""
     texts: list[str | list[int | str]] = [
         "good",
         [1, 2, 3],
@@ -77,7 +77,7 @@ def test_vectors_are_those_of_the_model(worker: Worker, encoder: Encoder) -> Non
 
 
 def test_long_lists_and_short_ones_share_forwards(worker: Worker) -> None:
-    """More texts than fit a forward come in their order, and who asks for one does not wait."""
+    """More texts than fit a forward come in order, and a single text does not wait for them."""
     many = Embed("many", [f"text {number}" for number in range(4 * EMBEDDED_TEXTS)])
     alone = vectors(worker, many)
     answers = embed(worker, many, *(Embed(f"one-{text}", [text]) for text in ("x", "text 7")))
@@ -92,8 +92,8 @@ def test_long_lists_and_short_ones_share_forwards(worker: Worker) -> None:
     assert len(set(told.vectors)) == len(told.vectors)
 
 
-def test_what_cannot_be_embedded_says_why(worker: Worker) -> None:
-    """Nothing, too much, too long, too wide, no such token, and everything but embeddings."""
+def test_refused_embeddings_have_a_reason(worker: Worker) -> None:
+    """Nothing, too much, too long, too wide, no such token, and requests other than embeddings."""
     wrong = {
         "none": Embed("none", []),
         "empty": Embed("empty", ["a", ""]),
@@ -113,8 +113,8 @@ def test_what_cannot_be_embedded_says_why(worker: Worker) -> None:
     assert (said.code, "writes no text" in said.message) == ("not_supported", True)
 
 
-def test_a_request_that_is_cancelled_leaves_no_work(worker: Worker) -> None:
-    """And nobody else's waits for it."""
+def test_a_cancelled_request_leaves_no_work(worker: Worker) -> None:
+    """Other requests do not wait for it."""
     worker.send(Embed("gone", ["a text"] * MAX_TEXTS))
     worker.send(Cancel("gone"))
     assert "next" in embed(worker, Embed("next", ["a"]))
@@ -122,7 +122,7 @@ def test_a_request_that_is_cancelled_leaves_no_work(worker: Worker) -> None:
     assert (heartbeat.active, heartbeat.waiting) == (0, 0)
 
 
-def test_a_model_that_writes_says_what_to_take_instead(files: Files, fresh: Worker) -> None:
+def test_a_generative_model_names_an_embedding_model(files: Files, fresh: Worker) -> None:
     """In one sentence with a command."""
     fresh.send(load(files))
     fresh.until_ready()
@@ -137,10 +137,8 @@ def test_a_model_that_writes_says_what_to_take_instead(files: Files, fresh: Work
     st.integers(1, 20),
 )
 @settings(max_examples=50)
-def test_a_vector_has_the_length_that_was_asked_for(
-    numbers: list[float], norm: int, width: int
-) -> None:
-    """By every norm, of however many numbers; only nothing stays nothing."""
+def test_vectors_are_normalized_as_requested(numbers: list[float], norm: int, width: int) -> None:
+    """By every norm and any number of dimensions; only a zero vector stays zero."""
     vector = np.array(numbers, dtype=np.float32)
     found = scaled(vector, norm, width).astype(np.float64)
     assert len(found) == min(len(numbers), width)

@@ -35,8 +35,8 @@ def command(model: Path, **engine: Any) -> Load:
     return Load("tiny", str(model), None, Config(engine=Engine(**settings)))
 
 
-def told(load: Load) -> tuple[str, str]:
-    """What a load came to once nothing is left to be found out, in the words of status."""
+def status_words(load: Load) -> tuple[str, str]:
+    """Exactness of a load as status words it, once nothing is pending."""
     with assemble.load(load, lambda *_: None) as loaded:
         while loaded.deciding.advance():
             assert loaded.ready.exactness == "standard"
@@ -55,28 +55,31 @@ def test_the_first_load_decides_and_the_next_ones_obey(
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     load = command(tiny.build(tmp_path / "tiny.gguf", quantization=kind))
-    first, detail = told(load)
+    first, detail = status_words(load)
     assert f"auto: strict {'costs' if first == 'strict' else 'would cost'}" in detail
     kept = ExactnessChoice.open(load, [Path(load.target_path)], build_info(), 0.0).path
     for found in ("strict", "standard"):
         kept.write_text(f'{{"strict":{str(found == "strict").lower()},"why":"it was {found}"}}')
-        assert told(load)[0] == found
-        assert f"auto: it was {found}" in told(load)[1]
+        assert status_words(load)[0] == found
+        assert f"auto: it was {found}" in status_words(load)[1]
     kept.write_text("[]")
-    assert told(load)[0] in {"strict", "standard"}
+    assert status_words(load)[0] in {"strict", "standard"}
     assert "it was" not in kept.read_text()
 
 
 def test_a_memory_that_cannot_be_padded_is_standard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a class of single rows would do it is priced; it says why not, and is asked once."""
+    """Where only single rows would do, the load gives the reason and is probed once.
+
+    The reason is given, and probed once.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     padded = "single rows have other bits here, and this model's state would keep padding"
     for name, packed, why in (("plain", False, padded), ("packed", True, "strict")):
         load = command(recurrent.mamba(tmp_path / f"{name}.gguf", packed=packed))
         for _ in range(2):
-            kind, detail = told(load)
+            kind, detail = status_words(load)
             assert kind == "standard" or packed
             assert why in detail
             assert (padded in detail) is not packed
@@ -97,7 +100,7 @@ class Charged(Lawful):
 
 
 def engine(target: Charged, shape: Shape) -> Stepping:
-    """What has been loaded so."""
+    """Engine loaded with this cost."""
     return Stepping(
         target,
         {},
@@ -112,10 +115,10 @@ def engine(target: Charged, shape: Shape) -> Stepping:
 @pytest.mark.parametrize(
     ("seconds", "row_seconds", "strict"), [(1.0, 0.001, True), (1.0, 0.1, False)]
 )
-def test_the_verdict_is_what_forwards_cost(
+def test_the_choice_follows_the_cost_of_forwards(
     seconds: float, row_seconds: float, *, strict: bool
 ) -> None:
-    """Two rows in place of one: free where the weights take the time, dear where rows do."""
+    """Two rows in place of one: free where weights take the time, costly where rows do."""
     target = Charged(seconds, row_seconds)
     shape = classes.strict(target, patience=lambda: False)
     assert shape.multiple == 2
@@ -123,8 +126,8 @@ def test_the_verdict_is_what_forwards_cost(
     assert verdict.strict is strict
 
 
-def test_what_is_dear_is_known_without_a_probe() -> None:
-    """Some rows more or less, in standard use; what may be cheap is left to the probe."""
+def test_a_high_cost_is_known_without_a_probe() -> None:
+    """From some rows more or less in standard use; a low cost is left to the probe."""
     for seconds, row_seconds, dear in ((1.0, 0.001, False), (1.0, 0.1, True)):
         target = Charged(seconds, row_seconds)
         verdict = exactness_choice.at_once(engine(target, Shape()))
@@ -133,10 +136,10 @@ def test_what_is_dear_is_known_without_a_probe() -> None:
         assert target.decoded <= 128
 
 
-def test_what_a_busy_machine_tells_holds_for_a_day(
+def test_measurements_on_a_busy_machine_expire_after_a_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forwards of one kind that take now as long and now thrice as long are no ground for ever.
+    """Times that vary threefold for one kind of forward are no permanent reason.
 
     But a worker that was killed must not load three times to find out again.
     """

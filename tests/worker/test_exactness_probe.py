@@ -1,4 +1,4 @@
-"""What a class of forwards is claimed for grows while nobody waits, and nobody is in its way."""
+"""The range claimed for a class of forwards grows in idle time, without delaying requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def opened(quirk: Quirk, tmp_path: Path) -> tuple[Lawful, Engine, Profile, Backg
 
 
 def test_the_context_is_probed_in_pauses_and_then_drafts_reach_as_far(tmp_path: Path) -> None:
-    """Requests come between two forwards; slots are forgotten by nobody, and the end is kept."""
+    """Requests come between two forwards; slots keep their texts, and the result is stored."""
     target, engine, profile, reach = opened(lambda seen: seen.total == 1, tmp_path)
     assert answer(engine, "a", 600) == 0
     pauses = 0
@@ -88,8 +88,8 @@ def test_each_text_that_makes_place_needs_a_longer_pause(tmp_path: Path) -> None
         assert reach.advance(now)
 
 
-def test_a_line_that_fails_ends_it(tmp_path: Path) -> None:
-    """The claim stays where it was, and status says where it ends and why."""
+def test_a_failed_text_ends_the_probe(tmp_path: Path) -> None:
+    """The claim stays where it was, and status gives its end and the reason."""
 
     def far(seen: Seen) -> object:
         return seen.rows if seen.end > 1024 else 0

@@ -1,4 +1,4 @@
-"""What an idle worker does, in which order, and that it begins when nobody has asked lately."""
+"""An idle worker's tasks, their order, and the pause before the first one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.worker.measuring import Measuring
 
 
 class Some:
-    """A chore of so many pieces, which says when it is done."""
+    """Task of so many pieces that records its end."""
 
     def __init__(self, name: str, pieces: int, done: list[str]) -> None:
         self.name, self.pieces, self.done = name, pieces, done
@@ -49,8 +49,8 @@ def test_chores_follow_each_other_and_costs_come_first(tmp_path: Path) -> None:
     assert done == ["probe", "probe", "kernels", "probe", "kernels"]
 
 
-def test_what_probes_leaves_its_slots_as_it_found_them(tmp_path: Path) -> None:
-    """A slot that remembers nothing is empty for whatever comes next, and all is found."""
+def test_a_probe_leaves_slots_as_it_found_them(tmp_path: Path) -> None:
+    """An empty slot is empty afterwards, and every text is still found."""
     _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
     measuring, reach = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
     rest = IdleTasks(
@@ -79,8 +79,8 @@ def test_a_class_is_probed_first_as_far_as_costs_are_measured(tmp_path: Path) ->
     assert engine.shape.cells == EVERYWHERE
 
 
-def test_nothing_begins_right_after_a_request(tmp_path: Path) -> None:
-    """Somebody who types meets none of it."""
+def test_idle_tasks_wait_after_a_request(tmp_path: Path) -> None:
+    """A typing user is not delayed by them."""
     _, engine, profile = opened(lambda _: 0, tmp_path)
     done: list[str] = []
     measuring = Measuring(engine, profile, fresh=False)
@@ -94,7 +94,7 @@ def test_nothing_begins_right_after_a_request(tmp_path: Path) -> None:
     assert QUIET_SECONDS <= engine.clock() - began <= 1.1 * QUIET_SECONDS
 
 
-def test_what_requests_taught_is_kept_once_a_minute_at_most(tmp_path: Path) -> None:
+def test_learned_costs_are_saved_once_a_minute_at_most(tmp_path: Path) -> None:
     """And only where there is something new."""
     _, engine, profile = opened(lambda _: 0, tmp_path)
     rest = IdleTasks(engine, profile, Measuring(engine, profile, fresh=False))

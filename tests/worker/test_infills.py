@@ -63,10 +63,8 @@ def test_an_infill_reads_both_sides_and_other_files(worker: Worker) -> None:
     assert fill(worker, begun="xy").finished.usage.prompt_tokens == alone + 2
 
 
-def test_a_tokenizer_that_writes_a_blank_before_texts_is_told_of_none(
-    fresh: Worker, tmp_path: Path
-) -> None:
-    """SentencePiece's: what is half typed is held as it is, wherever on its line it stands."""
+def test_the_typed_text_gets_no_leading_blank(fresh: Worker, tmp_path: Path) -> None:
+    """With SentencePiece, which adds one: the half-typed word is kept anywhere on its line."""
     target = tiny.build(tmp_path / "pieces.gguf", specials=MARKS, sentencepiece=True)
     fresh.send(replace(load(Files(target, target, target)), draft_path=None))
     fresh.until_ready()
@@ -85,15 +83,15 @@ def test_a_tokenizer_that_writes_a_blank_before_texts_is_told_of_none(
         assert (heard.text, heard.finished.usage.prompt_tokens) == (told, around + read), begun
 
 
-def test_a_model_without_the_tokens_says_so(fresh: Worker, files: Files) -> None:
-    """Not with words in the prompt that it has never seen."""
+def test_a_model_without_infill_tokens_refuses(fresh: Worker, files: Files) -> None:
+    """Instead of a prompt with words that it was not trained on."""
     fresh.send(replace(load(files), draft_path=None))
     fresh.until_ready()
     assert fill(fresh).failed.param == "suffix"
 
 
-def test_a_few_changed_letters_near_the_end_are_read_from_there_on(worker: Worker) -> None:
-    """What stands before them is not, wherever the tokens part; the answer is a new one's."""
+def test_a_change_near_the_end_reads_only_the_end(worker: Worker) -> None:
+    """For any tokens at the border; the answer equals that of a new prompt."""
     text = BEFORE + "def sub(the, he):\n    return the"
     fill(worker, text)
     for longer in (text + " - ", text + " - he", text[:-1], text + "in"):
@@ -123,7 +121,7 @@ def test_a_line_that_leaves_the_block_ends_it(worker: Worker) -> None:
     assert heard.finished.reason == "stop"
 
 
-def test_a_warm_up_reads_and_says_nothing(worker: Worker) -> None:
+def test_a_warm_up_reads_without_an_answer(worker: Worker) -> None:
     """The next request finds its prompt read."""
     text = "warm " + BEFORE
     warm = fill(worker, text, max_tokens=0)
@@ -131,8 +129,8 @@ def test_a_warm_up_reads_and_says_nothing(worker: Worker) -> None:
     assert cached(fill(worker, text)) == warm.finished.usage.prompt_tokens - 1
 
 
-def test_requests_that_begin_the_same_read_it_once(worker: Worker) -> None:
-    """Three at once: one reads, two take it over, and each says what it would have said alone."""
+def test_concurrent_requests_read_a_common_prefix_once(worker: Worker) -> None:
+    """Of three, one reads, two share it, and each answers as if alone."""
     text = "twins\n" + BEFORE * 3
     asked = [
         worker.request(
@@ -176,13 +174,13 @@ def text_of(pieces: Iterable[bytes]) -> str:
 
 
 def written(heard: Heard) -> str:
-    """What all tokens of an answer write; a tiny model's first 256 are a byte each."""
+    """Text of all tokens of an answer; a tiny model's first 256 are a byte each."""
     merged = {256: b"th", 257: b"he", 258: b"in"}
     return text_of(merged.get(token) or bytes([token]) for token in heard.tokens if token < 259)
 
 
-def test_a_word_half_typed_is_not_read_but_written_and_not_told(worker: Worker) -> None:
-    """Greedy or drawn; the prompt is shorter, the tokens that write it are counted."""
+def test_a_half_typed_word_is_generated_and_not_sent(worker: Worker) -> None:
+    """Greedy or sampled; the prompt is shorter, and the tokens that write it are counted."""
     for sampling in (RANDOM, replace(RANDOM, temperature=0.0)):
         heard = fill(worker, sampling=sampling, **HALF)
         assert written(heard) == "t" + heard.text
@@ -192,7 +190,7 @@ def test_a_word_half_typed_is_not_read_but_written_and_not_told(worker: Worker) 
 
 
 def test_letters_of_one_word_are_one_prompt(worker: Worker) -> None:
-    """Whoever goes on typing finds it read."""
+    """Further letters of the word find the prompt read."""
     fill(worker, begun="    typ ", session="typist")
     for fields in ({"begun": "    typ t"}, {"before": f"{BEFORE}    typ t"}):
         again = fill(worker, session="typist", **fields)
@@ -200,8 +198,8 @@ def test_letters_of_one_word_are_one_prompt(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("begun", ["", "    yes", "x\n", "x = y", "où"])
-def test_what_no_token_goes_on_from_is_read_as_it_stands(worker: Worker, begun: str) -> None:
-    """An empty line, a whole word: as in a prompt of the client's own, which is never held."""
+def test_text_that_no_token_extends_is_read_as_it_is(worker: Worker, begun: str) -> None:
+    """An empty line, a whole word: as in a client's own prompt, which is never constrained."""
     pre, suf, mid = MARKS[:3]
     heard = fill(worker, begun=begun, sampling=RANDOM, client=f"a {begun}")
     own = worker.one(f"{pre}{BEFORE}{suf}{AFTER}{mid}{begun}", sampling=RANDOM, client=f"b {begun}")
@@ -223,8 +221,11 @@ def test_any_drafter_gives_the_tokens_of_none(worker: Worker) -> None:
         assert written(heard) == "t" + heard.text
 
 
-def test_likelihoods_and_stop_strings_know_what_is_told(worker: Worker) -> None:
-    """Each token has a likelihood, whose bytes are the text; no stop string has what was typed."""
+def test_logprobs_and_stop_strings_follow_the_sent_text(worker: Worker) -> None:
+    """Each token has a log probability with the text's bytes.
+
+    Stop strings ignore the typed text.
+    """
     heard = fill(worker, sampling=RANDOM, logprobs=2, **HALF)
     told = [each for delta in heard.deltas for each in delta.logprobs]
     assert [each.chosen.token for each in told] == heard.tokens
@@ -235,8 +236,8 @@ def test_likelihoods_and_stop_strings_know_what_is_told(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"logprobs": 2}, {"stop": ["e"]}])
-def test_a_held_answer_outlives_its_worker(worker: Worker, fields: dict[str, Any]) -> None:
-    """Wherever it was cut; what was typed is told by neither."""
+def test_a_constrained_answer_outlives_its_worker(worker: Worker, fields: dict[str, Any]) -> None:
+    """Wherever it was cut; neither worker sends the typed text."""
     if worker.ready.exactness == "strict":
         same(worker, worker.request(
             BEFORE, endpoint="infill", suffix=AFTER, sampling=RANDOM, **HALF, **fields
@@ -253,10 +254,10 @@ def test_a_held_answer_outlives_its_worker(worker: Worker, fields: dict[str, Any
         ("true|false", {"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}),
     ],
 )
-def test_a_grammar_describes_what_comes_behind(
+def test_a_grammar_applies_after_the_typed_text(
     worker: Worker, kind: str, wanted: dict[str, Any]
 ) -> None:
-    """Whether a token writes the end of one and the beginning of the other or not."""
+    """Also where one token crosses from one to the other."""
     alone = fill(worker, begun="x = ").finished.usage.prompt_tokens
     bias = {256: 40.0} | dict.fromkeys(range(32, 127), 20.0)
     for seed in range(4):
@@ -270,7 +271,7 @@ def test_a_grammar_describes_what_comes_behind(
 
 
 def test_a_replayed_answer_begins_as_it_was_typed(worker: Worker) -> None:
-    """Greedy decoding says the same tokens again, the typed ones first."""
+    """Greedy decoding chooses the same tokens again, the typed ones first."""
     greedy = SamplingParams(temperature=0.0, logit_bias=RANDOM.logit_bias)
     asked = worker.request(BEFORE, endpoint="infill", suffix=AFTER, sampling=greedy, **HALF)
     heard = worker.answer(asked)[0]

@@ -1,4 +1,4 @@
-"""What our kernels are worth is found in pauses, by forwards that nobody sees, and kept."""
+"""The speed-up by our kernels is measured in idle time and kept; no request sees it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_two_are_compared_once_and_ours_compute_again(tmp_path: Path) -> Non
         assert not KernelSpeedup(loaded.engine, loaded.profile, "AVX2", switched.append).advance()
 
 
-def test_a_draft_with_a_large_vocabulary_speaks_of_some_of_it(tmp_path: Path) -> None:
+def test_a_draft_with_a_large_vocabulary_is_shortlisted(tmp_path: Path) -> None:
     """Where our kernels compute its head; a simulated machine computes all, as its device does."""
     words = tuple(f"word{number}" for number in range(44_002))
     target = tiny.build(tmp_path / "target.gguf", specials=words)
@@ -54,7 +54,7 @@ def test_a_draft_with_a_large_vocabulary_speaks_of_some_of_it(tmp_path: Path) ->
         assert said not in loaded.kernels
 
 
-def test_what_cannot_be_compared_is_named_only() -> None:
+def test_without_a_comparison_kernels_are_only_named() -> None:
     """In words as people read them."""
     assert describe("AVX512_VNNI", {}) == "AVX512 VNNI, LocalSpec's own"
     assert describe("NEON_I8MM", {4: 1.5, 8: 2.25}) == (

@@ -1,4 +1,4 @@
-"""What is told of each token, and prompts that are only read, over the socket of a real process."""
+"""Log probabilities of tokens, and prompts that are only scored, over a real process's socket."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ MODES = {mode: SpeculationParams(mode=mode) for mode in ("off", "always")}
 
 
 def told(heard: Heard) -> list[TokenLogprob]:
-    """What was told of all tokens; each delta tells of its own."""
+    """Log probabilities of all tokens, from the deltas."""
     for delta in heard.deltas:
         assert [one.chosen.token for one in delta.logprobs] == delta.tokens
     return [one for delta in heard.deltas for one in delta.logprobs]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_a_drafted_token_is_told_as_if_it_had_been_decoded_alone(
-    worker: Worker, temperature: float
-) -> None:
-    """Accepted nodes, corrections and bonuses: the same tokens, the same logs, the same rest."""
+def test_drafting_changes_no_log_probability(worker: Worker, temperature: float) -> None:
+    """Of accepted nodes, corrections and bonus tokens, and of their alternatives."""
     sampling = SamplingParams(temperature=temperature, seed=5)
     plain, fast = (
         worker.one(PROMPT, max_tokens=40, sampling=sampling, speculation=mode, logprobs=3)
@@ -41,8 +39,8 @@ def test_a_drafted_token_is_told_as_if_it_had_been_decoded_alone(
         )
 
 
-def test_logs_are_those_of_the_model_whatever_the_sampler_makes_of_it(worker: Worker) -> None:
-    """Greedy takes the first alternative; a bias moves the choice and not what is told."""
+def test_log_probabilities_are_the_models_own(worker: Worker) -> None:
+    """Greedy takes the first alternative; a bias moves the choice and not the numbers."""
     greedy = told(worker.one(PROMPT, max_tokens=12, logprobs=4))
     assert greedy
     for one in greedy:

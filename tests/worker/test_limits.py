@@ -53,8 +53,8 @@ def check(**changes: Any) -> None:
         },
     ],
 )
-def test_requests_at_the_edge_of_what_is_allowed_pass(changes: dict[str, Any]) -> None:
-    """The smallest and the largest allowed value of every field are allowed."""
+def test_values_at_the_limits_are_accepted(changes: dict[str, Any]) -> None:
+    """The smallest and the largest value of every field."""
     check(**changes)
 
 
@@ -80,7 +80,7 @@ def test_requests_at_the_edge_of_what_is_allowed_pass(changes: dict[str, Any]) -
 def test_a_request_out_of_bounds_is_refused_with_its_field(
     changes: dict[str, Any], param: str | None
 ) -> None:
-    """Nothing out of range gets through, and the error says which field it was."""
+    """Every value out of range is refused, and the error names the field."""
     with pytest.raises(RequestError) as caught:
         check(**changes)
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""What llama-server's fields do, in a real worker: chains, prompts, caches, what is told."""
+"""Fields of llama-server in a real worker: chains, prompts, caches, reports."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_a_prompt_is_read_anew_where_that_is_wanted(worker: Worker) -> None:
     assert anew.finished.usage.cached_tokens == 0
 
 
-def test_how_far_a_prompt_is_read_is_told_where_somebody_asks(worker: Worker) -> None:
-    """From what was cached to all of it, and never back."""
+def test_prompt_progress_is_reported_on_request(worker: Worker) -> None:
+    """From the cached tokens to all of them, never backwards."""
     request = worker.request("y" * 300, max_tokens=2, tells_reading=True)
     worker.send(request)
     events = worker.until(lambda event: isinstance(event, Finished))
@@ -91,8 +91,8 @@ def test_how_far_a_prompt_is_read_is_told_where_somebody_asks(worker: Worker) ->
     assert not any(isinstance(event, Reading) for event in events)
 
 
-def test_likelihoods_are_those_after_the_chain_where_that_is_wanted(worker: Worker) -> None:
-    """They sum to 1 with all that may come, and what was cut is not among them."""
+def test_post_sampling_probabilities_are_those_of_the_chain(worker: Worker) -> None:
+    """They sum to 1 over all candidates, without the tokens that were cut."""
     sampling = SamplingParams(seed=3, top_k=4, min_p=0.0, top_p=1.0)
     heard = worker.one(PROMPT, sampling=sampling, logprobs=9, after_sampling=True, max_tokens=8)
     told = [one for delta in heard.deltas for one in delta.logprobs]
@@ -104,7 +104,7 @@ def test_likelihoods_are_those_after_the_chain_where_that_is_wanted(worker: Work
 
 
 def test_a_bias_of_a_text_is_one_of_its_tokens(worker: Worker) -> None:
-    """Those that are forbidden never come."""
+    """Forbidden ones never come."""
     wanted = worker.one(PROMPT, biased_texts=[("ab", 900.0)], max_tokens=12)
     assert set(wanted.tokens) <= {97, 98}
     without = worker.one(PROMPT, biased_texts=[("ab", 900.0), ("a", -math.inf)], max_tokens=12)
@@ -114,10 +114,10 @@ def test_a_bias_of_a_text_is_one_of_its_tokens(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize(("asked", "full"), [(None, True), (8, False), (5000, True)])
-def test_that_the_context_ended_an_answer_is_told(
+def test_an_answer_that_fills_the_context_is_marked(
     worker: Worker, asked: int | None, full: bool
 ) -> None:
-    """And not where the request's own bound did."""
+    """Unlike one that its own limit ended."""
     context = worker.ready.context
     sampling = SamplingParams(temperature=0.0, logit_bias={97: 60.0})
     heard = worker.one("a" * (context - 20), sampling=sampling, max_tokens=asked)

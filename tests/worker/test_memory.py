@@ -141,12 +141,12 @@ def test_a_context_that_cannot_grow_keeps_what_it_has(tmp_path: Path, text: str)
     assert said["held"] == said["context"] == said["most"] == 4096
 
 
-def test_with_less_and_less_memory_plans_get_smaller_and_no_death_is_a_riddle(
+def test_with_less_memory_plans_get_smaller(
     tmp_path: Path,
 ) -> None:
     """With plenty the first plan holds, with less a smaller one.
 
-    Where not even a few bytes are left llama.cpp aborts. The last words tell the supervisor why.
+    Where almost nothing is left llama.cpp aborts; the last output gives the supervisor the reason.
     """
     model = tiny.build(tmp_path / "tiny.gguf", layers=8, width=2048)
     said = []
@@ -174,10 +174,8 @@ def load(model: Path, **engine: Any) -> Load:
     return Load("tiny", str(model), None, Config(engine=settings))
 
 
-def test_a_context_of_zero_is_what_the_model_was_trained_for(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    """With memory for it; and there is KV only for what is needed."""
+def test_a_context_of_zero_is_the_trained_length(tmp_path: Path, monkeypatch: Any) -> None:
+    """If memory allows; KV is allocated only as needed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = tiny.build(tmp_path / "tiny.gguf")
     with assemble.load(load(model), lambda *_: None) as loaded:

@@ -1,4 +1,4 @@
-"""What of an answer was thought is counted by its characters."""
+"""The thought part of an answer is measured in characters."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_any_cut_has_the_same_share_of_thoughts(cuts: list[int]) -> None:
 
 
 def test_an_answer_without_thoughts_has_no_share_of_them() -> None:
-    """With a reader or none, said or not."""
+    """With a parser or none, with text or none."""
     assert said(["hello"]).thought_share == 0
     assert OutputParser("r", None, lambda: "call", {}).thought_share == 0

@@ -1,4 +1,4 @@
-"""What a plan counts, held to what llama.cpp allocates and to what a process has in the end."""
+"""Planned memory equals llama.cpp's allocations and the process's use, within a tenth."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HOST = [Device("CPU", "cpu", 1 << 36, 1 << 36)]
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Large enough that its layers tell, and that its keys do."""
+    """Model large enough that its layers and keys show in the figures."""
     return tiny.build(tmp_path_factory.mktemp("wide") / "wide.gguf", layers=4, width=1024)
 
 
@@ -54,7 +54,7 @@ def opened(path: Path) -> Iterator[tuple[Model, ExitStack]]:
         (Placement(threads=1, kv_type="q8_0"), 4, 32768),
     ],
 )
-def test_what_is_planned_is_what_llama_allocates(
+def test_plans_equal_llama_cpps_allocations(
     wide: Path, how: Placement, slots: int, cells: int, exactness: Literal["standard", "strict"]
 ) -> None:
     """Weights, keys and values, and scratch memory: each within a tenth."""
@@ -82,8 +82,8 @@ def test_what_is_planned_is_what_llama_allocates(
     assert part.compute_bytes - copied == pytest.approx(taken["compute"], rel=0.15)
 
 
-def test_an_encoder_is_planned_without_what_it_does_not_keep(tmp_path: Path) -> None:
-    """No keys, no logits, no draft, one text as long as a forward; its scratch memory is right."""
+def test_an_encoder_is_planned_without_keys_and_logits(tmp_path: Path) -> None:
+    """No draft, one text as long as a forward; its scratch memory is right."""
     path = encoders.bert(tmp_path / "bert.gguf").path
     found = outline(header.read(path))
     wish = Wish.of(Config(), [found, found])
@@ -105,7 +105,7 @@ def test_an_encoder_is_planned_without_what_it_does_not_keep(tmp_path: Path) -> 
 
 
 def held_by(cache: Path, command: Load) -> tuple[int, Amounts]:
-    """What a worker has of the host's memory after some texts, and what was planned.
+    """Host memory of a worker after some texts, and its plan.
 
     Pages of the files count as far as they are needed: a kernel may map others that lie between.
     """
@@ -142,8 +142,8 @@ def held_by(cache: Path, command: Load) -> tuple[int, Amounts]:
 
 
 @pytest.mark.parametrize("exactness", ["standard", "strict"])
-def test_a_process_has_what_was_planned(tmp_path: Path, wide: Path, exactness: str) -> None:
-    """A model alone: what "memory loaded" says, within a tenth; strict probes far texts besides."""
+def test_a_process_uses_what_was_planned(tmp_path: Path, wide: Path, exactness: str) -> None:
+    """A model alone: "memory loaded" within a tenth; strict mode probes far texts besides."""
     engine = {"slots": 4, "context": 0, "prefill_rows": 512, "exactness": exactness}
     command = load(Files(wide, wide, wide), **engine)
     own, planned = held_by(tmp_path, Load("wide", str(wide), None, command.config))
@@ -153,8 +153,8 @@ def test_a_process_has_what_was_planned(tmp_path: Path, wide: Path, exactness: s
     assert (planned.full["CPU"] < planned.peak["CPU"]) is not ours.cells
 
 
-def test_an_encoder_has_what_was_planned(tmp_path: Path) -> None:
-    """The process is most of it; there is nothing that grows."""
+def test_an_encoder_uses_what_was_planned(tmp_path: Path) -> None:
+    """Most of it is the process; nothing grows."""
     path = encoders.bert(tmp_path / "bert.gguf").path
     own, planned = held_by(tmp_path, load(Files(path, path, path)))
     assert own == pytest.approx(planned.loaded["CPU"], rel=0.15)
@@ -163,8 +163,8 @@ def test_an_encoder_has_what_was_planned(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_the_default_pair_has_what_was_planned(tmp_path: Path, real_pair: Resolved) -> None:
-    """In the default configuration: what `models show` says, within a tenth."""
+def test_the_default_pair_uses_what_was_planned(tmp_path: Path, real_pair: Resolved) -> None:
+    """In the default configuration: the figure of `models show`, within a tenth."""
     command = Load(
         real_pair.name,
         str(real_pair.target_path),

@@ -80,7 +80,7 @@ def test_turns_go_round_by_client_and_nothing_is_lost(callers: list[tuple[str, s
         assert len({callers[at] for at in ids[:first]}) == first
 
 
-def test_who_waits_for_a_turn_hears_of_the_end() -> None:
+def test_closing_wakes_a_waiting_thread() -> None:
     """A lane whose thread waits can be closed."""
     turns = Turns()
     heard: list[object] = ["nothing"]
@@ -91,7 +91,7 @@ def test_who_waits_for_a_turn_hears_of_the_end() -> None:
     assert heard[-1] is None
 
 
-def test_nothing_waits_for_what_is_expensive() -> None:
+def test_slow_preprocessing_delays_no_other() -> None:
     """While a grammar without end is read, chats, other grammars and questions are."""
     gate, read = threading.Event(), threading.Event()
 

@@ -66,7 +66,7 @@ def changed(command: Load, **fields: Any) -> Load:
     )
 
 
-def test_ready_tells_what_was_loaded(worker: Worker, files: Files) -> None:
+def test_ready_describes_the_loaded_model(worker: Worker, files: Files) -> None:
     """Sizes, drafters, exactness and devices come from the model itself."""
     ready = worker.ready
     assert (ready.n_vocab, ready.context_train) == (262, 4096)
@@ -111,7 +111,7 @@ def test_an_unknown_drafter_in_the_config_is_refused(fresh: Worker, files: Files
 
 
 def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) -> None:
-    """The model answers without it, lookup stays, and the reason is told."""
+    """The model answers without it, lookup stays, and the reason is reported."""
     fresh.send(changed(load(files), draft_path=str(files.stranger)))
     fresh.until_ready()
     assert fresh.ready.drafters == ["lookup", "grammar"]
@@ -120,10 +120,10 @@ def test_a_draft_of_another_vocabulary_is_left_out(fresh: Worker, files: Files) 
 
 
 @pytest.mark.parametrize("safe", [False, True])
-def test_forwards_without_numbers_end_the_load_once(
+def test_forwards_that_give_no_numbers_end_the_load_once(
     fresh: Worker, files: Files, tmp_path: Path, *, safe: bool
 ) -> None:
-    """As a crash does, after which plain kernels are tried; they are the last, and it says so."""
+    """Like a crash; plain kernels are tried next, and if they fail too the error names it."""
     halves = gguf.GGMLQuantizationType.F16
     broken = tiny.build(tmp_path / "broken.gguf", sharpness=math.nan, quantization=halves)
     command = changed(load(files), target_path=str(broken), draft_path=None, safe_kernels=safe)
@@ -211,7 +211,7 @@ SPEECHES = {
 
 
 @pytest.mark.parametrize("template", SPEECHES.values(), ids=list(SPEECHES))
-def test_whatever_a_template_says_is_cut_where_it_arises(
+def test_a_templates_error_is_bounded(
     fresh: Worker, files: Files, tmp_path: Path, template: str
 ) -> None:
     """The chat ends with a bounded sentence, the worker goes on."""
@@ -283,8 +283,10 @@ def test_a_word_as_long_as_a_book_does_not_end_it(
         Detokenize("q", [ENDOFTEXT] * (limits.MAX_PROMPT_BYTES // 13 + 1)),
     ],
 )
-def test_an_answer_that_fits_no_frame_does_not_end_it(worker: Worker, question: Question) -> None:
-    """What cannot be told at once is refused, whichever side of it is long."""
+def test_an_answer_over_the_frame_size_does_not_end_the_worker(
+    worker: Worker, question: Question
+) -> None:
+    """A message too long for a frame is refused, in either direction."""
     worker.send(question)
     events = worker.until(lambda event: isinstance(event, Failed | QuestionAnswer))
     assert isinstance(events[-1], Failed)
@@ -303,7 +305,7 @@ def test_quit_is_answered_by_goodbye_and_exit_code_0(fresh: Worker, files: Files
 
 
 def test_a_worker_killed_early_has_probed_for_good(files: Files, tmp_path: Path) -> None:
-    """What the first load found out about exactness is on disk before the model is ready."""
+    """The first load's exactness result is on disk before the model is ready."""
     stages = []
     for _ in range(2):
         worker = Worker(tmp_path)
@@ -338,8 +340,8 @@ def test_it_leaves_when_nothing_was_ever_said(fresh: Worker) -> None:
     ],
     ids=["not a load", "not a message", "too long"],
 )
-def test_a_frame_out_of_order_ends_it(fresh: Worker, frame: bytes) -> None:
-    """What does not fit the protocol ends the connection with a sentence and a non-zero code."""
+def test_a_frame_out_of_order_ends_the_worker(fresh: Worker, frame: bytes) -> None:
+    """A protocol error ends the connection with a sentence and a non-zero code."""
     fresh.socket.sendall(frame)
     assert fresh.receive() is None
     assert fresh.process.wait(PATIENCE_SECONDS) == 70
@@ -353,14 +355,14 @@ def test_the_interrupt_key_is_not_for_the_worker(worker: Worker) -> None:
 
 
 def test_heartbeats_go_on_while_it_is_idle(worker: Worker) -> None:
-    """Health is told without being asked, about once a second."""
+    """Health is sent about once a second without a request for it."""
     beats = worker.until(lambda event: isinstance(event, Heartbeat))
     assert isinstance(beats[-1], Heartbeat)
     assert worker.idle().active == 0
 
 
 def test_a_cancelled_stream_frees_its_slot(worker: Worker) -> None:
-    """Over the socket: the stream ends as cancelled, with fewer tokens than it asked for."""
+    """Over the socket: the stream ends as cancelled, with fewer tokens than requested."""
     request = worker.request("hello", max_tokens=400)
     worker.send(request)
     worker.until(lambda event: isinstance(event, Delta) and event.id == request.id)
@@ -373,8 +375,8 @@ def test_a_cancelled_stream_frees_its_slot(worker: Worker) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills children with their parent")
-def test_it_dies_with_a_supervisor_that_was_killed() -> None:
-    """Although somebody still holds the socket, the kernel ends the orphan."""
+def test_a_worker_dies_with_a_killed_supervisor() -> None:
+    """The kernel ends it even though another process still holds the socket."""
     ours, theirs = socket.socketpair()
     script = (
         "import subprocess, sys, time\n"
@@ -400,7 +402,7 @@ def test_it_dies_with_a_supervisor_that_was_killed() -> None:
 
 
 def test_a_process_limits_what_its_death_leaves(worker: Worker) -> None:
-    """No core dump holds prompts, and the kernel takes it first when memory runs out."""
+    """No core dump contains prompts, and the kernel kills it first when memory runs out."""
     proc = Path(f"/proc/{worker.process.pid}")
     if not proc.exists():
         pytest.skip("no /proc here")

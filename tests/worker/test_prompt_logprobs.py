@@ -16,20 +16,20 @@ PROMPT = [*b"hello world", 261, *b" hello"]
 
 
 def echoed(heard: Heard) -> list[TokenLogprob]:
-    """What is told of the prompt: all in the first delta, with its text."""
+    """Log probabilities of the prompt: all in the first delta, with its text."""
     return heard.deltas[0].logprobs
 
 
 def forced(worker: Worker, before: list[int], token: int) -> TokenLogprob:
-    """What a plain forward tells of a token behind others: it is made to be the answer."""
+    """Log probability of a token behind others, by a plain forward that is forced to choose it."""
     sampling = SamplingParams(temperature=0, logit_bias={token: 1000.0})
     heard = worker.one(before, max_tokens=1, sampling=sampling, logprobs=3, ignore_eos=True)
     return heard.deltas[0].logprobs[0]
 
 
 @pytest.mark.parametrize("max_tokens", [0, 3])
-def test_a_prompt_is_told_as_if_it_had_been_answered(worker: Worker, max_tokens: int) -> None:
-    """Each of its tokens as by a plain forward over those before it; nothing precedes the first."""
+def test_prompt_logprobs_equal_those_of_plain_forwards(worker: Worker, max_tokens: int) -> None:
+    """Each token by a forward over those before it; the first has none."""
     heard = worker.one(PROMPT, max_tokens=max_tokens, echo=True, logprobs=3)
     first, *rest = echoed(heard)
     assert [first.chosen.token, *(one.chosen.token for one in rest)] == PROMPT
@@ -47,8 +47,8 @@ def test_a_prompt_is_told_as_if_it_had_been_answered(worker: Worker, max_tokens:
     assert len(answer) == max_tokens
 
 
-def test_what_was_read_for_an_echo_counts_as_read(worker: Worker) -> None:
-    """Not as found in the cache, although the next request finds it there."""
+def test_an_echo_reports_no_cached_tokens(worker: Worker) -> None:
+    """Although the next request finds its prompt in the cache."""
     asked = worker.one("a text of its own", max_tokens=1, echo=True, logprobs=0, client="echo")
     again = worker.one("a text of its own", max_tokens=1, client="echo")
     assert asked.finished.usage.cached_tokens == 0
@@ -57,8 +57,8 @@ def test_what_was_read_for_an_echo_counts_as_read(worker: Worker) -> None:
     assert (asked.tokens, asked.text.startswith("a text of its own")) == (again.tokens, True)
 
 
-def test_an_echo_waits_for_a_slot_and_delays_nobody_for_long(worker: Worker) -> None:
-    """Beside others it has the same to tell, and they say what they say alone."""
+def test_an_echo_waits_for_a_slot_and_shares_steps(worker: Worker) -> None:
+    """Beside other requests it gives the same, and they answer as if alone."""
     requests = [worker.request(f"{each} and on", max_tokens=24) for each in "abcdef"]
     alone = [worker.answer(one)[0] for one in requests]
     before = worker.one(PROMPT, max_tokens=0, echo=True, logprobs=1)

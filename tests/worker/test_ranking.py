@@ -40,8 +40,8 @@ def answer(worker: Worker, asked: Embed) -> QuestionAnswer | Failed:
             return event
 
 
-def test_scores_are_those_of_the_model(worker: Worker, encoder: Encoder) -> None:
-    """Of the query and each document behind it, as the vocabulary wants them: nothing between."""
+def test_scores_equal_numpys(worker: Worker, encoder: Encoder) -> None:
+    """Of the query and each document behind it, joined as the vocabulary prescribes."""
     documents = ["good", "a", "a word or two"]
     told = answer(worker, Embed("rank", [*documents], norm=-1, width=1, query="which"))
     assert isinstance(told, QuestionAnswer), told
@@ -52,8 +52,8 @@ def test_scores_are_those_of_the_model(worker: Worker, encoder: Encoder) -> None
         assert np.allclose(score, encoder.embedding(tokens), atol=2e-3)
 
 
-def test_a_file_says_whether_it_ranks(encoder: Encoder) -> None:
-    """It is loaded as one that embeds, and gives no vectors."""
+def test_a_ranking_model_is_recognized_by_its_file(encoder: Encoder) -> None:
+    """It loads as an embedding model, and gives no vectors."""
     found = header.read(encoder.path)
     assert (found.embeds, found.ranks) == (True, True)
 
@@ -68,8 +68,8 @@ def test_a_file_says_whether_it_ranks(encoder: Encoder) -> None:
     ],
     ids=["vector", "tokens", "nothing", "long"],
 )
-def test_what_cannot_be_ranked_is_refused(worker: Worker, asked: Embed, code: str) -> None:
-    """By name, and the worker goes on."""
+def test_invalid_ranking_requests_are_refused(worker: Worker, asked: Embed, code: str) -> None:
+    """By the field's name, and the worker goes on."""
     refused = answer(worker, asked)
     assert isinstance(refused, Failed)
     assert refused.code == code

@@ -111,8 +111,8 @@ def test_a_draft_model_is_left_out_with_a_reason(model: Path, tmp_path: Path) ->
             assert not [one for one in loaded.ready.devices if one.what.startswith("draft")]
 
 
-def test_a_turn_that_goes_on_reads_only_what_is_new(loaded: Loaded) -> None:
-    """The text of the slot and more; every other text is read from a copy, or its beginning."""
+def test_a_continued_turn_reads_only_the_new_text(loaded: Loaded) -> None:
+    """Every other text is read from a copy of the state, or from its beginning."""
     first, _ = cached(loaded, asked("a", PROMPT))
     longer = [*PROMPT, *first, *b" and more"]
     again, reused = cached(loaded, asked("b", longer))
@@ -124,7 +124,7 @@ def test_a_turn_that_goes_on_reads_only_what_is_new(loaded: Loaded) -> None:
         assert text == answers(loaded, asked("e", other, client="another"))[0]
 
 
-def test_what_a_stop_string_cut_off_is_in_no_later_answer(loaded: Loaded) -> None:
+def test_text_cut_by_a_stop_string_affects_no_later_answer(loaded: Loaded) -> None:
     """The state has read beyond the stop, so the next turn does not begin from there."""
     sampling = SamplingParams(temperature=0, logit_bias={ord("x"): 100.0})
     script = Script([asked("b", PROMPT, stop=["xx"], sampling=sampling)]).run(loaded)
@@ -135,15 +135,15 @@ def test_what_a_stop_string_cut_off_is_in_no_later_answer(loaded: Loaded) -> Non
     assert text == answers(loaded, asked("d", longer, client="fresh"))[0]
 
 
-def test_two_at_once_say_what_each_says_alone(loaded: Loaded) -> None:
-    """Slots do not meet, also when a third waits for a turn."""
+def test_concurrent_answers_equal_those_alone(loaded: Loaded) -> None:
+    """Slots are independent, also when a third request waits."""
     prompts = [list(text) for text in (b"one of them", b"another one, longer", b"the third")]
     alone = [answers(loaded, asked("x", prompt))[0] for prompt in prompts]
     together = [asked(str(index), prompt) for index, prompt in enumerate(prompts)]
     assert answers(loaded, *together) == alone
 
 
-def test_a_replay_reads_what_was_said(loaded: Loaded) -> None:
+def test_a_replay_reads_the_answer(loaded: Loaded) -> None:
     """Every token was the target's own choice, and the slot then holds the text."""
     (said,) = answers(loaded, asked("a", PROMPT))
     readings: list[Reading] = []
@@ -160,8 +160,8 @@ def test_a_replay_reads_what_was_said(loaded: Loaded) -> None:
     assert text == answers(loaded, asked("d", longer, client="fresh"))[0]
 
 
-def test_a_larger_memory_takes_the_state_over(model: Path) -> None:
-    """What was read before the context grew is still there, and both slots are."""
+def test_a_larger_context_keeps_the_state(model: Path) -> None:
+    """Both slots keep the text read before the context grew."""
     alone = Placement(threads=1)
     weights = Model.load(model, alone)
     large, growing = (

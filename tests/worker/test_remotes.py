@@ -1,4 +1,4 @@
-"""Greeting a remote: whatever listens there, an answer in bounded time and a sentence."""
+"""Greeting a remote device server: any listener gives a result in bounded time, or a sentence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def hello(major: int, minor: int, size: int = ANSWER_BYTES) -> bytes:
-    """What a server of that version answers."""
+    """Response of a server with that version."""
     return size.to_bytes(8, "little") + bytes([major, minor, 0, 0]) + bytes(24)
 
 
@@ -54,8 +54,8 @@ def refusal(address: str) -> str:
     return caught.value.message
 
 
-def test_an_address_without_a_server_is_named_with_what_to_start() -> None:
-    """The issue's sentence."""
+def test_an_address_without_a_server_is_refused_with_a_fix() -> None:
+    """The sentence names the address and the command to start there."""
     address = free_address()
     with pytest.raises(RemoteUnavailable) as caught:
         greet(address)
@@ -65,8 +65,8 @@ def test_an_address_without_a_server_is_named_with_what_to_start() -> None:
     )
 
 
-def test_a_server_that_says_nothing_is_not_waited_for() -> None:
-    """That is what a worker-host does while another client has it."""
+def test_a_silent_server_times_out() -> None:
+    """A worker-host is silent while another client has it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         assert "does not answer" in refusal(address)
@@ -76,7 +76,7 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
     "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\nwhat was that", hello(*VERSION)[:-1],
                hello(*VERSION, size=27)],
 )  # fmt: skip
-def test_something_else_that_listens_there_is_told_apart(answer: bytes) -> None:
+def test_another_kind_of_server_is_recognized(answer: bytes) -> None:
     """A web server, a server that hangs up, half an answer."""
 
     def serve(connection: socket.socket) -> None:
@@ -87,8 +87,8 @@ def test_something_else_that_listens_there_is_told_apart(answer: bytes) -> None:
         assert "does not speak llama.cpp's RPC" in refusal(address)
 
 
-def test_a_tunnel_with_nobody_at_its_end_is_told_apart() -> None:
-    """Ssh takes the connection and ends it."""
+def test_a_tunnel_without_a_server_is_recognized() -> None:
+    """Ssh accepts the connection and closes it."""
     for bytes_read in (0, 4096):  # unread ones make a reset of the end
 
         def serve(connection: socket.socket, bytes_read: int = bytes_read) -> None:
@@ -112,7 +112,7 @@ def test_another_version_is_refused_before_llama_cpp_would_abort(version: tuple[
     assert f"{VERSION[0]}.{VERSION[1]}" in message
 
 
-def test_the_same_version_is_welcome_however_it_arrives() -> None:
+def test_the_same_version_is_accepted() -> None:
     """Byte by byte too."""
 
     def serve(connection: socket.socket) -> None:
@@ -125,15 +125,15 @@ def test_the_same_version_is_welcome_however_it_arrives() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_no_answer_is_taken_for_a_welcome_but_the_right_one(answer: bytes) -> None:
-    """Total: an error of ours or a welcome, never another exception."""
+def test_only_the_right_answer_is_accepted(answer: bytes) -> None:
+    """Any other bytes are an error of ours, never another exception."""
     welcome = hello(VERSION[0], 0)
     if answer[:10] != welcome[:10] or len(answer) < len(welcome):
         with pytest.raises(RemoteUnavailable):
             check("host:1", answer)
 
 
-def test_no_remotes_are_no_question() -> None:
+def test_without_remotes_no_connection_is_made() -> None:
     """Then there are the devices of this machine."""
     assert gather([]) == []
 
@@ -147,8 +147,8 @@ def test_a_real_worker_host_is_greeted_again_and_again() -> None:
 
 
 @needs_rpc
-def test_a_worker_host_that_has_a_client_takes_no_second_one() -> None:
-    """It serves one at a time; whoever comes second is told so."""
+def test_a_busy_worker_host_takes_no_second_client() -> None:
+    """It serves one at a time; the sentence for the second client says so."""
     with worker_hosts(1) as (host,):
         name, _, port = host.address.partition(":")
         with socket.create_connection((name, int(port))) as first:
@@ -158,7 +158,7 @@ def test_a_worker_host_that_has_a_client_takes_no_second_one() -> None:
         greet(host.address)
 
 
-def test_what_is_no_address_is_refused() -> None:
-    """The configuration has checked it; this room checks again."""
+def test_invalid_addresses_are_refused() -> None:
+    """The configuration has checked them; the worker checks again."""
     with pytest.raises(ConfigError):
         greet("[::1]:50052")

@@ -66,7 +66,7 @@ def replay(id_: str, text: str = "one two three four", **fields: Any) -> Replay:
     return Replay(generate(id_, **fields), text)
 
 
-def test_a_replay_tells_of_every_token_and_drafter(loaded: Loaded) -> None:
+def test_a_replay_reports_every_token_and_drafter(loaded: Loaded) -> None:
     """Gaps and margins for each token, a trace for each drafter, what is likeliest after it."""
     script = Script([replay("r"), replay("c", prompt=None, messages=[Message("user", PROMPT)])])
     plain, chat = script.run(loaded).all(Replayed)
@@ -97,8 +97,8 @@ def test_a_request_may_leave_drafters_out_and_bound_the_drafts(loaded: Loaded) -
     assert first.gaps == second.gaps
 
 
-def test_an_empty_text_tells_what_comes_first(loaded: Loaded) -> None:
-    """The position after the prompt: whoever looks for a first difference may need it."""
+def test_an_empty_text_gives_the_first_token(loaded: Loaded) -> None:
+    """The position after the prompt, where a first difference may lie."""
     (told,) = Script([replay("r", "")]).run(loaded).all(Replayed)
     assert (told.tokens, told.gaps, told.margins) == (0, [], [])
     assert told.after.gap > 0
@@ -118,7 +118,7 @@ def test_an_empty_text_tells_what_comes_first(loaded: Loaded) -> None:
 def test_a_wrong_replay_fails_alone_before_anything_is_decoded(
     loaded: Loaded, asked: Replay, code: str, word: str
 ) -> None:
-    """It hears why; a right one and a request beside it are served."""
+    """Its error names the reason; a valid one and a request beside it are served."""
     script = Script([replay("good"), asked, generate("g")]).run(loaded)
     (told,) = script.all(Failed)
     assert (told.id, told.code) == ("bad", code)
@@ -151,8 +151,8 @@ def test_requests_stream_on_beside_replays(loaded: Loaded) -> None:
     assert len(ended) == 5
 
 
-def test_a_cancelled_replay_frees_its_slot_and_those_behind_it_go_on(loaded: Loaded) -> None:
-    """Running or waiting; nobody is left who would hear a last word."""
+def test_a_cancelled_replay_frees_its_slot(loaded: Loaded) -> None:
+    """Running or waiting; it sends no further event, and those behind it are served."""
     long = "one two three " * 20
     commands: list[Command] = [
         replay("a", long),
@@ -178,7 +178,7 @@ def test_an_id_can_be_used_once_at_a_time(loaded: Loaded) -> None:
 
 
 def test_quit_ends_replays_with_an_error(loaded: Loaded) -> None:
-    """Running and waiting ones hear that the model goes; the slot is free again."""
+    """Running and waiting ones get the error that the model is unloaded; the slot is free."""
     script = Script(
         [generate("g"), replay("a", "one two three " * 20), replay("b")],
         lambda event: [Quit()] if isinstance(event, Delta) else [],
@@ -190,8 +190,11 @@ def test_quit_ends_replays_with_an_error(loaded: Loaded) -> None:
     assert loaded.engine.free_slots == 2
 
 
-def test_heartbeats_tell_of_replays_and_prices(loaded: Loaded) -> None:
-    """A replay is load, its steps are progress; what a drafted token and the host cost is there."""
+def test_heartbeats_count_replays_and_report_costs(loaded: Loaded) -> None:
+    """A replay counts as load, its steps as progress.
+
+    Costs of a drafted token and the host are there.
+    """
     script = Script(
         [replay("a", "one two three " * 20), replay("b")], tick_seconds=HEARTBEAT_SECONDS / 2
     ).run(loaded)

@@ -49,7 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def resumed(worker: Worker, asked: Generate, heard: Heard, count: int) -> tuple[Generate, Heard]:
-    """The answer of a worker that is told what the first `count` deltas of another one said."""
+    """Answer of a worker that gets the first `count` deltas of another worker's answer."""
     stream = Stream(asked)
     assert heard.started is not None
     stream.take(heard.started)
@@ -61,7 +61,7 @@ def resumed(worker: Worker, asked: Generate, heard: Heard, count: int) -> tuple[
 
 
 def decided(*heard: Sequence[Delta]) -> list[tuple[int, str]]:
-    """The tokens that deltas told of, and their sources."""
+    """Tokens of the deltas, and their sources."""
     return [
         pair
         for deltas in heard
@@ -71,7 +71,7 @@ def decided(*heard: Sequence[Delta]) -> list[tuple[int, str]]:
 
 
 def logprobs(*heard: Sequence[Delta]) -> list[TokenLogprob]:
-    """What went out of the tokens' likelihoods."""
+    """Log probabilities that were sent."""
     return [each for deltas in heard for delta in deltas for each in delta.logprobs]
 
 
@@ -106,7 +106,7 @@ def test_where_a_worker_died_does_not_show(worker: Worker, case: str) -> None:
 
 
 def test_a_stop_string_may_be_cut_in_two(worker: Worker) -> None:
-    """What is held back of it stays so on the next worker, and no part of it ever goes out."""
+    """A held part of it is held on the next worker too, and never sent."""
     text = worker.one(PROMPT, sampling=SEEDED, max_tokens=40).text
     stop = text[20:26]
     asked = worker.request(PROMPT, sampling=SEEDED, max_tokens=40, stop=[stop, stop[:3] + "\n"])
@@ -140,7 +140,7 @@ def test_figures_go_on_and_pauses_are_not_in_them(worker: Worker) -> None:
     assert timings.predicted_n == 150
 
 
-def test_tokens_that_another_file_had_are_refused(worker: Worker) -> None:
+def test_tokens_outside_the_vocabulary_are_refused(worker: Worker) -> None:
     """They never reach native code."""
     asked = worker.request(PROMPT, max_tokens=8)
     whole = worker.answer(asked)[0]

@@ -42,8 +42,8 @@ def test_an_address_is_taken_as_it_is_unless_it_means_all(address: object, port:
     "text", ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", ":50052", "[::1]:50052",
              "0.0.0.0:50052", "no-such-interface:50052", "127.0.0.1:50052:1"],
 )  # fmt: skip
-def test_what_is_no_place_to_listen_is_refused(text: str) -> None:
-    """With what to write instead."""
+def test_invalid_listen_addresses_are_refused(text: str) -> None:
+    """With a valid example."""
     with pytest.raises(ConfigError) as caught:
         listening(text)
     assert caught.value.fix
@@ -73,7 +73,7 @@ def test_root_is_refused_unless_it_insists() -> None:
 
 
 def test_a_taken_port_and_a_strange_number_of_threads_are_refused() -> None:
-    """Before llama.cpp is loaded, which would only say that it failed."""
+    """Before llama.cpp is loaded, whose error would have no reason."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         taken = run(*AS_ROOT, "--listen", address)
@@ -91,8 +91,8 @@ def test_a_device_that_is_not_here_is_refused_with_those_that_are() -> None:
 
 @needs_rpc
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-def test_a_worker_host_has_given_up_what_it_does_not_need() -> None:
-    """No new privileges, no core dumps, not to be traced, files for nobody else."""
+def test_a_worker_host_drops_privileges() -> None:
+    """No new privileges, no core dumps, no tracing, private files."""
     with worker_hosts(1) as (host,):
         proc = Path(f"/proc/{host.process.pid}")
         status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())

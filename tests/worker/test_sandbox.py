@@ -99,7 +99,7 @@ def test_a_grammar_that_crashes_the_compiler_crashes_nothing_else(
 
 
 def test_a_child_that_was_killed_is_replaced(sandbox: Sandbox) -> None:
-    """Between two jobs nobody notices."""
+    """A kill between two jobs does not show."""
     sandbox.render(conversation(CHATML))
     first = sandbox.pid
     assert first is not None
@@ -129,8 +129,8 @@ def test_the_child_ends_with_its_parent() -> None:
         os.kill(pid, 0)
 
 
-def test_the_child_of_a_parent_that_is_gone_leaves() -> None:
-    """Nobody tells it: it reads the end of its socket."""
+def test_the_child_exits_without_its_parent() -> None:
+    """It reads the end of its socket."""
     code = (
         "import os, sys; from localspec.worker.sandbox import Sandbox; "
         "from localspec.text.grammar import Source; sandbox = Sandbox(); "

@@ -55,7 +55,7 @@ def generate(id_: str, prompt: str = "hello", **fields: Any) -> Generate:
 
 @pytest.fixture(params=[False, True], ids=["CPU", "device"])
 def loaded(pair: Loaded, request: pytest.FixtureRequest) -> Loaded:
-    """The pair; what a step gave is told at once, or while a device computes the next one."""
+    """The pair; results of a step are sent at once, or while a device computes the next one."""
     target = pair.engine.target
     assert isinstance(target, Context)
     target.waits = request.param
@@ -73,8 +73,8 @@ def pair(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loa
             yield loaded
 
 
-def test_what_everything_costs_is_measured_while_nobody_waits(loaded: Loaded) -> None:
-    """Target and draft model; and what was rehearsed in the last slot is in nobody's way."""
+def test_costs_are_measured_in_idle_time(loaded: Loaded) -> None:
+    """Of target and draft model; measurements in the last slot do not disturb it."""
     costs = loaded.profile.costs
     assert costs.measured_drafters == {"model"}
     assert set(costs.measured_rows()) >= {1, 2, 4, 8, 16, 32}
@@ -103,7 +103,7 @@ def test_a_step_gives_each_session_at_most_one_delta(loaded: Loaded) -> None:
 
 def test_an_answer_ends_at_its_stop_string_beside_one_that_goes_on(loaded: Loaded) -> None:
     """Also where it is seen when the next forward is on its way: that gives it nothing."""
-    calm = Script([generate("b", "other", max_tokens=20)]).run(loaded)
+    undisturbed = Script([generate("b", "other", max_tokens=20)]).run(loaded)
     whole = Script([generate("a", max_tokens=20)]).run(loaded)
     text = "".join(event.text for event in whole.all(Delta))
     stop = text[8:11]
@@ -115,7 +115,7 @@ def test_an_answer_ends_at_its_stop_string_beside_one_that_goes_on(loaded: Loade
     assert (ended.reason, ended.usage.completion_tokens) == ("stop", len(decided))
     said = [token for event in whole.all(Delta) for token in event.decided]
     assert decided == said[: len(decided)]
-    assert [e.text for e in script.all(Delta, "b")] == [e.text for e in calm.all(Delta)]
+    assert [e.text for e in script.all(Delta, "b")] == [e.text for e in undisturbed.all(Delta)]
     assert loaded.engine.free_slots == 2
 
 
@@ -157,8 +157,8 @@ def test_cancelling_in_the_middle_leaves_a_bystander_alone(loaded: Loaded) -> No
     assert [e.text for e in script.all(Delta, "b")] == [e.text for e in alone.all(Delta)]
 
 
-def test_cancelling_in_the_queue_never_starts(loaded: Loaded) -> None:
-    """A waiting request is told that it is over; those around it are served."""
+def test_a_request_cancelled_in_the_queue_never_starts(loaded: Loaded) -> None:
+    """A waiting request ends as cancelled; those around it are served."""
     script = Script([*(generate(id_) for id_ in "abcd"), Cancel("c"), Cancel("nobody")]).run(loaded)
     assert [event.id for event in script.all(Started)] == list("abd")
     cancelled = script.all(Finished, "c")
@@ -173,7 +173,7 @@ def once_started(others: Sequence[Command]) -> Callable[[Event], Sequence[Comman
 
 
 def test_a_warm_up_makes_way_and_is_read_on_later(loaded: Loaded) -> None:
-    """Whoever waits for text has his slot at once; what was read before is not read again."""
+    """A request has its slot at once; text that was read is not read again."""
     warm_up = generate("warm", "wW"[loaded.engine.waits] * 480, max_tokens=0)
     script = Script([warm_up], once_started([generate("a", max_tokens=20)])).run(loaded)
     assert [event.id for event in script.all(Started)] == ["warm", "a", "warm"]
@@ -186,10 +186,13 @@ def test_a_warm_up_makes_way_and_is_read_on_later(loaded: Loaded) -> None:
     assert (warm.usage.prompt_tokens, warm.usage.completion_tokens) == (480, 0)
 
 
-def test_warm_ups_in_every_slot_keep_nobody_waiting_and_the_latest_is_enough(
+def test_warm_ups_in_every_slot_delay_no_request(
     loaded: Loaded,
 ) -> None:
-    """Two conversations fill both slots; while two answers go on, one of three is worth it."""
+    """Two conversations fill both slots.
+
+    While two answers run, only the latest of three is read.
+    """
     new = "nN"[loaded.engine.waits]
     others = [generate("a", max_tokens=20), generate("b", "other", max_tokens=20)]
     for at in range(3):
@@ -216,8 +219,8 @@ def test_a_prompt_that_takes_too_long_is_answered_and_read_on(loaded: Loaded) ->
     assert (again.usage.cached_tokens, again.usage.completion_tokens) == (399, 6)
 
 
-def test_quit_ends_open_requests_with_an_error_and_says_goodbye(loaded: Loaded) -> None:
-    """Nobody is left without a last word, neither active nor waiting."""
+def test_quit_ends_open_requests_with_an_error(loaded: Loaded) -> None:
+    """Active and waiting requests get a last event; then the worker's own last message."""
     script = Script(
         [generate(id_, max_tokens=300) for id_ in "abc"],
         lambda event: [Quit()] if isinstance(event, Delta) else [],
@@ -309,7 +312,7 @@ class Torn:
 
 
 def test_a_request_that_fails_in_a_step_ends_alone(loaded: Loaded) -> None:
-    """It gets an error that says what to do; the others their answers, and the worker lives."""
+    """It gets an error with the fix; other requests their answers, and the worker lives."""
     alone = Script([generate("a")]).run(loaded)
     torn: Any = Torn(loaded.preparer, "b")
     script = Script([generate(id_) for id_ in "abcd"]).run(replace(loaded, preparer=torn))
@@ -329,10 +332,10 @@ def test_a_second_load_is_an_error_of_the_protocol(loaded: Loaded, files: Files)
         Script([load(files)]).run(loaded)
 
 
-def test_loading_reports_progress_and_keeps_what_it_measured(
+def test_loading_reports_progress_and_keeps_measurements(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stages come in order and end at 1; a second load neither probes nor measures again."""
+    """Stages come in order and end at 1; a second load neither probes nor measures again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first, rested = stages_of(files)
     assert first == ["target", "warmup", "probe", "draft"]
@@ -370,7 +373,7 @@ def stages_of(files: Files) -> tuple[list[str], int]:
 def test_a_damaged_profile_is_measured_anew(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was kept on disk may be lost or spoilt; loading goes on without it."""
+    """The file may be lost or damaged; loading goes on without it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stages_of(files)
     profile = next((tmp_path / "localspec" / "profiles").iterdir())

@@ -1,4 +1,4 @@
-"""A loaded model's threads: what the configuration says, or what may vary without other bits."""
+"""A loaded model's threads: as configured, or variable where that changes no bits."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_threads_vary_unless_strict_bits_come_of_them(model: Path) -> None:
             use(os.environ.get("LOCALSPEC_ROWS") != "0")
 
 
-def test_what_is_configured_stays(model: Path) -> None:
-    """Also on a machine with another number of cores; nothing is learned of it."""
+def test_configured_threads_stay(model: Path) -> None:
+    """Also on a machine with another number of cores; nothing is learned."""
     with loaded(model, "standard", threads=3) as found:
         assert not found.team.varies
         assert not found.profile.threads

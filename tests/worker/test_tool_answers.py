@@ -1,4 +1,4 @@
-"""Tools and thoughts through a real worker: what it says in calls, words and thoughts."""
+"""Tools and thoughts through a real worker: calls, text and reasoning in its answers."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def worker(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
     worker.close()
 
 
-def ask(worker: Worker, **fields: Any) -> Heard:
-    """A chat about the weather."""
+def events_of(worker: Worker, **fields: Any) -> Heard:
+    """Events of a chat about the weather."""
     messages = [Message("user", "What is the weather?")]
     chat = {"endpoint": "chat", "messages": messages, "ignore_eos": False, "max_tokens": 150}
     return worker.one(**{**chat, "tools": [WEATHER, NOW], **fields})
@@ -64,9 +64,9 @@ def calls(heard: Heard) -> list[tuple[str, Any]]:
 
 
 def test_a_forced_call_is_made_and_speculation_goes_on(worker: Worker) -> None:
-    """The arguments fit the schema, no word is said, and the grammar drafted most of it."""
+    """The arguments fit the schema, there is no text, and the grammar drafted most of it."""
     named = {"type": "function", "function": {"name": "get_weather"}}
-    heard = ask(worker, tool_choice=named)
+    heard = events_of(worker, tool_choice=named)
     ((name, arguments),) = calls(heard)
     assert name == "get_weather"
     assert set(arguments) == {"city", "sure"}
@@ -78,16 +78,16 @@ def test_a_forced_call_is_made_and_speculation_goes_on(worker: Worker) -> None:
 
 def test_required_calls_one_of_them(worker: Worker) -> None:
     """Whichever it is; without parallel calls there is one."""
-    heard = ask(worker, tool_choice="required", parallel_tool_calls=False, max_tokens=400)
+    heard = events_of(worker, tool_choice="required", parallel_tool_calls=False, max_tokens=400)
     if heard.finished.reason == "stop":
         ((name, _),) = calls(heard)
         assert name in {"get_weather", "now"}
     assert {part.index for delta in heard.deltas for part in delta.calls} == {0}
 
 
-def test_without_force_a_random_model_talks(worker: Worker) -> None:
-    """And what it says is the text of a request without tools but for the prompt."""
-    heard = ask(worker, max_tokens=30)
+def test_without_force_a_random_model_writes_text(worker: Worker) -> None:
+    """The same as without tools, but for the prompt."""
+    heard = events_of(worker, max_tokens=30)
     assert calls(heard) == []
     assert heard.text
 
@@ -114,11 +114,9 @@ def test_without_force_a_random_model_talks(worker: Worker) -> None:
         ),
     ],
 )
-def test_what_cannot_be_offered_is_refused(
-    worker: Worker, fields: dict[str, Any], param: str
-) -> None:
-    """With the field that is wrong, before anything is said."""
-    heard = ask(worker, **fields)
+def test_invalid_tools_are_refused(worker: Worker, fields: dict[str, Any], param: str) -> None:
+    """With the field that is wrong, before any text."""
+    heard = events_of(worker, **fields)
     assert heard.failed.param == param
     assert heard.deltas == []
 
@@ -132,7 +130,7 @@ def test_a_history_of_calls_is_read(worker: Worker) -> None:
         Message("tool", "noon", {"tool_call_id": "a"}),
     ]
     for tools in ([NOW], []):
-        heard = ask(worker, messages=history, tools=tools, max_tokens=4, ignore_eos=True)
+        heard = events_of(worker, messages=history, tools=tools, max_tokens=4, ignore_eos=True)
         assert heard.finished.reason == "length"
         assert heard.started is not None
         assert heard.started.prompt_tokens > len("What time is it? now noon")

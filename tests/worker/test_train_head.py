@@ -18,7 +18,7 @@ from localspec.worker import assemble
 
 
 def _taught(target: Path, head: Path, *, tokens: int = 3000) -> tuple[int, str]:
-    """Exit code, and what was said."""
+    """Exit code and output."""
     command = [sys.executable, "-m", "localspec.worker.train_head", str(target), str(head)]
     command += [f"--tokens={tokens}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -61,10 +61,10 @@ def test_a_head_that_was_taught_drafts_from_the_next_load_on(tmp_path: Path) -> 
         ("config", "CUDA7"),
     ],
 )
-def test_what_cannot_be_taught_is_said_in_a_sentence(
+def test_a_failed_training_is_explained_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, says: str
 ) -> None:
-    """And nothing is written."""
+    """Nothing is written."""
     target, head = tmp_path / "some.gguf", tmp_path / "heads" / "some.gguf"
     if case == "junk":
         target.write_bytes(b"GGUF" + bytes(100))
