@@ -22,8 +22,8 @@ SCRIPTED = (sys.executable, str(Path(__file__).parent / "daemon" / "peer.py"))
 
 
 @dataclass
-class House:
-    """Where one test's daemon lives: a configuration, models, a socket."""
+class DaemonHome:
+    """The directory of one test's daemon: its configuration, models and socket."""
 
     root: Path
     gguf: Path
@@ -51,7 +51,7 @@ class House:
             shutil.copy(self.gguf, self.models / f"{name}.gguf")
 
     def configure(self, **tables: dict[str, Any]) -> None:
-        """Write the configuration; the models directory is this house's."""
+        """Write the configuration; its models directory is `models`."""
         for table, values in tables.items():
             self.settings.setdefault(table, {}).update(values)
         defaults = {"directory": str(self.models), "default": "alpha", "aliases": {}}
@@ -77,7 +77,7 @@ class Daemon:
 
     server: Server
     http: aiohttp.ClientSession
-    harness: House
+    harness: DaemonHome
     running: asyncio.Task[None]
 
     def model(self, name: str = "alpha") -> Model:
@@ -140,7 +140,7 @@ class Stream:
 
 @asynccontextmanager
 async def run_daemon(
-    harness: House, command: Sequence[str] = SCRIPTED, **options: Any
+    harness: DaemonHome, command: Sequence[str] = SCRIPTED, **options: Any
 ) -> AsyncIterator[Daemon]:
     """A daemon for the length of a `with`."""
     server = Server(Options(harness.config_path, harness.socket, command, **options))

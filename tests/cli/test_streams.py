@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 import tiny
 from click.testing import CliRunner
-from serving import House
+from serving import DaemonHome
 
 from localspec import paths
 from localspec.cli.main import cli
@@ -132,7 +132,7 @@ def test_a_user_without_a_home_is_told_what_is_missing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "1>&- 2>&-"])
 def test_the_daemon_serves_whichever_streams_are_closed(tmp_path: Path, closed: str) -> None:
     """Until it is told to end: `localspec serve 2>&-` died without a word."""
-    harness: Any = House(tmp_path, tiny.build(tmp_path / "tiny.gguf"))
+    harness: Any = DaemonHome(tmp_path, tiny.build(tmp_path / "tiny.gguf"))
     harness.add("alpha")
     harness.configure()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -14,7 +14,7 @@ import encoders
 import gguf
 import scripted_model
 import tiny
-from serving import House, run_daemon
+from serving import DaemonHome, run_daemon
 
 from localspec import paths
 from localspec_daemon.supervisor.worker import COMMAND
@@ -22,7 +22,7 @@ from localspec_daemon.supervisor.worker import COMMAND
 
 async def main(root: Path) -> None:
     """Serve from `root`."""
-    harness = House(root, tiny.build(root / "tiny.gguf"))
+    harness = DaemonHome(root, tiny.build(root / "tiny.gguf"))
     harness.add("alpha")
     scripted_model.build(harness.models / "beta.gguf")
     encoders.bert(harness.models / "encoder.gguf")

@@ -14,7 +14,7 @@ import httpx2
 import ollama
 import openai
 import scripted_model
-from serving import House, run_daemon
+from serving import DaemonHome, run_daemon
 
 from localspec_daemon.supervisor.worker import COMMAND
 
@@ -69,7 +69,7 @@ def readers(stack: ExitStack, socket: str) -> dict[str, Callable[..., str]]:
 
 def test_streams_send_keepalives_that_clients_accept(tmp_path: Path) -> None:
     """Some before the first text, on the wire; then through the clients' own parsers."""
-    harness = House(tmp_path, scripted_model.build(tmp_path / "recital.gguf"))
+    harness = DaemonHome(tmp_path, scripted_model.build(tmp_path / "recital.gguf"))
     harness.add("alpha")
     harness.configure(engine={"context": 4096, "slots": 1})
 

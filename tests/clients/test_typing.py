@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from serving import Daemon, House, run_daemon
+from serving import Daemon, DaemonHome, run_daemon
 
 from localspec.catalog.registry import Resolved
 from localspec.text import template
@@ -63,7 +63,7 @@ def test_the_first_text_comes_at_once_and_so_does_the_end(
     tmp_path: Path, real_pair: Resolved
 ) -> None:
     """A few letters more each time; then a deadline, and a client that disconnects."""
-    harness = House(tmp_path, real_pair.target_path)
+    harness = DaemonHome(tmp_path, real_pair.target_path)
     settings = {"directory": str(real_pair.target_path.parent), "default": real_pair.name}
     harness.configure(models=settings, engine={"context": 8192, "slots": 2})
 

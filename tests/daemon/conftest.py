@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from serving import Daemon, House, run_daemon
+from serving import Daemon, DaemonHome, run_daemon
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def harness(tmp_path: Path, gguf: Path) -> House:
+def harness(tmp_path: Path, gguf: Path) -> DaemonHome:
     """The directory of a daemon with one model, alpha, which is the default."""
-    harness = House(tmp_path, gguf)
+    harness = DaemonHome(tmp_path, gguf)
     harness.add("alpha")
     harness.configure()
     return harness

@@ -101,7 +101,7 @@ def test_a_digest_is_of_what_is_asked() -> None:
 
 
 @dataclass
-class Court:
+class CrashScenario:
     """A worker and its requests, some of which always kill it."""
 
     poisons: frozenset[int]
@@ -132,7 +132,7 @@ def test_exactly_the_killers_are_convicted_and_cost_two_workers_each(
 ) -> None:
     """For any number and order; no other request comes near the limit of resumes."""
     streams = [Stream(request(str(number))) for number in range(count)]
-    court = Court(frozenset(poisons))
+    court = CrashScenario(frozenset(poisons))
     convicted = court.run(streams)
     killers = [each for each in streams if int(each.request.id) in poisons]
     assert convicted == killers

@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 from peers import standins
-from serving import House
+from serving import DaemonHome
 
 from localspec_daemon.server import Options, Server
 
@@ -98,7 +98,7 @@ async def main(arguments: Sequence[str]) -> None:
         root = Path(folder)
         for what in ("STATE", "CACHE", "DATA", "CONFIG", "RUNTIME"):
             os.environ[f"XDG_{what}_HOME" if what != "RUNTIME" else "XDG_RUNTIME_DIR"] = folder
-        harness = House(
+        harness = DaemonHome(
             root, standins.build(root / "models", kind(asked), name(asked), asked.pooling)
         )
         tables = settings(asked)
@@ -113,7 +113,7 @@ async def main(arguments: Sequence[str]) -> None:
         await _serve(harness, asked)
 
 
-async def _serve(harness: House, asked: argparse.Namespace) -> None:
+async def _serve(harness: DaemonHome, asked: argparse.Namespace) -> None:
     server = Server(Options(harness.config_path, harness.socket, tick_seconds=0.1))
     running = asyncio.create_task(server.run())
     ready = asyncio.create_task(server.ready.wait())
