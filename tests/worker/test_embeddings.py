@@ -51,9 +51,9 @@ def embed(worker: Worker, *asked: Embed) -> dict[str, QuestionAnswer | Failed]:
 
 def vectors(worker: Worker, asked: Embed) -> list[Vectors]:
     """The vectors of one request."""
-    told = embed(worker, asked)[asked.id]
-    assert isinstance(told, QuestionAnswer), told
-    return [np.frombuffer(vector, dtype="<f4") for vector in told.vectors]
+    result = embed(worker, asked)[asked.id]
+    assert isinstance(result, QuestionAnswer), result
+    return [np.frombuffer(vector, dtype="<f4") for vector in result.vectors]
 
 
 def test_vectors_equal_numpys(worker: Worker, encoder: Encoder) -> None:
@@ -82,14 +82,14 @@ def test_long_lists_and_short_ones_share_forwards(worker: Worker) -> None:
     alone = vectors(worker, many)
     answers = embed(worker, many, *(Embed(f"one-{text}", [text]) for text in ("x", "text 7")))
     assert list(answers)[-1] == "many"
-    told = answers["many"]
-    assert isinstance(told, QuestionAnswer)
-    for vector, before in zip(told.vectors, alone, strict=True):
+    result = answers["many"]
+    assert isinstance(result, QuestionAnswer)
+    for vector, before in zip(result.vectors, alone, strict=True):
         assert np.frombuffer(vector, dtype="<f4") == pytest.approx(before, abs=1e-4)
     one = answers["one-text 7"]
     assert isinstance(one, QuestionAnswer)
     assert np.frombuffer(one.vectors[0], dtype="<f4") == pytest.approx(alone[7], abs=1e-4)
-    assert len(set(told.vectors)) == len(told.vectors)
+    assert len(set(result.vectors)) == len(result.vectors)
 
 
 def test_refused_embeddings_have_a_reason(worker: Worker) -> None:

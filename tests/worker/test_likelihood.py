@@ -15,7 +15,7 @@ PROMPT = "hello world, hello world, hello"
 MODES = {mode: SpeculationParams(mode=mode) for mode in ("off", "always")}
 
 
-def told(heard: Heard) -> list[TokenLogprob]:
+def logprobs_of(heard: Heard) -> list[TokenLogprob]:
     """Log probabilities of all tokens, from the deltas."""
     for delta in heard.deltas:
         assert [one.chosen.token for one in delta.logprobs] == delta.tokens
@@ -32,7 +32,7 @@ def test_drafting_changes_no_log_probability(worker: Worker, temperature: float)
     )
     assert fast.finished.speculation.accepted > 0
     assert fast.tokens == plain.tokens
-    for one, other in zip(told(fast), told(plain), strict=True):
+    for one, other in zip(logprobs_of(fast), logprobs_of(plain), strict=True):
         assert one.chosen.logprob == pytest.approx(other.chosen.logprob, abs=0.05)
         assert [each.logprob for each in one.top] == pytest.approx(
             [each.logprob for each in other.top], abs=0.05
@@ -41,7 +41,7 @@ def test_drafting_changes_no_log_probability(worker: Worker, temperature: float)
 
 def test_log_probabilities_are_the_models_own(worker: Worker) -> None:
     """Greedy takes the first alternative; a bias moves the choice and not the numbers."""
-    greedy = told(worker.one(PROMPT, max_tokens=12, logprobs=4))
+    greedy = logprobs_of(worker.one(PROMPT, max_tokens=12, logprobs=4))
     assert greedy
     for one in greedy:
         assert one.top[0] == one.chosen
@@ -49,10 +49,10 @@ def test_log_probabilities_are_the_models_own(worker: Worker) -> None:
         assert logs == sorted(logs, reverse=True)
         assert sum(map(math.exp, logs)) <= 1 + 1e-6
     biased = SamplingParams(temperature=0, logit_bias={ord("z"): 200.0})
-    moved = told(worker.one(PROMPT, max_tokens=1, sampling=biased, logprobs=4))[0]
+    moved = logprobs_of(worker.one(PROMPT, max_tokens=1, sampling=biased, logprobs=4))[0]
     assert (moved.chosen.piece, moved.top) == (b"z", greedy[0].top)
     assert moved.chosen.logprob < moved.top[0].logprob
-    assert told(worker.one(PROMPT, max_tokens=3, logprobs=0))[0].top == []
+    assert logprobs_of(worker.one(PROMPT, max_tokens=3, logprobs=0))[0].top == []
     assert not any(delta.logprobs for delta in worker.one(PROMPT, max_tokens=3).deltas)
 
 

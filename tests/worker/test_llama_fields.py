@@ -81,8 +81,8 @@ def test_prompt_progress_is_reported_on_request(worker: Worker) -> None:
     request = worker.request("y" * 300, max_tokens=2, tells_reading=True)
     worker.send(request)
     events = worker.until(lambda event: isinstance(event, Finished))
-    told = [event for event in events if isinstance(event, Reading)]
-    counts = [one.tokens for one in told]
+    readings = [event for event in events if isinstance(event, Reading)]
+    counts = [one.tokens for one in readings]
     assert counts == sorted(set(counts))
     assert (counts[0], counts[-1]) == (0, 300)
     quiet = worker.request("z" * 300, max_tokens=2)
@@ -95,9 +95,9 @@ def test_post_sampling_probabilities_are_those_of_the_chain(worker: Worker) -> N
     """They sum to 1 over all candidates, without the tokens that were cut."""
     sampling = SamplingParams(seed=3, top_k=4, min_p=0.0, top_p=1.0)
     heard = worker.one(PROMPT, sampling=sampling, logprobs=9, after_sampling=True, max_tokens=8)
-    told = [one for delta in heard.deltas for one in delta.logprobs]
-    assert len(told) == 8
-    for one in told:
+    entries = [one for delta in heard.deltas for one in delta.logprobs]
+    assert len(entries) == 8
+    for one in entries:
         assert len(one.top) == 4
         assert math.isclose(sum(math.exp(each.logprob) for each in one.top), 1.0, rel_tol=1e-6)
         assert one.chosen.token in {each.token for each in one.top}

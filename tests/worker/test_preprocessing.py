@@ -92,7 +92,7 @@ def test_closing_wakes_a_waiting_thread() -> None:
 
 
 def test_slow_preprocessing_delays_no_other() -> None:
-    """While a grammar without end is read, chats, other grammars and questions are."""
+    """While an endless grammar is compiled, chats, other grammars and status go on."""
     gate, read = threading.Event(), threading.Event()
 
     def reader(request: Request) -> str:

@@ -43,9 +43,9 @@ def answer(worker: Worker, asked: Embed) -> QuestionAnswer | Failed:
 def test_scores_equal_numpys(worker: Worker, encoder: Encoder) -> None:
     """Of the query and each document behind it, joined as the vocabulary prescribes."""
     documents = ["good", "a", "a word or two"]
-    told = answer(worker, Embed("rank", [*documents], norm=-1, width=1, query="which"))
-    assert isinstance(told, QuestionAnswer), told
-    for document, vector, count in zip(documents, told.vectors, told.tokens, strict=True):
+    result = answer(worker, Embed("rank", [*documents], norm=-1, width=1, query="which"))
+    assert isinstance(result, QuestionAnswer), result
+    for document, vector, count in zip(documents, result.vectors, result.tokens, strict=True):
         tokens = [*b"which", *document.encode()]
         assert count == len(tokens)
         score = np.frombuffer(vector, dtype="<f4")

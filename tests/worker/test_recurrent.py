@@ -93,9 +93,9 @@ def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(loaded: Loaded
     assert 0 < (costs.copy_seconds or 0) < costs.target(1)
     repeating = SamplingParams(temperature=0, logit_bias={ord("x"): 100.0})
     script = Script([asked("b", PROMPT, sampling=repeating)]).run(loaded)
-    told = script.all(Finished)[0].speculation
-    assert told.reason == "speculating"
-    assert 0 < told.accepted <= told.drafted
+    figures = script.all(Finished)[0].speculation
+    assert figures.reason == "speculating"
+    assert 0 < figures.accepted <= figures.drafted
 
 
 def test_a_draft_model_is_left_out_with_a_reason(model: Path, tmp_path: Path) -> None:

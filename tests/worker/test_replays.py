@@ -72,14 +72,14 @@ def test_a_replay_reports_every_token_and_drafter(loaded: Loaded) -> None:
     plain, chat = script.run(loaded).all(Replayed)
     assert (plain.id, chat.id) == ("r", "c")
     assert chat.prompt_tokens > plain.prompt_tokens > 0
-    for told in (plain, chat):
-        assert told.tokens == len(told.gaps) == len(told.margins) > 0
-        assert all(gap >= 0 for gap in told.gaps)
-        assert set(told.drafters) == {"lookup", "grammar", "model"}
-        for trace in told.drafters.values():
-            assert len(trace.survives) == len(trace.predicted) == told.tokens
-        assert told.after.gap >= 0
-        assert all(told.after.pieces)
+    for result in (plain, chat):
+        assert result.tokens == len(result.gaps) == len(result.margins) > 0
+        assert all(gap >= 0 for gap in result.gaps)
+        assert set(result.drafters) == {"lookup", "grammar", "model"}
+        for trace in result.drafters.values():
+            assert len(trace.survives) == len(trace.predicted) == result.tokens
+        assert result.after.gap >= 0
+        assert all(result.after.pieces)
     assert plain.drafters["lookup"].free
     assert not plain.drafters["model"].free
     assert not script.all(Failed)
@@ -99,9 +99,9 @@ def test_a_request_may_leave_drafters_out_and_bound_the_drafts(loaded: Loaded) -
 
 def test_an_empty_text_gives_the_first_token(loaded: Loaded) -> None:
     """The position after the prompt, where a first difference may lie."""
-    (told,) = Script([replay("r", "")]).run(loaded).all(Replayed)
-    assert (told.tokens, told.gaps, told.margins) == (0, [], [])
-    assert told.after.gap > 0
+    (result,) = Script([replay("r", "")]).run(loaded).all(Replayed)
+    assert (result.tokens, result.gaps, result.margins) == (0, [], [])
+    assert result.after.gap > 0
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_wrong_replay_fails_alone_before_anything_is_decoded(
 ) -> None:
     """Its error names the reason; a valid one and a request beside it are served."""
     script = Script([replay("good"), asked, generate("g")]).run(loaded)
-    (told,) = script.all(Failed)
-    assert (told.id, told.code) == ("bad", code)
-    assert word in told.message
+    (result,) = script.all(Failed)
+    assert (result.id, result.code) == ("bad", code)
+    assert word in result.message
     assert [event.id for event in script.all(Replayed)] == ["good"]
     assert [event.id for event in script.all(Finished)] == ["g"]
     alone = loaded.engine.steps

@@ -350,7 +350,7 @@ def stages_of(files: Files) -> tuple[list[str], int]:
     said: dict[str, list[float]] = {}
     forwards: list[int] = []
 
-    def told(stage: str, done: float, why: str = "") -> None:
+    def on_stage(stage: str, done: float, why: str = "") -> None:
         said.setdefault(stage, []).append(done)
         if why:  # how many forwards, and of how many
             assert stage == "probe"
@@ -358,7 +358,7 @@ def stages_of(files: Files) -> tuple[list[str], int]:
             assert done == count / total <= 1
             forwards.append(count)
 
-    with assemble.load(load(files), told) as loaded:
+    with assemble.load(load(files), on_stage) as loaded:
         rested = 0
         while loaded.rest.advance(time.monotonic()):
             rested += 1
