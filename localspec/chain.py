@@ -1,14 +1,14 @@
-"""The sampler chain of one request as numbers. A leaf: settings, bodies and the engine read it."""
+"""The numbers of one request's sampler chain. A leaf: settings, bodies and the engine read it."""
 
 from __future__ import annotations
 
 import msgspec
 
 RANDOM_SEED = -1
-"""Asks for another seed each time."""
+"""The seed that means a new one for each request."""
 
 BREAKERS = ("\n", ":", '"', "*")
-"""llama.cpp's: a repetition does not reach over these."""
+"""llama.cpp's default breakers of DRY: no repetition extends across them."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

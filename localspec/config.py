@@ -1,4 +1,4 @@
-"""The configuration: frozen values, defaults in code, TOML in. `config.toml` shows every key."""
+"""The configuration: frozen values with defaults, read from TOML. `config.toml` shows every key."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from localspec.types import SamplingParams, Verification
 _log = logging.getLogger("localspec.config")
 
 EDITORS = ("vscode-webview://*", "app://obsidian.md", "tauri://localhost")
-"""Origins that no page of the web can have."""
+"""Origins that no web page can have."""
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The daemon: where it listens and how much it takes on.
+    """The daemon: where it listens and how much it accepts.
 
-    `memory_bytes` is what models may take together of this computer's memory, 0 what is free. No
-    answer has more than `max_tokens`; 0 is as many as there is room for. `origins` are web pages
-    that may speak over TCP, given the token: editors' webviews.
+    `memory_bytes` limits what models may take together of this computer's memory; 0 is all that is
+    free. No answer has more than `max_tokens`; 0 means until the context is full. `origins` are
+    web pages that may use TCP, given the token: editors' webviews.
     """
 
     socket: str = ""
@@ -51,9 +51,9 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which model answers when a request names none, and where the files are.
 
-    `aliases` say which model a name means that nobody here has: "" is the default one, and a line
-    may be a pattern, in which * is any text. `templates` are files of chat templates by names of
-    models, or patterns of them, for files that have none or a wrong one; "chatml" is one by itself.
+    `aliases` map names that no model here has to models; "" is the default model, and a name may
+    be a pattern, in which * is any text. `templates` map models' names or patterns to files of
+    chat templates, for models that have none or a wrong one; "chatml" is built in.
     """
 
     default: str = "qwen2.5-coder-1.5b-instruct"
@@ -63,13 +63,13 @@ class Models(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where and how one model lives.
+    """Where and how one model is loaded.
 
     `gpu_layers` -1 is auto: as many layers as fit on the GPUs. `devices` are llama.cpp's names of
-    those that may be used, () is all GPUs. `tensor_split` is a share for each, () is by memory;
-    `split` is what is divided: whole layers, the rows of their matrices, or nothing, when all is on
-    the device with the index `main_gpu`. `threads` 0 is one per physical core, or what
-    `engine/llama/threads.py` finds better. `kv_type` is the element type of the KV cache.
+    those that may be used; () is all GPUs. `tensor_split` is a share for each; () is by memory.
+    `split` divides whole layers, the rows of their matrices, or nothing: then all is on the device
+    with the index `main_gpu`. `threads` 0 is one per physical core, or a better number found by
+    `engine/llama/threads.py`. `kv_type` is the element type of the KV cache.
     """
 
     gpu_layers: int = -1
@@ -87,9 +87,9 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The engine: at most `slots` concurrent sessions, none longer than `context` tokens.
 
-    `context` 0 is what the model was trained for, as far as memory allows. `machine` is the table
-    (`machine.py`) of one on which everything is to be timed; "" is here.
-    `remote` are addresses of `localspec worker-host`s whose devices take layers of the target.
+    `context` 0 is the trained length, as far as memory allows. `machine` is the table
+    (`machine.py`) of a simulated machine; "" is this one. `remote` are addresses of `localspec
+    worker-host`s whose devices take layers of the target.
     """
 
     slots: int = 4
@@ -103,7 +103,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Defaults for requests that say nothing about speculation. There is nothing to tune here."""
+    """Defaults for requests that say nothing about speculation. Nothing here needs tuning."""
 
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: tuple[str, ...] = ("lookup", "grammar", "feature_head", "model")
@@ -112,7 +112,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`localspec chat`: whether conversations are kept, in which colours, and with what speeds."""
+    """`localspec chat`: whether conversations are kept, colours, and whether speeds are shown."""
 
     keep: bool = True
     theme: Literal["auto", "dark", "light", "none"] = "auto"
@@ -122,7 +122,8 @@ class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Upstream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another server, which answers for `models` with OpenAI's API below `url`.
 
-    The line of `token_file` is its bearer token, "" none; `idle_seconds` of silence end a request.
+    `token_file` holds its bearer token in one line, "" is none; a request ends after
+    `idle_seconds` of silence.
     """
 
     url: str
@@ -132,7 +133,7 @@ class Upstream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that can be set. Values are checked by `parse`; nothing here touches a file."""
+    """All settings. Values are checked by `parse`; nothing here touches a file."""
 
     server: Server = Server()
     models: Models = Models()
@@ -148,7 +149,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
 def seconds(text: str) -> float | None:
-    """A span as Ollama writes it: "10m", "90", "1h30m"; negative is for ever: None.
+    """Seconds of a span in Ollama's form: "10m", "90", "1h30m"; None (for ever) if negative.
 
     Raises ConfigError.
     """
@@ -188,7 +189,7 @@ def tcp_address(text: str) -> tuple[str, int]:
 def host_and_port(text: str) -> tuple[str, int] | None:
     """("10.0.0.2", 50052) from "10.0.0.2:50052"; None for anything else.
 
-    A host is a name or an IPv4 address: llama.cpp's RPC knows no other.
+    A host is a name or an IPv4 address, as llama.cpp's RPC requires.
     """
     found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?):([0-9]{1,5})", text)
     if not found or not 0 < int(found[2]) <= _MAX_PORT:
@@ -199,19 +200,19 @@ def host_and_port(text: str) -> tuple[str, int] | None:
 def load(path: Path, *, keep: bool = False) -> Config:
     """The configuration in `path`; the defaults when there is no such file.
 
-    Raises ConfigError, also for a file that others may write: it says which servers prompts go to.
-    With `keep` its text is kept as the last good one, for `in_force`.
+    Raises ConfigError, also for a file that others may write, since it says which servers get
+    prompts. With `keep` its text is saved as the last good one, for `in_force`.
     """
     text = _read(path)
     config = Config() if text is None else parse(text, str(path))
     if keep:
-        with contextlib.suppress(OSError):  # a full disk costs the copy, not the daemon
+        with contextlib.suppress(OSError):  # with a full disk only the copy is lost
             paths.write_atomically(_kept(path), (text or "").encode())
     return config
 
 
 def in_force(path: Path) -> tuple[Config, ConfigError | None]:
-    """The configuration, or the last good one of it, which a daemon goes on with, and why."""
+    """The configuration, or its last good version (or defaults) and the error of a broken one."""
     try:
         return load(path), None
     except ConfigError as error:
@@ -222,7 +223,7 @@ def in_force(path: Path) -> tuple[Config, ConfigError | None]:
 
 
 def _kept(path: Path) -> Path:
-    """Where the last good text of that file is: a daemon wrote it when it took it."""
+    """The path of the saved last good text of that file."""
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
     return paths.state_dir() / "config" / f"{name}.toml"
 
@@ -239,7 +240,7 @@ def _read(path: Path) -> str | None:
 
 
 def _refuse_foreign(path: Path, handle: int) -> None:
-    who = paths.strangers(os.fstat(handle))
+    who = paths.other_writers(os.fstat(handle))
     if who == "owner":
         raise ConfigError(
             f"{path} belongs to another user, who could send your prompts to a server of theirs.",
@@ -399,7 +400,7 @@ def _is_base_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # such as a port that is no number
+    except ValueError:  # a port that is no number, for example
         return False
     printable = url.isascii() and url.isprintable() and not set(url) & set(' \\"<>')
     return usable and printable and not set("@?#") & set(url)

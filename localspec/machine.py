@@ -1,7 +1,7 @@
 """Simulated machines: what forwards cost on a machine that need not be here.
 
-A table tells, of target and draft, what a forward takes by its rows where the forward before had
-as many, and what it takes more right after another row count. It shows what a pair
+A table gives the milliseconds of a forward of target and draft by its rows, when the forwards
+before had as many rows, and the extra time right after another row count. It shows what a pair
 would do on a machine before buying it.
 """
 
@@ -19,7 +19,7 @@ import msgspec
 from localspec.errors import ConfigError
 
 Curve: TypeAlias = float | dict[int, float]
-"""Milliseconds: the same for every row count, or by row count with straight lines between."""
+"""Milliseconds: the same for every row count, or by row count with linear interpolation."""
 
 MAX_ROWS, MAX_MS = 1 << 16, 1e6
 _GIB, _MAX_BYTES = 1 << 30, 1 << 50
@@ -32,12 +32,12 @@ _CARD = 'Add [[device]], name = "CUDA0", memory_gib = 24.'
 
 
 class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The forwards of one model, in milliseconds.
+    """The cost of one model's forwards in milliseconds.
 
-    `steady_ms` is a forward by its rows where the two before it had as many rows; one row is always
-    listed. `change_ms` comes on top of the first forward after another row count, `settle_ms` on
-    top of the second. `look_ms` is what every token adds that lies before the rows. Beyond the
-    last row count listed a row costs `read_row_ms`, by default what the last ones did.
+    `steady_ms` is a forward by its rows where the two before it had as many rows; one row is
+    always listed. `change_ms` is added to the first forward after another row count, `settle_ms`
+    to the second. `look_ms` is added for every token before the rows. Beyond the last listed row
+    count a row costs `read_row_ms`, by default the slope of the last two.
     """
 
     steady_ms: dict[int, float]
@@ -47,7 +47,7 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_row_ms: float | None = None
 
     def forward_ms(self, rows: int, alike: int, behind: float = 0.0) -> float:
-        """One forward of `rows` rows, behind so many tokens on average.
+        """Milliseconds of a forward of `rows` rows after `behind` tokens on average.
 
         `alike` counts the forwards right before it that had as many rows.
         """
@@ -67,26 +67,26 @@ class Forwards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of a round that is no forward: of a plain round, and of each verified row beyond one."""
+    """A round's time besides forwards: of a plain round, and of each verified row beyond one."""
 
     round_ms: float = 0.0
     row_ms: float = 0.0
 
     def work_ms(self, rows: int) -> float:
-        """In a round that verifies what so many rows say."""
+        """Milliseconds of host work in a round that verifies `rows` rows."""
         return self.round_ms + (rows - 1) * self.row_ms
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A draft head of the target: what one token of it takes, which the host computes."""
+    """A draft head of the target: milliseconds of one of its tokens, computed by the host."""
 
     token_ms: float
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A place for weights, by llama.cpp's name of it, and its memory: in bytes or in GiB.
+    """A device for weights, by llama.cpp's name, and its memory in bytes or in GiB.
 
-    Of kind "cpu" it is the host's own memory. `gb_per_second` is how fast weights are read there.
+    Kind "cpu" is the host's own memory. `gb_per_second` is the read bandwidth for weights.
     """
 
     name: str
@@ -97,15 +97,15 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def total_bytes(self) -> int:
-        """Its memory."""
+        """Its memory in bytes."""
         return self.memory_bytes or int((self.memory_gib or 0.0) * _GIB)
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One machine with one pair of models on it. `source` says where the figures are from.
+    """One machine with one pair of models.
 
-    Without `head` there is none on it. `device` are its places for weights, for who plans with
-    them.
+    `source` says where the figures are from. `head` is None without a draft head. `device` lists
+    its devices, for plans.
     """
 
     name: str
@@ -118,9 +118,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class History:
-    """The forwards of one context so far, as far as they decide the price of the next.
+    """The forwards of one context so far, as far as they affect the cost of the next.
 
-    The graph that a device keeps is for one row count: another one has to be built anew.
+    A device keeps the graph of one row count; another row count needs a new graph.
     """
 
     def __init__(self, forwards: Forwards) -> None:
@@ -128,14 +128,14 @@ class History:
         self._rows = self._alike = 0
 
     def charge_ms(self, rows: int, behind: float = 0.0) -> float:
-        """Milliseconds of the next forward, which becomes the one before."""
+        """Milliseconds of the next forward, which is then added to the history."""
         self._alike = self._alike + 1 if rows == self._rows else 0
         self._rows = rows
         return self._forwards.forward_ms(rows, self._alike, behind)
 
 
 def read(path: Path) -> Machine:
-    """The machine of a file. Raises ConfigError, as `parse` does, and where there is no file."""
+    """The machine in a file. Raises ConfigError, as `parse` does, and for a missing file."""
     return parse(_text(path), str(path))
 
 
@@ -147,7 +147,7 @@ def _text(path: Path) -> str:
 
 
 def cards(path: Path) -> tuple[Card, ...]:
-    """The devices of a table, which need not tell anything else. Raises ConfigError."""
+    """The devices of a table, whose other parts may be missing. Raises ConfigError."""
     try:
         table = tomllib.loads(_text(path))
         found = msgspec.convert(table.get("device", ()), tuple[Card, ...])
@@ -166,7 +166,7 @@ def parse(text: str, origin: str) -> Machine:
     """The machine of a TOML text; `origin` names it in errors.
 
     Raises:
-        ConfigError: it is no table of a machine, or one with holes.
+        ConfigError: the text is no table of a machine, or figures are missing.
     """
     try:
         machine = msgspec.convert(tomllib.loads(text), Machine, str_keys=True)
@@ -180,7 +180,7 @@ def parse(text: str, origin: str) -> Machine:
 
 
 def _holes(machine: Machine) -> Iterator[str]:
-    """The fault of a table, in words."""
+    """The first fault of a table in words; "" if there is none."""
     for role in ("target", "draft"):
         forwards: Forwards = getattr(machine, role)
         if 1 not in forwards.steady_ms:
@@ -225,7 +225,7 @@ def _wrong(name: str, curve: Any) -> Iterator[str]:
 
 
 def _at(curve: Curve, rows: int) -> float:
-    """On the line between its neighbours; the nearest end's beyond them."""
+    """A curve's value at `rows`, interpolated between neighbours and constant beyond the ends."""
     if not isinstance(curve, dict):
         return curve
     counts = list(curve)

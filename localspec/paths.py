@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 APP = "localspec"
 MODELS_MODE, MODEL_MODE = 0o755, 0o644
-"""Models are no secret: other users' programs may read them, and nobody else may write them."""
+"""Models are no secret: other users' programs may read them, but only the owner may write."""
 
 
 def _of_home(find: Callable[[str], str]) -> Path:
-    """One of the user's places. Raises ConfigError where the system knows no home."""
+    """One of the user's directories. Raises ConfigError where the system knows no home."""
     try:
         return Path(find(APP))
     except RuntimeError as error:
@@ -42,7 +42,7 @@ def _of_home(find: Callable[[str], str]) -> Path:
 
 
 def home() -> Path:
-    """The user's home. Raises ConfigError where the system knows none."""
+    """The user's home directory. Raises ConfigError where the system knows none."""
     try:
         return Path.home()
     except RuntimeError as error:
@@ -73,17 +73,17 @@ def models_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """Log, history, saved chats, API token."""
+    """The directory of log, history, saved chats and API token."""
     return _of_home(platformdirs.user_state_dir)
 
 
 def cache_dir() -> Path:
-    """The directory of what can be measured again: costs, acceptance, exactness probes."""
+    """The directory of results that can be measured again: costs, acceptance, exactness probes."""
     return _of_home(platformdirs.user_cache_dir)
 
 
 def socket_path() -> Path:
-    """The private socket: in the runtime directory, or where there is none in the state's."""
+    """The private socket: in the runtime directory, or else in the state directory."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     base = Path(runtime) / APP if runtime and Path(runtime).is_dir() else state_dir()
     return base / "localspec.sock"
@@ -92,7 +92,7 @@ def socket_path() -> Path:
 def shipped(name: str) -> Path:
     """The path of a file that travels with the package, such as `models/catalog.toml`.
 
-    In a checkout it is the thing itself; in an installed wheel it lies under share/localspec.
+    In a checkout it is the source file; an installed wheel has it below share/localspec.
     """
     checkout = Path(__file__).resolve().parent.parent / name
     if checkout.exists():
@@ -100,11 +100,11 @@ def shipped(name: str) -> Path:
     return Path(sysconfig.get_path("data")) / "share" / APP / name
 
 
-def strangers(found: os.stat_result) -> Literal["", "owner", "writers"]:
-    """Who besides this user and root can change a file: its owner, others who may write, nobody.
+def other_writers(found: os.stat_result) -> Literal["", "owner", "writers"]:
+    """Who besides this user and root can change a file: "owner", "writers", or "" for none.
 
-    The group that holds this user alone, which many systems make for each, is nobody else. Devices
-    such as /dev/null are nobody's to change.
+    A group that contains only this user, which many systems create, does not count. Devices such
+    as /dev/null do not count either.
     """
     if not stat.S_ISREG(found.st_mode):
         return ""
@@ -133,13 +133,13 @@ def make_private(directory: Path) -> Path:
 
 
 def make_directory(directory: Path, mode: int = 0o700) -> Path:
-    """Create `directory` and the parents that are missing, each with this mode, and return it.
+    """Create `directory` and missing parents, each with this mode, and return it.
 
-    The process's umask changes nothing. What is there already keeps its mode. Raises OSError.
+    The process's umask has no effect. Existing directories keep their mode. Raises OSError.
     """
     missing = [place for place in (directory, *directory.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(exist_ok=True, mode=mode)  # another process may be as fast
+        place.mkdir(exist_ok=True, mode=mode)  # another process may create it at the same time
         with contextlib.suppress(PermissionError):  # a disk without modes
             place.chmod(mode)
     directory.mkdir(exist_ok=True)  # raises what it should where a file is in the way
@@ -149,7 +149,7 @@ def make_directory(directory: Path, mode: int = 0o700) -> Path:
 def create(path: Path, mode: int = 0o600, flags: int = os.O_WRONLY | os.O_TRUNC) -> int:
     """A descriptor of the file, created with this mode whatever the umask. Raises OSError.
 
-    A file that is there keeps its place and gets the mode; a link is not followed.
+    An existing file is opened and gets the mode; a link is not followed.
     """
     handle = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     if stat.S_IMODE(os.fstat(handle).st_mode) != mode:
@@ -159,29 +159,30 @@ def create(path: Path, mode: int = 0o600, flags: int = os.O_WRONLY | os.O_TRUNC)
 
 
 def read_own(path: Path) -> bytes:
-    """A file that decides something, such as what is exact. Raises OSError.
+    """The text of a file that decides something, such as exactness. Raises OSError.
 
-    One that others could have written, or whose directory lets them replace it, is refused.
+    A file that others could have written, or whose directory lets them replace it, is refused.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         place = path.parent.stat()
         loose = place.st_mode & stat.S_IWOTH and not place.st_mode & stat.S_ISVTX
-        if strangers(os.fstat(handle)) or place.st_uid not in {os.getuid(), 0} or loose:
+        if other_writers(os.fstat(handle)) or place.st_uid not in {os.getuid(), 0} or loose:
             raise PermissionError(errno.EACCES, "others may have written it", str(path))
         return file.read()
 
 
 def close_to_others() -> list[Path]:
-    """Take from others the right to write what lies in the default places; what was open.
+    """Remove other users' write permission from the default directories and files.
 
-    An earlier release made directories with the umask that it was started with.
+    An earlier release made directories with the umask that it was started with. Returns the
+    changed paths.
     """
     opened = []
     places = (cache_dir(), state_dir(), _of_home(platformdirs.user_data_dir))
     for place in places:
         for path in (place, *(place.rglob("*") if place.is_dir() else ())):
-            with contextlib.suppress(OSError):  # somebody else's, gone, or on a disk without modes
+            with contextlib.suppress(OSError):  # another user's, gone, or on a disk without modes
                 found = path.lstat()
                 writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
                 if writable and found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode):
@@ -191,11 +192,11 @@ def close_to_others() -> list[Path]:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` by `data`: the old file or the new one, never neither, also after power loss.
+    """Replace `path` by `data`; the old or the new file survives even a power loss.
 
     Threads and processes may write the same path at once; one of them is last. The file has the
-    mode, and directories that are made for it are private, whatever the umask. Raises OSError; the
-    old file is then untouched.
+    mode, and directories made for it are private, whatever the umask. Raises OSError; the old file
+    is then untouched.
     """
     make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
@@ -207,7 +208,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say for which file
+        error.filename = error.filename or str(path)  # a full disk's error has no file name
         raise
     finally:
         temporary.unlink(missing_ok=True)

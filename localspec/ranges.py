@@ -1,6 +1,6 @@
 """Bounds of a request's numbers and stop strings: one table for config, API and engine. Pure.
 
-Whatever is in range is safe: for every value here the sampler has a law, given finite logits.
+Everything in range is safe: the sampler has a distribution for it, given finite logits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the command line reads this table and starts without msgspe
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `low` to `high`, both included. NaN is in no range."""
+    """The numbers from `low` to `high`, both included. NaN is in no range."""
 
     low: float
     high: float
@@ -71,10 +71,10 @@ SAMPLING = {
     "min_keep": Range(0, 2**31 - 1),
     "seed": Range(-1, 2**64 - 1),
 }
-"""By the name of each number of `types.SamplingParams`."""
+"""The range of each number of `types.SamplingParams`, by name."""
 
 TOKEN = Range(0, 2**31 - 1)
-"""A token id, before the vocabulary is known."""
+"""The range of token ids, before the vocabulary is known."""
 
 BIAS = Range(-1000, 1000)
 MAX_BIASES = 4096
@@ -87,19 +87,19 @@ SAMPLERS = (
 """Steps of a sampler chain by llama.cpp's names, in the order that holds where none is named."""
 
 MAX_SAMPLERS = 32
-"""Steps of a chain: each may stand in it more than once."""
+"""Limit of a chain's length: each step may occur more than once."""
 MAX_TOKENS = Range(0, 2**31 - 1)
 MAX_DRAFT = Range(0, 64)
 MAX_DRAFTERS = 16
-"""Names that a request may list."""
+"""Limit of the drafters that a request may list."""
 
 MAX_STOPS = 32
 MAX_STOP_BYTES = 1024
-"""Of one stop string in UTF-8."""
+"""Limit of one stop string in UTF-8."""
 
 
 def check_chain(chain: SamplingParams, origin: str) -> None:
-    """Refuse what the numbers' ranges do not say of a configured chain. Raises ConfigError."""
+    """Refuse a configured chain with invalid steps, breakers or biases. Raises ConfigError."""
 
     def refuse(name: str, value: object, fix: str) -> None:
         key = f"sampling.{name}"
@@ -119,12 +119,12 @@ def check_chain(chain: SamplingParams, origin: str) -> None:
 
 
 def known_samplers(names: Sequence[str]) -> bool:
-    """Whether a chain may consist of these steps."""
+    """Whether these are names of sampler steps, and not too many."""
     return len(names) <= MAX_SAMPLERS and all(name in SAMPLERS for name in names)
 
 
 def short_breakers(texts: Sequence[str]) -> bool:
-    """Whether repetitions may be looked for between these texts."""
+    """Whether these are valid DRY breakers."""
     return len(texts) <= MAX_BREAKERS and all(0 < len(one) <= MAX_BREAKER_CHARS for one in texts)
 
 
@@ -145,6 +145,6 @@ def check_stops(stops: Sequence[str], param: str = "stop") -> None:
 
 
 def bias_sum(one: float, other: float) -> float:
-    """Two biases of one token together, no more than may be; what is forbidden stays so."""
+    """The sum of two biases of a token, clipped to the range; a forbidden one stays forbidden."""
     total = one + other
     return total if total == -math.inf else min(max(total, BIAS.low), BIAS.high)

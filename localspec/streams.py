@@ -1,4 +1,4 @@
-"""Standard streams that every process can rely on, whoever started it with which of them closed."""
+"""Makes the standard streams reliable, even in a process started with some of them closed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def ensure() -> None:
-    """Open what is closed of the three streams on the null device, and let no letter fail.
+    """Open closed standard streams on the null device, and make writing any character safe.
 
-    A file that is opened later would otherwise get the number of a stream, and whatever native code
-    or a child prints would go into it. Called first of all in every process.
+    A file opened later would otherwise get the number of a stream, together with everything that
+    native code or a child prints. Called first in every process.
     """
     for number, (name, mode) in enumerate(_STREAMS):
         _occupy(number)
@@ -22,7 +22,7 @@ def ensure() -> None:
             opened = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
             setattr(sys, name, opened)
         elif mode == "w" and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal of ASCII; half of a pair
+            stream.reconfigure(errors="backslashreplace")  # an ASCII terminal; lone surrogates
 
 
 def _occupy(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Values as TOML text: the standard library only reads it."""
+"""Writes values as TOML text: the standard library only reads it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 
 
 def _key(name: str) -> str:
-    """Bare where TOML allows it: only letters, digits, "_" and "-" need no quotes."""
+    """A key: bare if it has only letters, digits, "_" and "-", as TOML allows, else quoted."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 

@@ -1,8 +1,7 @@
-"""Origins of web pages, and patterns that name some: parsed, and compared part by part. Pure.
+"""Parses origins of web pages, and matches them against patterns part by part. Pure.
 
-An origin is a scheme, a host and perhaps a port (RFC 6454). A pattern is one, in which a * stands
-for any text of the host, but not with http and https: those are the schemes that any page can have.
-Nothing else has a meaning in a pattern.
+An origin is a scheme, a host and perhaps a port (RFC 6454). In a pattern, * stands for any text in
+the host, except for http and https, which any page can have. Nothing else is special in a pattern.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ _ORIGIN = re.compile(
 _WEB = frozenset({"http", "https"})
 _LAST_PORT = 65535
 MAX_CHARS = 500
-"""Of an origin: more than a name of a host and a scheme have together."""
+"""Limit of an origin's length: more than a host name and a scheme have together."""
 
 
 def wrong(pattern: str) -> str:
-    """Why a pattern names no origin, or that of any page; empty where it is one."""
+    """The reason why a pattern names no origin, or every page's; "" if it is valid."""
     found = _ORIGIN.fullmatch(pattern) if len(pattern) <= MAX_CHARS else None
     if found is None:
         return "is no origin"
@@ -35,7 +34,7 @@ def wrong(pattern: str) -> str:
 
 
 def matches(origin: str, patterns: Iterable[str]) -> bool:
-    """Whether one of these patterns, which are not `wrong`, is for a page of this origin."""
+    """Whether one of these valid patterns matches a page's origin."""
     if len(origin) > MAX_CHARS or "*" in origin or _ORIGIN.fullmatch(origin) is None:
         return False
     return any(

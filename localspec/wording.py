@@ -1,7 +1,7 @@
-"""A value of the wrong type as a sentence: which one, what it must be, and the values of an enum.
+"""Describes a value of the wrong type: which one, what it must be, and the values of an enum.
 
-msgspec says "Invalid enum value 'loud' - at `$.server.log_level`"; whoever wrote the value needs to
-know which others there are.
+msgspec says "Invalid enum value 'loud' - at `$.server.log_level`"; the author of the value needs
+to know the allowed ones.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 
 
 class Fault(NamedTuple):
-    """What is wrong: the dotted path of the value, "" for the whole, and a sentence about it."""
+    """A fault: the dotted path of the value, "" for the whole, and a sentence about it."""
 
     path: str
     sentence: str
 
 
 def fault(error: msgspec.ValidationError, kind: Any) -> Fault:
-    """What `error` says of a value that was to be a `kind`, a struct."""
+    """The fault that msgspec's `error` reports about a value that was to be a `kind`, a struct."""
     problem, _, where = str(error).partition(" - at ")
     found = re.search(r"`\$([^`]*)`$", where)
     steps = found[1] if found else ""
@@ -43,7 +43,7 @@ def fault(error: msgspec.ValidationError, kind: Any) -> Fault:
 
 
 def kind_at(kind: Any, names: Iterable[str]) -> Any:
-    """The type of what is reached by these keys, one below the other; None where there is none."""
+    """The type reached by these keys, one below the other; None where there is none."""
     for name in names:
         kind = next(filter(None, (_below(each, name) for each in _alternatives(kind))), None)
     return kind

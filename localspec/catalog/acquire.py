@@ -1,4 +1,4 @@
-"""From a reference to a model that is here: looked at, chosen, fetched, joined, and remembered."""
+"""Turns a reference into an installed model: choose, fetch, join parts, record the origin."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from localspec.errors import BadGGUF, ModelError, PullError
 
 _NAME = re.compile(r"[^a-z0-9._-]+")
 _ANY = re.compile(r"(?:ggml[-_.])?model(?:[-_.](?:i?q\d\w*|ud-\w+|b?f\d+|mxfp4\w*))?")
-"""Names of files that say nothing of the model: "model.gguf", "ggml-model-q4_k_m.gguf"."""
+"""File names that do not identify a model: "model.gguf", "ggml-model-q4_k_m.gguf"."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The files a reference leads to, before anything is fetched."""
+    """The files that a reference leads to, before anything is fetched."""
 
     choice: Choice
     origin: Origin
@@ -35,7 +35,7 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The model's name here: that of its file, or of its repository."""
+        """The model's name here: the file's, or the repository's where that says nothing."""
         stem = self.choice.variant.name.lower().removesuffix(".gguf")
         if _ANY.fullmatch(stem) and "://" not in self.origin.source:
             repo = self.origin.source.lower().rpartition("/")[2].removesuffix("-gguf")
@@ -43,7 +43,7 @@ class Found(msgspec.Struct, frozen=True):
         return _NAME.sub("-", stem).strip("-._")[:120] or "model"
 
     def sentence(self) -> str:
-        """The choice and its reason, for people."""
+        """The choice and its reason as a sentence for people."""
         chosen = self.choice.variant
         licence = f", licence {self.origin.license}" if self.origin.license else ""
         what = chosen.label or chosen.name
@@ -52,7 +52,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def look(reference: Reference, room_bytes: int, order: Sequence[str] = TARGET_ORDER) -> Found:
-    """Ask what there is and choose. Raises PullError."""
+    """Ask the Hub or the server for the files and choose one. Raises PullError."""
     if reference.url:
         return _file(reference)
     found = repository.look(reference.repo)
@@ -91,9 +91,10 @@ def _no_model(path: str, what: str) -> PullError:
 
 
 def fetch(found: Found, directory: Path, report: Report, name: str | None = None) -> Path:
-    """The model's file in `directory`, checked. May be interrupted: the next call goes on.
+    """Fetch the model into `directory`, check it and return its path.
 
-    Raises PullError, ChecksumMismatch, DiskFull, BadGGUF, ModelError.
+    An interrupted fetch is resumed by the next call. Raises PullError, ChecksumMismatch, DiskFull,
+    BadGGUF, ModelError.
     """
     name = (name or found.name).lower()
     filenames.check_model_name(name)
@@ -108,7 +109,7 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
         try:
             _fetch(found.choice.variant, found.origin, path, report)
             header.read(path)
-        except BadGGUF:  # what was refused leaves nothing, its name least of all
+        except BadGGUF:  # a refused file is deleted, and its name stays free
             discard(path)
             raise
         origins.remember(directory, path.name, found.origin)
@@ -116,7 +117,7 @@ def fetch(found: Found, directory: Path, report: Report, name: str | None = None
 
 
 def discard(path: Path) -> None:
-    """Take away what was fetched to `path` and cannot be used, the parts it came in too."""
+    """Delete the file fetched to `path`, its partial file, its parts and its origin."""
     path.unlink(missing_ok=True)
     path.with_name(f"{path.name}.partial").unlink(missing_ok=True)
     shutil.rmtree(_workplace(path), ignore_errors=True)
@@ -124,7 +125,7 @@ def discard(path: Path) -> None:
 
 
 def _workplace(path: Path) -> Path:
-    """Where the parts of a model are until they are joined."""
+    """The directory that holds the parts of a model until they are joined."""
     return path.with_name(f".{path.stem}")
 
 
@@ -148,7 +149,7 @@ def _fetch(variant: Variant, origin: Origin, path: Path, report: Report) -> None
 
 
 def _entry(name: str, file: str, listed: File, origin: Origin) -> Entry:
-    """The files that `pull` fetches."""
+    """A catalog entry for one listed file, as `pull` needs it."""
     hosted = "://" not in origin.source
     source: Source = HubFile(origin.source, listed.path) if hosted else Address(origin.source)
     return Entry(

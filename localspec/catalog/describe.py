@@ -12,9 +12,9 @@ from localspec.catalog.memory import kv_bytes
 from localspec.errors import bounded
 
 MAX_NAME_CHARS = 200
-"""Of what a file calls itself: a string of a header may have sixteen megabytes."""
+"""Characters shown of the name in a header, whose strings may have 16 MB."""
 
-# The first group whose word appears in a tensor's name has it.
+# A tensor belongs to the first group with a word that its name contains.
 _GROUPS = (
     ("embedding", ("token_embd", "position_embd")),
     ("norms, biases", ("_norm.", ".bias")),
@@ -34,7 +34,7 @@ class TensorGroup(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes that one model takes: its weights, and its KV cache for `context` tokens."""
+    """Bytes that one model takes: weights, and the KV cache of `context` tokens."""
 
     context: int
     weight_bytes: int
@@ -42,7 +42,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """One model file. `bits_per_weight` is an average over all tensors."""
+    """Facts about one model file. `bits_per_weight` is an average over all tensors."""
 
     file: str
     file_bytes: int

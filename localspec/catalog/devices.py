@@ -1,4 +1,4 @@
-"""The memory of this computer, or of a described machine."""
+"""Devices and their memory: of this computer, or of a described machine."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _GIB = 1 << 30
 _MAX_BYTES = 1 << 50
 _DESCRIBED_HOST_BYTES = 32 * _GIB
-"""The memory of a machine whose description names none beside its GPUs."""
+"""Host memory of a described machine that names none beside its GPUs."""
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A place for weights, by llama.cpp's name of it ("CUDA0"); the host's memory is "CPU".
+    """A device for weights, by llama.cpp's name ("CUDA0"); the host is "CPU".
 
-    A "remote" is another machine's, for layers of the target alone. `bytes_per_second` is how fast
-    weights are read there, 0 where nobody said.
+    A "remote" device belongs to another machine and takes layers of the target alone.
+    `bytes_per_second` is the read bandwidth for weights, 0 where unknown.
     """
 
     name: str
@@ -44,23 +44,23 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Own(msgspec.Struct, frozen=True):
-    """The kernels of ours that the loading build has on the host.
+    """The project's own kernels in this build.
 
-    `attention` is `native/attention.h`; `cells` take memory when they are used
-    (`native/cells.cmake`).
+    `attention` stands for `native/attention.h`; `cells` for `native/cells.cmake`, by which KV
+    cells take memory only when they are used.
     """
 
     attention: bool = False
     cells: bool = False
 
     def stepping(self, how: Placement, *, on_cpu: bool) -> Placement:
-        """How a model is placed that decodes one row of each session at a time, as drafts do.
+        """The placement of a model that decodes one row of each session at a time, as drafts do.
 
-        That is where llama.cpp's flash attention is slowest on a CPU: behind 300 tokens a 0.5B
-        draft takes 24 ms a token with it and 18 without, behind 6000 tokens 155 and 41. Without it
-        a row attends to every cell of its stream, other sessions' too, so each slot gets a stream
-        of its own. Attention of our own is faster than either: 18 ms behind 300 tokens where that
-        took 21.
+        That is where llama.cpp's flash attention is slowest on a CPU: after 300 tokens a 0.5B
+        draft takes 24 ms a token with it and 18 without, after 6000 tokens 155 and 41. Without it
+        a row attends to every cell of its stream, including other sessions' cells, so each slot
+        gets its own stream. The project's own attention is faster than both: 18 ms after 300
+        tokens where the alternative took 21.
         """
         theirs = how.flash_attention == "auto" and not self.attention
         if on_cpu and theirs and how.kv_type == "f16":
@@ -68,19 +68,19 @@ class Own(msgspec.Struct, frozen=True):
         return how
 
     def lazy(self, how: Placement, *, on_cpu: bool) -> bool:
-        """Whether a model that is placed so has cells that take memory when they are used."""
+        """Whether KV cells of a model placed like this take memory only when they are used."""
         return self.cells and on_cpu and how.flash_attention != "off"
 
 
 class Present(msgspec.Struct, frozen=True):
-    """The devices to plan with."""
+    """The devices to plan with, the host last."""
 
     devices: list[Device]
     own: Own = Own()
 
 
 def host() -> Device:
-    """This computer's own memory: what could be taken now without pushing anything out."""
+    """The host's memory that is free now without swapping anything out."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = total if sys.platform == "darwin" else _available(total)
     room = groups.room()
@@ -90,7 +90,7 @@ def host() -> Device:
 
 @functools.cache
 def processor() -> str:
-    """The name this computer's CPU gives itself; "" where unknown."""
+    """The CPU's own name; "" where unknown."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -109,7 +109,7 @@ def _available(total: int) -> int:
 
 
 def size(text: str) -> int:
-    """Bytes from "24GiB", "80 GB" or "512M". Raises ConfigError."""
+    """The bytes that "24GiB", "80 GB" or "512M" stand for. Raises ConfigError."""
     found = _SIZE.fullmatch(text.strip())
     count = float(found[1]) * (_BINARY if found[3] else _UNITS)[found[2].upper()] if found else 0
     if not 0 < count <= _MAX_BYTES:
@@ -142,7 +142,7 @@ def _device(card: Card) -> Device:
 
 
 def _machine(found: Sequence[Device]) -> list[Device]:
-    """GPUs first, the host's memory last."""
+    """A description with GPUs first and the host's memory last."""
     hosts = [device for device in found if device.kind == "cpu"]
     hosts = hosts or [Device("CPU", "cpu", _DESCRIBED_HOST_BYTES, _DESCRIBED_HOST_BYTES)]
     return [*(device for device in found if device.kind == "gpu"), *hosts]

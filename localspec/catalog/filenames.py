@@ -1,7 +1,7 @@
-"""The name of a published file, read: its quantization, its place among parts, what it is.
+"""Parses the name of a published file: quantization, part number, and kind of file. Pure.
 
-Names are read by their words, which hyphens, dots and underlines part, never by letters that they
-contain: "lorablated" has no adapter in it. Pure.
+Names are split into words at hyphens, dots and underscores; a word inside of another does not
+count: "lorablated" is no adapter ("lora").
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _LABEL = re.compile(
     r"|(?:MX|NV)FP\d(?:_MOE)?|BF16|FP?16|FP?32))(?=[-._/ ]|$)",
     re.IGNORECASE,
 )
-"""Quantizations as llama.cpp's `llama-quantize`, unsloth ("UD-Q4_K_XL") and bartowski ("Q6_K_L")
-write them, and those of ik_llama.cpp, so that they are not taken for something else."""
+"""Quantizations as `llama-quantize`, unsloth ("UD-Q4_K_XL") and bartowski ("Q6_K_L") write them.
+Those of ik_llama.cpp are included so that they are not mistaken for others."""
 _UNKNOWN_LABEL = re.compile(r"(?:UD-)?(?:IQ\d_K(?:SS?|[LTV])?|I?Q\d.*_R\d+|Q4_0_[48]_[48]|Q6_0)")
-"""Of ik_llama.cpp alone, or taken out of llama.cpp (Q4_0_4_4 and its kind)."""
+"""Quantizations of ik_llama.cpp alone, or removed from llama.cpp (such as Q4_0_4_4)."""
 
 _SHARD = re.compile(r"(.+?)[-_.](\d{1,5})[-_]of[-_](\d{1,5})([-_.].*)?", re.IGNORECASE)
 _SLICE = re.compile(
     r"(.+\.gguf)[-.](?:part|split)[-_.]?(?:(\d{1,5})(?:[-_]?of[-_]?(\d{1,5}))?|([a-z]))",
     re.IGNORECASE,
 )
-"""Parts that `gguf-split` makes ("m-00001-of-00003.gguf", also with the quantization behind that),
-and files that were simply cut ("m.gguf.part1of2", "m.gguf-split-a")."""
+"""Parts made by `gguf-split` ("m-00001-of-00003.gguf", also followed by the quantization), and
+files that were cut at any byte ("m.gguf.part1of2", "m.gguf-split-a")."""
 
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
-"""The names that a model may be given here: none leaves its directory."""
+"""Allowed model names: none can lead out of the models directory."""
 
 PROJECTOR = "a projector for images or sound (mmproj)"
 HEAD = "a draft head for another model (MTP, EAGLE, DFlash or an assistant)"
@@ -65,7 +65,7 @@ _ACTIVE = re.compile(r"(?<![0-9a-z.])a(\d+(?:\.\d+)?)b(?![a-z0-9])")
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a name that is none for a model. Raises ModelError."""
+    """Refuse an invalid model name. Raises ModelError."""
     if not MODEL_NAME.fullmatch(name):
         raise ModelError(
             f'"{escaped(name[:80])}" cannot be a model\'s name.',
@@ -74,11 +74,11 @@ def check_model_name(name: str) -> None:
 
 
 class Name(NamedTuple):
-    """One file's name, read. `whole` is the path of the model that it is all or `part` of.
+    """The parsed name of one file.
 
-    `parts` is how many there are, 0 where the name does not say; `cut` is whether they are plain
-    pieces of one file. `other` says what it is where it is no model, `maybe` where its size has to
-    tell that.
+    `whole` is the path of the whole model, `part` this file's number in it. `parts` is the number
+    of parts, 0 where the name does not say; `cut` is True for pieces of one file. `other` is the
+    kind of a file that is no model, `maybe` a kind that only its size can confirm.
     """
 
     path: str
@@ -92,7 +92,7 @@ class Name(NamedTuple):
 
 
 def read(path: str) -> Name | None:
-    """The parts of a file's name in a repository; None for one that is no GGUF."""
+    """The parsed name of a file in a repository; None if it is no GGUF."""
     whole, part, count, cut = path, 1, 1, False
     if found := _SLICE.fullmatch(path):
         whole, cut = found[1], True
@@ -108,31 +108,31 @@ def read(path: str) -> Name | None:
 
 
 def label(name: str) -> str:
-    """The quantization that a name tells, such as "UD-Q4_K_XL"; "" where it tells none."""
+    """The quantization in a name, such as "UD-Q4_K_XL"; "" if there is none."""
     labels: list[str] = _LABEL.findall(name.removesuffix(_SUFFIX))
     return labels[-1].upper().replace("FP16", "F16").replace("FP32", "F32") if labels else ""
 
 
 def bits(quantization: str) -> int:
-    """The approximate bits of a weight in that quantization; 0 where unknown."""
+    """Approximate bits per weight of a quantization; 0 where unknown."""
     found = re.search(r"FP(4|8)|(\d+)", quantization)
     return int(found[1] or found[2]) if found else 0
 
 
 def parameters(name: str) -> float:
-    """Parameters by what a name says, such as "8b", "e4b" or "270m"; 0 if it says nothing."""
+    """The number of parameters in a name, such as "8b", "e4b" or "270m"; 0 if there is none."""
     found = _SIZE.search(name.lower())
     return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0.0
 
 
 def active(name: str) -> float:
-    """Parameters that a token costs, by what a name says: of "30b-a3b", a mixture, 3e9."""
+    """The parameters that each token uses, by the name: 3e9 for the mixture "30b-a3b"."""
     found = _ACTIVE.search(name.lower())
     return float(found[1]) * 1e9 if found else parameters(name)
 
 
 def folder(path: str) -> str:
-    """The kind that a path's folders give to all files in them; "" where they give none."""
+    """The kind that a path's folders give to all files in them; "" if they give none."""
     for name in path.lower().split("/")[:-1]:
         if name in _FOLDERS:
             return _FOLDERS[name]
@@ -140,7 +140,7 @@ def folder(path: str) -> str:
 
 
 def _other(whole: str, quantization: str) -> tuple[str, str]:
-    """The kind of a file that is no model, and what it may be."""
+    """The kind of a file that is no model, and the kind that it may be."""
     words = _WORDS.findall(whole.lower().rpartition("/")[2].removesuffix(_SUFFIX))
     if what := _surely(words, bare=not quantization):
         return what, ""
@@ -152,10 +152,10 @@ def _other(whole: str, quantization: str) -> tuple[str, str]:
 
 
 def _surely(words: list[str], *, bare: bool) -> str:
-    """The kind of a file of these words that is no model; `bare` ones name no quantization.
+    """The kind of a file with these words that is certainly no model; `bare` has no quantization.
 
-    A model that was made with an importance matrix or an adapter may be named after that, and its
-    quantization tells that it is one.
+    A model made with an importance matrix or an adapter may be named after it; a quantization in
+    the name tells that the file is a model.
     """
     first = words[0] if words else ""
     if "projector" in words or any(word.startswith("mmproj") for word in words):
@@ -173,7 +173,7 @@ def _surely(words: list[str], *, bare: bool) -> str:
 
 
 def _is_named_head(words: list[str]) -> bool:
-    """Whether words together name one: EAGLE-3, P-EAGLE, Gemma 4's assistants."""
+    """Whether words together name a draft head: EAGLE-3, P-EAGLE, Gemma 4's assistants."""
     pairs = set(itertools.pairwise(words))
     if pairs & _HEAD_PAIRS:
         return True

@@ -1,7 +1,7 @@
-"""Element types of tensors: how many elements share a block, and how many bytes a block takes.
+"""ggml's element types: elements per block and bytes per block.
 
-The numbers are those of the llama.cpp that is pinned in pyproject.toml; a type that is missing here
-is one that it cannot compute with.
+The numbers are those of the llama.cpp pinned in pyproject.toml, which cannot compute with any type
+missing here.
 """
 
 from __future__ import annotations

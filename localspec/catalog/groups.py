@@ -1,4 +1,4 @@
-"""The host memory that control groups leave: of a container, a slice or a service."""
+"""Host memory left by the limits of control groups (container, slice or service)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ _FILES = (
     ("memory.max", "memory.current", r"^(?:in)?active_file (\d+)$"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_(?:in)?active_file (\d+)$"),
 )
-"""Limit, use and the cached files in `memory.stat`, of cgroups version 2 and of version 1."""
+"""Names of the limit, the usage, and the cached files in `memory.stat`, by cgroup version."""
 
 
 def room(root: Path = _HERE) -> int | None:
-    """Bytes that this process may still take by its groups and those above; None without a limit.
+    """Bytes that this process may still allocate by its groups' limits; None without a limit.
 
-    Cached files count as room: they leave when memory is wanted.
+    Cached files count as free: the kernel drops them when memory is needed.
     """
     left = (_left(group) for group in _groups(root))
     return min((size for size in left if size is not None), default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Those that count memory, this process's own first; a container may not see all of them."""
+    """Directories of the groups that count memory, this process's own first.
+
+    A container may not see all of them.
+    """
     try:
         text = (root / "proc/self/cgroup").read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -41,7 +44,7 @@ def _left(group: Path) -> int | None:
             most = int((group / limit).read_text(encoding="ascii"))
             used = int((group / use).read_text(encoding="ascii"))
             stat = (group / "memory.stat").read_text(encoding="ascii")
-        except (OSError, ValueError):  # it is not there, or says "max"
+        except (OSError, ValueError):  # missing, or "max"
             continue
         return max(0, most - used + sum(map(int, re.findall(cached, stat, re.MULTILINE))))
     return None

@@ -16,18 +16,18 @@ from localspec.errors import BadGGUF
 _T = TypeVar("_T")
 
 _POOLED = range(1, 5)
-"""llama.cpp's pooling types that make something of a whole text; 0 is none."""
+"""llama.cpp's pooling types that give one result for a whole text; 0 is none."""
 _RANKS = 4
-"""The one of them that makes a score of it."""
+"""The pooling type whose result is a score."""
 _FIRST_BYTES = 1024 * 1024
-"""Twice as much whenever the header goes on: large vocabularies take some megabytes."""
+"""Bytes read first, doubled while the header goes on: large vocabularies take some megabytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """A checked header: every size in it is possible, every tensor lies inside the file.
+    """A checked header: every size is possible, and every tensor lies inside the file.
 
-    `file` is the file's name, for messages. Arrays of `metadata` stay packed until asked for.
+    `file` is the file's name, for messages. Arrays of `metadata` stay packed until they are read.
     """
 
     file: str
@@ -43,22 +43,22 @@ class Header:
 
     @property
     def layers(self) -> int:
-        """Transformer blocks."""
+        """The number of transformer blocks."""
         return self.number("block_count")
 
     @property
     def context_length(self) -> int:
-        """Tokens of context that the model was trained for."""
+        """The context length in tokens that the model was trained for."""
         return self.number("context_length")
 
     @property
     def vocabulary_size(self) -> int:
-        """Tokens that have a text; ids run from 0 to one less."""
+        """The number of tokens; ids run from 0 to one less."""
         return len(self._tokens)
 
     @property
     def tokenizer(self) -> str:
-        """The tokenizer's kind: "gpt2" is byte-level BPE, "llama" is SentencePiece."""
+        """The kind of tokenizer: "gpt2" is byte-level BPE, "llama" is SentencePiece."""
         return self.text("tokenizer.ggml.model")
 
     @property
@@ -69,40 +69,40 @@ class Header:
 
     @property
     def embeds(self) -> bool:
-        """Whether it makes one vector of a text, or one score, and no answer."""
+        """Whether it is an embedding or reranking model, which generates no text."""
         return self.number("pooling_type") in _POOLED
 
     @property
     def ranks(self) -> bool:
-        """Whether it scores how well a text answers a query, and gives no vectors."""
+        """Whether it is a reranking model, which scores how well a text answers a query."""
         return self.number("pooling_type") == _RANKS
 
     @property
     def parameters(self) -> int:
-        """Weights, counted one by one."""
+        """The number of weights, counted over all tensors."""
         return sum(tensor.num_elements for tensor in self.tensors)
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all tensors."""
+        """The bytes of all tensors."""
         return sum(tensor.num_bytes for tensor in self.tensors)
 
     def tokens(self) -> list[bytes]:
-        """The text of each token, by id, as the tokenizer spells it."""
+        """The text of each token by id, in the tokenizer's spelling."""
         return self._tokens.strings()
 
     def text(self, key: str) -> str:
-        """A string of the metadata; empty when it is missing or of another type."""
+        """A string of the metadata; "" when it is missing or of another type."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) else ""
 
     def number(self, name: str, default: int = 0) -> int:
-        """A whole number that the architecture defines, such as "block_count"."""
+        """A whole number of the architecture's metadata, such as "block_count"."""
         value = self.metadata.get(f"{self.architecture}.{name}", default)
         return value if isinstance(value, int) else default
 
     def per_layer(self, name: str, default: int = 0) -> tuple[int, ...]:
-        """A number that may differ from layer to layer, such as "attention.head_count_kv"."""
+        """A number by layer, such as "attention.head_count_kv"; a single one holds for all."""
         value = self.metadata.get(f"{self.architecture}.{name}")
         if isinstance(value, Array):
             return value.numbers()

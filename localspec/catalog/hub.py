@@ -1,4 +1,4 @@
-"""The Hugging Face Hub over HTTPS: questions to it, and files of it, resumed byte by byte.
+"""Client of the Hugging Face Hub: API requests, and downloads that resume at any byte.
 
 HF_ENDPOINT moves the Hub, HF_TOKEN identifies the user to it, HF_HUB_OFFLINE forbids it. A file of
 any other server is fetched in the same way, without the token.
@@ -23,14 +23,14 @@ from localspec.catalog.entries import HubFile
 from localspec.catalog.transfer import CHUNK_BYTES, NoAnswer, Partial
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
-PATIENCE_SECONDS: Final = 6.0  # names, addresses, TLS and the listing together
-STALL_SECONDS: Final = 20.0  # a download that sends nothing for so long is cut
+PATIENCE_SECONDS: Final = 6.0  # DNS, connection, TLS and the listing together
+STALL_SECONDS: Final = 20.0  # a download is cut after so long without a byte
 MAX_LISTING_BYTES = 8 * 1024 * 1024
 _LOST = (OSError, http.client.HTTPException)  # URLError and time-outs are OSErrors
 
 
 class Refused(Exception):
-    """The Hub answered a question with this HTTP status."""
+    """The Hub answered a request with this HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"it answered {status} {reason}")
@@ -38,14 +38,14 @@ class Refused(Exception):
 
 
 def fetch(source: HubFile, partial: Partial, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Append what is missing to `partial`. Raises NoAnswer, DiskFull."""
+    """Append the missing bytes to `partial`. Raises NoAnswer, DiskFull."""
     _check_listing(source, partial.entry.sha256, patience_seconds)
     path = urllib.parse.quote(f"{source.repo}/resolve/main/{source.file}")
     fetch_url(f"{_endpoint()}/{path}", partial)
 
 
 def fetch_url(url: str, partial: Partial) -> None:
-    """Append what is missing, from any server. Raises NoAnswer, DiskFull."""
+    """Append the missing bytes from a URL of any server. Raises NoAnswer, DiskFull."""
     while partial.missing_bytes:
         before = partial.num_bytes
         reason = _append(url, partial)
@@ -54,15 +54,15 @@ def fetch_url(url: str, partial: Partial) -> None:
 
 
 def length(url: str) -> int:
-    """How many bytes the file at `url` has. Raises NoAnswer, Refused."""
+    """The size in bytes of the file at `url`. Raises NoAnswer, Refused."""
     found = _within(PATIENCE_SECONDS, url, _head_length)
-    if not found:  # without one, or one that is no length
+    if not found:  # the header is missing or no number
         raise NoAnswer("the server does not say how long the file is")
     return int(found)
 
 
-def ask(path: str, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
-    """The Hub's answer to a question of its API. Raises NoAnswer, Refused."""
+def request(path: str, patience_seconds: float = PATIENCE_SECONDS) -> bytes:
+    """The Hub's response to an API request. Raises NoAnswer, Refused."""
     found = _within(patience_seconds, f"{_endpoint()}/{path}", _body)
     assert isinstance(found, bytes)  # noqa: S101 - what _body gives
     return found
@@ -84,26 +84,26 @@ def _configured() -> str:
 def _within(
     patience_seconds: float, url: str, work: Callable[[str, float], bytes | int]
 ) -> bytes | int:
-    """Do `work` in that time. Raises NoAnswer, Refused."""
-    answer: list[bytes | int | Exception] = []
+    """Run `work` with a time limit. Raises NoAnswer, Refused."""
+    result: list[bytes | int | Exception] = []
 
-    def ask_it() -> None:
+    def run() -> None:
         try:
-            answer.append(work(url, patience_seconds))
+            result.append(work(url, patience_seconds))
         except urllib.error.HTTPError as error:
             error.close()
-            answer.append(Refused(error.code, error.reason))
+            result.append(Refused(error.code, error.reason))
         except _LOST as error:
-            answer.append(error)
+            result.append(error)
 
     # Resolving a name has no time-out of its own, and each address would get the whole one.
-    asking = threading.Thread(target=ask_it, daemon=True, name="localspec-hub-question")
-    asking.start()
-    asking.join(patience_seconds)
+    thread = threading.Thread(target=run, daemon=True, name="localspec-hub-request")
+    thread.start()
+    thread.join(patience_seconds)
     server = "/".join(url.split("/")[:3])
-    if not answer:
+    if not result:
         raise NoAnswer(f"{server} did not answer within {patience_seconds:g} s")
-    match answer[0]:
+    match result[0]:
         case Refused() as refused:
             raise refused
         case Exception() as error:
@@ -124,12 +124,14 @@ def _head_length(url: str, timeout_seconds: float) -> int:
 
 
 def _check_listing(source: HubFile, sha256: str, patience_seconds: float) -> None:
-    """Refuse a file that the Hub itself lists under another SHA-256.
+    """Refuse a file that the Hub lists with another SHA-256.
 
-    A mirror without listings is no obstacle: the bytes are checked in any case.
+    A mirror without listings is accepted: the downloaded bytes are checked in any case.
     """
     try:
-        listing = ask(f"api/models/{urllib.parse.quote(source.repo)}/tree/main", patience_seconds)
+        listing = request(
+            f"api/models/{urllib.parse.quote(source.repo)}/tree/main", patience_seconds
+        )
     except Refused:
         return
     listed = _listed_sha256(listing, source.file)
@@ -150,7 +152,7 @@ def _listed_sha256(listing: bytes, file: str) -> str | None:
 
 
 def _append(url: str, partial: Partial) -> str:
-    """One connection's worth of bytes; returns why it ended."""
+    """Append from one connection; returns why it ended."""
     start = partial.num_bytes
     try:
         with _open(url, STALL_SECONDS, {"Range": f"bytes={start}-"} if start else {}) as response:

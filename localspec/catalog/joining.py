@@ -1,8 +1,8 @@
-"""A GGUF that was split into several files, joined into one again.
+"""Joins a GGUF that was split into several files.
 
-Some files were simply cut ("m.gguf.part1of2"): their bytes follow each other. Otherwise the layout
-is that of llama.cpp's `gguf-split`: the first part has all keys, each part its own tensors, and
-`split.no`, `split.count` and `split.tensors.count` say how they belong together.
+Some files were cut at any byte ("m.gguf.part1of2"): their bytes are concatenated. Otherwise the
+layout is that of llama.cpp's `gguf-split`: the first part has all keys, each part its own tensors,
+and `split.no`, `split.count` and `split.tensors.count` number them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _KEYS = ("split.no", "split.count", "split.tensors.count")
 
 
 def stem(first: Path) -> str:
-    """The name of the whole, without what says that it is a part."""
+    """The name of the whole model, without the part number."""
     found = filenames.read(first.name)
     return Path(found.whole).stem if found else first.stem
 
 
 def parts(first: Path) -> list[Path]:
-    """The files of the model that `first` is one of, in order; itself, where it is all.
+    """All files of the model that `first` is part of, in order; only `first` if it is whole.
 
     Raises BadGGUF when one is missing.
     """
@@ -53,8 +53,8 @@ def parts(first: Path) -> list[Path]:
 def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], None]) -> None:
     """Write one file of `parts`, which are in order; the parts stay.
 
-    `on_bytes` hears how many bytes are written. `destination` appears when all of it is on disk.
-    Raises BadGGUF when they do not belong together, DiskFull, PullError.
+    `on_bytes` is called with the bytes written so far. `destination` appears when all of it is on
+    disk. Raises BadGGUF when the parts do not belong together, DiskFull, PullError.
     """
     cut = filenames.read(parts[0].name)
     read = [] if cut and cut.cut else [header.parse(part) for part in parts]
@@ -78,7 +78,7 @@ def join(parts: Sequence[Path], destination: Path, on_bytes: Callable[[int], Non
 
 
 def _tensors(parts: Sequence[Path], read: Sequence[Parsed], file: BinaryIO) -> Iterator[int]:
-    """Write one header and the tensors of all parts; tells how many of their bytes are written."""
+    """Write one header and the tensors of all parts; yields the tensor bytes written so far."""
     file.write(_header(read))
     done = 0
     for part, parsed in zip(parts, read, strict=True):
@@ -92,7 +92,7 @@ def _tensors(parts: Sequence[Path], read: Sequence[Parsed], file: BinaryIO) -> I
 
 
 def _pieces(parts: Sequence[Path], file: BinaryIO) -> Iterator[int]:
-    """Write what was cut, one piece behind the other; tells how many bytes are written."""
+    """Concatenate the pieces of a cut file; yields the bytes written so far."""
     done = 0
     for part in parts:
         size = part.stat().st_size
@@ -103,7 +103,7 @@ def _pieces(parts: Sequence[Path], file: BinaryIO) -> Iterator[int]:
 
 
 def _check(parts: Sequence[Path], read: Sequence[Parsed]) -> None:
-    """Refuse what is not all the parts of one model, in order."""
+    """Refuse parts that are incomplete, out of order or of different models. Raises BadGGUF."""
     tensors = sum(len(parsed.tensors) for parsed in read)
     said = [tuple(parsed.metadata.get(key) for key in _KEYS) for parsed in read]
     if said != [(index, len(parts), tensors) for index in range(len(parts))]:

@@ -1,4 +1,4 @@
-"""Memory that a model needs, computed from its header alone."""
+"""Computes the memory that a model needs from its header alone."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from dataclasses import dataclass
 from localspec.catalog.header import Header
 
 CELL_STEP = 256
-"""llama.cpp rounds the cells of a cache up to a multiple of this."""
+"""llama.cpp rounds a cache's cells up to a multiple of this."""
 
 BYTES_PER_VALUE = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _STATE = re.compile(r"blk\.(\d+)\.(?:ssm_|shortconv\.|time_mix_)")
 _KEYS = re.compile(r"blk\.(\d+)\.attn_(?:k|kv_\w+)\.")
-"""Tensors of recurrent layers, and of those that keep keys."""
+"""Names of tensors of recurrent layers, and of layers with a KV cache."""
 EXPERTS = re.compile(r"\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\.")
-"""Tensors that hold all experts of a layer; those that every token wakes are named otherwise."""
+"""Names of tensors that hold all experts of a layer; shared experts are named otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
     """The facts that decide how much memory a model takes, and where.
 
-    Blocks are what llama.cpp places: its layers in order, then the output. `device_bytes` is what
-    a block takes on a GPU and `host_bytes` what it takes on the CPU, where what llama.cpp repacks
-    is given back (`llama/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are the
-    keys and values of one token, by layer, and `state_values` what a recurrent layer keeps of a
-    session, however long; none where no layer is recurrent. One that `embeds` makes a vector of a
-    text: it keeps no keys, and has no logits, where every token looks at every other. `gated` is
-    whether its feed-forward layers multiply two inner vectors.
-    `expert_bytes` are what of each block are experts, none where there are no experts, of which a
-    token wakes the share `expert_share`.
+    Blocks are what llama.cpp places: the layers in order, then the output. `device_bytes` are a
+    block's bytes on a GPU and `host_bytes` its bytes on the CPU, where the file's copy of repacked
+    weights is released (`llama/mapping.py`). `input_bytes` are always on the CPU. `kv_values` are
+    the KV values of one token by layer, `state_values` those of a recurrent layer per session,
+    whatever its length; empty where no layer is recurrent. A model that `embeds` has no KV; with
+    attention in both directions it has no logits either. `gated` tells whether feed-forward layers
+    multiply two inner vectors. `expert_bytes` are each block's bytes of experts, empty without
+    experts; a token uses the share `expert_share` of them.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Outline:
 
     @property
     def blocks(self) -> int:
-        """Layers and the output."""
+        """The number of blocks: layers and the output."""
         return len(self.device_bytes)
 
     @property
@@ -62,26 +61,26 @@ class Outline:
         return any(self.expert_bytes)
 
     def apart(self, experts: int, first: int) -> range:
-        """The blocks on cards whose experts are on the CPU, if the first on a card is `first`."""
+        """The blocks on GPUs whose experts are on the CPU; `first` is the first block on a GPU."""
         return range(first, min(first + experts, self.blocks))
 
     def experts_bytes(self, blocks: range) -> int:
-        """Bytes of the experts of these blocks."""
+        """Bytes of the experts in these blocks."""
         return sum(self.expert_bytes[blocks.start : blocks.stop])
 
     def kv_bytes(self, cells: int, kv_type: str, first: int = 0, end: int | None = None) -> int:
-        """Bytes of the KV cache of the blocks from `first` to before `end`."""
+        """Bytes of the KV cache of blocks `first` to `end`, exclusive."""
         values = sum(self.kv_values[first:end])
         return int(rounded(cells) * values * BYTES_PER_VALUE[kv_type])
 
     def state_bytes(self, sessions: int, first: int = 0, end: int | None = None) -> int:
-        """Bytes of the states of so many sessions, in the blocks from `first` to before `end`."""
+        """Bytes of the states of `sessions` sessions in blocks `first` to `end`, exclusive."""
         return 4 * sessions * sum(self.state_values[first:end])
 
     def attention_bytes(self, rows: int, cells: int, *, flash: bool, host: bool = False) -> int:
-        """Scratch of one forward of `rows` rows over `cells` cells, as llama.cpp reserves it.
+        """Scratch bytes that llama.cpp reserves for a forward of `rows` rows over `cells` cells.
 
-        On the host flash attention leaves its mask beside the vectors of the feed-forward layers.
+        On the host, flash attention's mask does not share memory with the feed-forward vectors.
         """
         mask = cells * (2 if flash else 4 * self.heads + 4)
         inner = (12 if self.gated else 4) * self.feed_forward
@@ -92,12 +91,12 @@ class Outline:
         return min(rows, max(cells, 1)) * layers
 
     def logits_bytes(self, rows: int) -> int:
-        """Scratch of the output for so many rows that may want logits."""
+        """Scratch bytes of the output for `rows` rows with logits."""
         return rows * 4 * (self.vocabulary + 2 * self.width)
 
 
 def outline(header: Header) -> Outline:
-    """The outline of a header: its facts about memory."""
+    """The facts about memory in a header."""
     layers = header.layers
     blocks, experts = [0] * (layers + 1), [0] * (layers + 1)
     input_bytes, tied = 0, True
@@ -132,21 +131,21 @@ def outline(header: Header) -> Outline:
 
 
 def _block(name: str, layers: int) -> int | None:
-    """The block that a tensor is part of; None for those that stay with the input."""
+    """The block that a tensor is part of; None for tensors of the input."""
     if found := _BLOCK.match(name):
         return min(int(found[1]), layers)
     return layers if name.startswith("output") else None
 
 
 def _expert_share(header: Header) -> float:
-    """The share of its experts that a token wakes; 1 where it does not say."""
+    """The share of its experts that a token uses; 1 where the header does not say."""
     count = header.number("expert_count")
     used = max(header.per_layer("expert_used_count"), default=0)
     return used / count if 0 < used <= count else 1.0
 
 
 def _gated(header: Header) -> bool:
-    """Whether feed-forward layers have a gate, as a tensor of its own or as half of another."""
+    """Whether feed-forward layers have a gate, as a tensor of its own or half of another."""
     inner = max(header.per_layer("feed_forward_length"), default=0)
     return any(
         "ffn_gate" in tensor.name or (".ffn_up." in tensor.name and tensor.shape[-1] > inner)
@@ -155,10 +154,10 @@ def _gated(header: Header) -> bool:
 
 
 def _kv_values(header: Header) -> tuple[int, ...]:
-    """An upper bound for architectures that keep less, such as sliding windows.
+    """KV values of a token by layer; an upper bound for layers that keep less (sliding windows).
 
-    Layers with a state and without keys keep none, whatever number of heads they are given; nor do
-    those of an encoder, whose texts are one forward each.
+    Recurrent layers without keys have none, whatever their number of heads in the header, and
+    neither have encoders, which decode each text in one forward.
     """
     if header.embeds and not header.number("attention.causal", 1):
         return (0,) * header.layers
@@ -177,14 +176,14 @@ def _kv_values(header: Header) -> tuple[int, ...]:
 
 
 def _state_values(header: Header) -> tuple[int, ...]:
-    """By layer, what llama.cpp keeps of a sequence (`n_embd_r` and `n_embd_s`), in f32."""
+    """Values of each layer's recurrent state (llama.cpp's `n_embd_r` and `n_embd_s`), in f32."""
     layers = _layers_with(header, _STATE)
     size = _state_size(header) if layers else 0
     return tuple(size * (layer in layers) for layer in range(header.layers))
 
 
 def _state_size(header: Header) -> int:
-    """Values of one layer's state: the window of its convolution, and what it has summed up."""
+    """Values of one layer's state: its convolution window and its accumulated state."""
     width, heads = header.number("embedding_length"), header.per_layer("attention.head_count")
     before = max(0, header.number("ssm.conv_kernel") - 1)
     if head_size := header.number("wkv.head_size"):
@@ -198,18 +197,18 @@ def _state_size(header: Header) -> int:
 
 
 def _layers_with(header: Header, tensor: re.Pattern[str]) -> frozenset[int]:
-    """The layers that have such a tensor."""
+    """The layers that have a tensor of this name."""
     found = (tensor.match(each.name) for each in header.tensors)
     return frozenset(int(match[1]) for match in found if match)
 
 
 def rounded(cells: int) -> int:
-    """Cells as llama.cpp allocates them."""
+    """The cells that llama.cpp allocates for `cells`."""
     return -(-cells // CELL_STEP) * CELL_STEP
 
 
 def kv_bytes(header: Header, context: int, kv_type: str = "f16") -> int:
-    """Bytes of the KV cache for `context` tokens, over all layers."""
+    """Bytes of the KV cache of `context` tokens, over all layers."""
     return int(rounded(context) * sum(_kv_values(header)) * BYTES_PER_VALUE[kv_type])
 
 

@@ -1,4 +1,4 @@
-"""Where the files of a models directory came from, so that they answer to that name too."""
+"""Records where the files of a models directory came from, so that those names work as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = "origins.json"
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """A repository `OWNER/REPO` and the quantization taken of it, or the URL of a file."""
+    """A repository `OWNER/REPO` with the chosen quantization, or the URL of a file."""
 
     source: str
     label: str = ""
@@ -21,14 +21,17 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def read(directory: Path) -> dict[str, Origin]:
-    """By file name. What cannot be read is forgotten: names are lost then, and no model."""
+    """The origins by file name.
+
+    An unreadable record counts as empty: only names are lost by that.
+    """
     with contextlib.suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((directory / _FILE).read_bytes(), type=dict[str, Origin])
     return {}
 
 
 def remember(directory: Path, file: str, origin: Origin | None) -> None:
-    """Where `file` came from; None forgets it. Raises OSError."""
+    """Record where `file` came from; None removes the record. Raises OSError."""
     before = read(directory)
     known = {name: old for name, old in before.items() if (directory / name).exists()}
     known.pop(file, None)
@@ -41,7 +44,7 @@ def remember(directory: Path, file: str, origin: Origin | None) -> None:
 
 
 def names(origin: Origin | None) -> tuple[str, ...]:
-    """Other names of a model from there: `owner/repo`, and with its quantization."""
+    """Other names of a model with this origin: `owner/repo`, alone and with its quantization."""
     if origin is None or "://" in origin.source:
         return ()
     repo = origin.source.lower()

@@ -1,9 +1,9 @@
-"""Whether a draft can propose for a target, decided from the two headers.
+"""Checks whether a draft can propose for a target, from the two headers.
 
-Speculation speaks in token ids, so both models must mean the same text by the same id. Ids beyond
-the shorter vocabulary are allowed only where they are padding that no text uses: families pad their
-sizes differently. Such an id must neither be proposed to the target nor read by the draft;
-`shared_tokens` is where they begin.
+Speculation exchanges token ids, so each id must mean the same text in both models. Ids beyond the
+shorter vocabulary are allowed only where they are padding that no text uses, because families pad
+their sizes differently. Such ids must neither be proposed to the target nor given to the draft;
+`shared_tokens` is the first of them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from localspec.catalog.memory import show_bytes
 from localspec.catalog.reader import Array
 from localspec.errors import BadPair, escaped
 
-_UNUSED = 5  # llama.cpp's token type for a text that no tokenizer produces
+_UNUSED = 5  # llama.cpp's type of tokens that no tokenizer produces
 _PADDING = re.compile(rb"(\[PAD-?\d+\]|<\|?(pad|unused|dummy|reserved)[^<>]*\|?>|)")
 _USEFUL_SHARE = 0.7
-"""A token costs about the bytes that are read for it, and not every drafted one is accepted."""
+"""A token's time is about its bytes read, and not every drafted token is accepted."""
 _SAME_SIZE = 1.1
-"""Files of models of one size differ by what stands in their headers."""
-# What llama.cpp assumes where a file does not say.
+"""Files of models of one size differ by their headers."""
+# llama.cpp's defaults for files that do not say.
 _DEFAULT_BOS = {"llama": 1, "gpt2": 11, "bert": 101}
 _DEFAULT_EOS = {"llama": 2, "gpt2": 11, "t5": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The verdict. `difference` is the first one, as a sentence; empty when there is none.
+    """The result of a check.
 
-    `shared_tokens` counts the ids, from 0 up, that mean the same in both models.
+    `difference` is a sentence about the first difference; "" if there is none. `shared_tokens`
+    counts the ids, from 0 up, that mean the same in both models.
     """
 
     can_speculate: bool
@@ -62,10 +63,10 @@ def check(target: Header, draft: Header) -> Pairing:
     return Pairing(not difference, difference, shared)
 
 
-def fitting(target: Header, draft: Path) -> Header:
+def check_draft(target: Header, draft: Path) -> Header:
     """The header of a draft that may be loaded for that target.
 
-    Who loads, plans, shows, imports or examines a pair asks here.
+    Loading, planning, showing, importing and examining a pair all use this check.
 
     Raises:
         BadGGUF: the file cannot be used.
@@ -88,7 +89,7 @@ def _too_large(target: Header, draft: Header) -> str:
 
 
 def doubt(target: Header, draft: Header) -> str:
-    """Why a pair that can speculate will hardly gain by it; "" where it may."""
+    """The reason why a pair that can speculate will gain little; "" if there is none."""
     if useless := _too_large(target, draft):
         return useless
     if draft.weight_bytes <= _USEFUL_SHARE * target.weight_bytes:

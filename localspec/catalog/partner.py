@@ -1,4 +1,4 @@
-"""Which draft a model should have: among those that are here, or one to be fetched for it."""
+"""Chooses a draft for a model: one that is installed, or one to fetch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from localspec.catalog.registry import Registry
 from localspec.errors import BadGGUF
 
 _BEST = 1 / 12
-"""The share that is taken to suit best: smaller ones guess worse, larger ones cost more."""
+"""The share assumed to be best: smaller drafts guess worse, larger ones cost more."""
 
 _AGREES = (0.6, 0.8)
-"""How often a draft of the same family is right, in prose and in code."""
+"""Acceptance rates of a draft of the same family, in prose and in code."""
 _A_ROW = (0.35, 0.08)
-"""The cost of verifying a token more, in plain ones: on a CPU and on a GPU."""
+"""Cost of one more verified row, in plain rows: on a CPU and on a GPU."""
 _DEEPEST = 8
 
 
@@ -32,7 +32,7 @@ class Partner(NamedTuple):
 
 
 def here(target: Path, registry: Registry) -> Partner | None:
-    """The best of the models that are here; reads their headers, and no weights."""
+    """The best draft among the installed models, by their headers."""
     ours = header.read(target)
     found = []
     for model in registry.models():
@@ -45,10 +45,10 @@ def here(target: Path, registry: Registry) -> Partner | None:
 
 
 def elsewhere(names: Iterable[str]) -> Partner | None:
-    """A repository with a draft for a target, by the families that the catalog knows.
+    """A repository with a draft for a target, by the families in the catalog.
 
-    `names` are what the target is called: by its repository, its file, its header. The first family
-    with a word of one of them is the target's: others may have other vocabularies.
+    `names` are the target's names: its repository, its file, and the name in its header. The first
+    family that matches one of them is the target's; others may have other vocabularies.
     """
     for name in names:
         lower = name.lower()
@@ -59,11 +59,11 @@ def elsewhere(names: Iterable[str]) -> Partner | None:
     return None
 
 
-def brings(share: float) -> tuple[float, float]:
-    """How many times as fast a pair may be, from the worst case to the best.
+def expected_speedup(share: float) -> tuple[float, float]:
+    """The expected speed-up of a pair, from the worst case to the best.
 
     The formula of speculative sampling (Leviathan et al., 2023) at its best depth, for a draft
-    that takes `share` of the target's time a token.
+    whose token takes `share` of the target's time.
     """
     low, high = (_gain(share, *case) for case in zip(_AGREES, _A_ROW, strict=True))
     return low, high

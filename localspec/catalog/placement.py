@@ -1,9 +1,9 @@
-"""Places a model: a pure plan from outlines and free memory, and ever smaller ones behind it.
+"""Places models on devices: plans from outlines and free memory, each smaller than the last. Pure.
 
-The draft comes first on a GPU. Of the target as many blocks as fit follow, from the output down as
-llama.cpp places them; the rest stays on the CPU. Of a mixture of experts that may be the experts of
-blocks that are on a GPU otherwise, where a token comes sooner so (`reading.py`). Where even that is
-too much there are fewer slots, then a smaller context, then no draft. What remains becomes KV.
+The draft goes onto a GPU first. Then as many blocks of the target as fit, from the output down as
+llama.cpp places them; the rest stays on the CPU. Of a mixture of experts, experts of blocks on a
+GPU may stay on the CPU where that is faster (`reading.py`). Where even that does not fit, there
+are fewer slots, then a smaller context, then no draft. The remaining memory becomes KV.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ import msgspec
 from localspec.catalog import reading
 from localspec.catalog.devices import Device
 from localspec.catalog.memory import CELL_STEP, rounded
-from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, seats_bytes, taken
+from localspec.catalog.plan import FLOOR_CELLS, Layout, Plan, Rung, Wish, graphs_bytes, taken
 from localspec.config import Config, Placement
 from localspec.errors import ConfigError
 
 LEAST_CELLS = 1024
 _DRIVER_BYTES = 192 << 20
-"""The bytes left on a GPU for its driver's own allocations."""
+"""Bytes left on a GPU for its driver's own allocations."""
 _SMALLER = 0.75
-"""A plan that failed is followed by one that takes this share of it, where it took most."""
+"""After a plan that failed to load, the next one may take this share of its memory on the fullest
+device."""
 _MAX_PLANS = 8
 _ORDERED_DEVICES = 2
-"""Up to so many GPUs are tried in every order."""
+"""The most GPUs of which every order is tried."""
 
 
 def plans(wish: Wish, devices: Sequence[Device]) -> list[Plan]:
     """Plans for these devices, each smaller than the one before; never empty.
 
-    The last one is the least that can be asked for, whether it fits or not.
+    The last one is the least possible, whether it fits or not.
 
     Raises:
-        ConfigError: the configuration names a device that is not there, or splits among more.
+        ConfigError: the configuration names a missing device, or splits among more than there
+            are.
     """
     check(wish.config, devices)
     limits = {device.name: usable(device) for device in devices}
@@ -51,20 +53,20 @@ def plans(wish: Wish, devices: Sequence[Device]) -> list[Plan]:
 
 
 def best(wish: Wish, devices: Sequence[Device]) -> Plan:
-    """The first of `plans`: the best that these devices bear. Raises as `plans`."""
+    """The first of `plans`, the best that fits. Raises as `plans`."""
     check(wish.config, devices)
     limits = {device.name: usable(device) for device in devices}
     return _best(wish, devices, limits) or _least(wish, limits)
 
 
 def usable(device: Device) -> int:
-    """The bytes of a device to plan with: some is left for uncounted allocations."""
+    """The bytes of a device to plan with, less a reserve for uncounted allocations."""
     kept = 0 if device.kind == "cpu" else _DRIVER_BYTES
     return max(0, device.free_bytes - kept - device.free_bytes // 32)
 
 
 def check(config: Config, devices: Sequence[Device]) -> None:
-    """Refuse a placement that names what is not here. Raises ConfigError."""
+    """Refuse a placement that names missing devices. Raises ConfigError."""
     there = [device.name for device in devices if device.kind == "gpu"]
     for model in ("target", "draft"):
         placement: Placement = getattr(config.engine, model)
@@ -93,7 +95,7 @@ def check(config: Config, devices: Sequence[Device]) -> None:
 
 
 def targets(placement: Placement, devices: Sequence[Device]) -> list[str]:
-    """The devices that the target may use, in order: those of other machines come first."""
+    """The devices that the target may use, those of other machines first."""
     lent = [device.name for device in devices if device.kind == "remote"]
     return [*lent, *gpus(placement, devices)] if placement.gpu_layers else []
 
@@ -114,7 +116,7 @@ def _best(wish: Wish, devices: Sequence[Device], limits: Mapping[str, int]) -> P
 
 
 def _rungs(wish: Wish) -> Iterator[Rung]:
-    """From all that is wished for downwards."""
+    """Rungs from everything that is wanted downwards."""
     if wish.target.embeds:
         yield Rung(wish.slots, wish.most_cells(wish.slots), draft=False)
         return
@@ -134,7 +136,7 @@ def _rungs(wish: Wish) -> Iterator[Rung]:
 
 
 class _Held(NamedTuple):
-    """Blocks on GPUs, and of how many of them the experts are on the CPU, the first ones."""
+    """Blocks of the target on GPUs; the experts of the first `experts` of them are on the CPU."""
 
     blocks: int
     experts: int = 0
@@ -142,7 +144,7 @@ class _Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The best plan of one rung that keeps within `limits`, bytes by device."""
+    """The search for the best plan of one rung within `limits`, bytes by device."""
 
     wish: Wish
     rung: Rung
@@ -151,11 +153,14 @@ class _Search:
 
     @property
     def _lent(self) -> bool:
-        """Whether other machines take part."""
+        """Whether devices of other machines are used."""
         return any(device.kind == "remote" for device in self.devices)
 
     def plan(self) -> Plan | None:
-        """The draft on a GPU if it may be, then most of the target, then most KV; few devices."""
+        """The best plan: draft on a GPU if allowed, then most of the target, then most KV.
+
+        Fewer devices are preferred.
+        """
         for homes in self._draft_homes():
             ways = [(home, order) for home in homes for order in self._orders()]
             found = [(way, held) for way in ways if (held := self._held(*way))]
@@ -170,7 +175,7 @@ class _Search:
         return None
 
     def _draft_homes(self) -> Iterator[list[Layout | None]]:
-        """Where the draft may be, the better places first; None is no draft."""
+        """Possible layouts of the draft, better ones first; None is no draft."""
         draft = self.wish.draft
         if not self.rung.draft or draft is None:
             yield [None]
@@ -187,7 +192,7 @@ class _Search:
         yield [Layout()]
 
     def _orders(self) -> list[tuple[str, ...]]:
-        """The devices that the target may fill, in the orders that are tried: few before many."""
+        """Orders of the target's devices to try, few devices before many."""
         placement = self.wish.config.engine.target
         names = targets(placement, self.devices)
         if not names:
@@ -203,7 +208,7 @@ class _Search:
         return [order for count in counts for order in itertools.permutations(names, count)]
 
     def _held(self, home: Layout | None, order: tuple[str, ...]) -> _Held | None:
-        """How much of the target fits on these GPUs, whole or without experts, as is faster."""
+        """The most of the target that fits on these GPUs, without some experts if faster."""
         whole = self._blocks_on_gpus(home, order)
         if whole is None:
             return None
@@ -217,7 +222,7 @@ class _Search:
             return self._packed(home, order, held, floor) is not None
 
         def without(count: int, back: int = 0) -> _Held:
-            return _Held(count, min(count, outline.blocks - 1) - back)  # the output has none
+            return _Held(count, min(count, outline.blocks - 1) - back)  # the output has no experts
 
         bare = _most(wanted, lambda count: count <= whole or fits(without(count)))
         layers = without(bare).experts
@@ -226,7 +231,7 @@ class _Search:
         return max(plain, apart, key=lambda held: self._worth(home, order, held))
 
     def _worth(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> float:
-        """More is better: blocks on GPUs; of a mixture of experts the time that a token takes."""
+        """The worth of a layout: blocks on GPUs; for a mixture of experts, speed."""
         if not self.wish.target.has_experts:
             return held.blocks
         layout = self._packed(home, order, held, self.rung.floor)
@@ -234,7 +239,7 @@ class _Search:
         return -reading.seconds(self.wish.target, layout, self.devices)
 
     def _blocks_on_gpus(self, home: Layout | None, order: tuple[str, ...]) -> int | None:
-        """How many blocks of the target fit on these GPUs; None if the rest does not fit."""
+        """The most blocks of the target that fit on these GPUs; None if the rest fits nowhere."""
         wanted = _wanted(self.wish.config.engine.target, self.wish.target.blocks)
         floor = self.rung.floor
 
@@ -246,7 +251,7 @@ class _Search:
         return _most(max(0, wanted - 1) if order else 0, fits) if fits(0) else None
 
     def _enlarged(self, home: Layout | None, order: tuple[str, ...], held: _Held) -> Plan:
-        """With that much on GPUs, the most KV that fits."""
+        """The plan with the most KV that fits beside these blocks."""
         rung, wish = self.rung, self.wish
         cap = max(rung.floor, wish.most_cells(rung.slots))
         step = CELL_STEP * (rung.slots if wish.strict else 1)
@@ -262,11 +267,11 @@ class _Search:
     def _packed(
         self, home: Layout | None, order: tuple[str, ...], held: _Held, cells: int
     ) -> Layout | None:
-        """The last blocks of the target on devices in this order; None if too much."""
+        """The plan with the target's last blocks on these devices; None if it does not fit."""
         count = held.blocks
         drafts = self.wish.draft_parts(self.rung, home, cells)
         split = self.wish.config.engine.target.tensor_split
-        if self._lent and not split:  # a lent device is meant to be used
+        if self._lent and not split:  # a device of another machine is meant to be used
             split = tuple(float(self.limits[name]) for name in order)
         if any(split) and order:
             shares = divided(count, split, len(order))
@@ -282,19 +287,19 @@ class _Search:
         return layout if fits else None
 
     def _filled(self, room: Mapping[str, int], held: _Held, cells: int) -> tuple[int, ...]:
-        """How many of the last blocks each device takes, one filled after the other."""
+        """The number of last blocks on each device, one device filled after the other."""
         wish, outline = self.wish, self.wish.target
         rows, placement = wish.rows(self.rung.slots), wish.config.engine.target
         seen = rounded(cells // self.rung.slots) if wish.strict else cells
         flash = placement.flash_attention != "off"
         scratch = outline.attention_bytes(rows, seen, flash=flash)
         output = max(0, outline.logits_bytes(wish.outputs(self.rung.slots)) - scratch)
-        seats = seats_bytes(outline, seen, flash=flash, last=False)
-        output += seats_bytes(outline, seen, flash=flash, last=True) - seats
+        graphs = graphs_bytes(outline, seen, flash=flash, last=False)
+        output += graphs_bytes(outline, seen, flash=flash, last=True) - graphs
         at, shares = outline.blocks - held.blocks, []
         apart = outline.apart(held.experts, at)
         visitors = [*outline.host_bytes[:at], *outline.expert_bytes[apart.start : apart.stop]]
-        scratch += seats + max(visitors, default=0)
+        scratch += graphs + max(visitors, default=0)
         for free in room.values():
             left, first = free - scratch, at
             while at < outline.blocks:
@@ -311,12 +316,15 @@ class _Search:
 
 
 def _wanted(placement: Placement, blocks: int) -> int:
-    """Blocks that may be on GPUs."""
+    """The number of blocks that may be on GPUs."""
     return blocks if placement.gpu_layers < 0 else min(placement.gpu_layers, blocks)
 
 
 def _most(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that holds, as 0 does and all below one that does."""
+    """The largest number up to `most` for which `holds` is true, by bisection.
+
+    `holds` is true for 0, and for all numbers below one for which it is true.
+    """
     low, high = 0, most + 1
     if holds(most):
         return most
@@ -327,7 +335,7 @@ def _most(most: int, holds: Callable[[int], bool]) -> int:
 
 
 def divided(count: int, split: Sequence[float], devices: int) -> tuple[int, ...]:
-    """How llama.cpp divides blocks: each goes to the first device whose summed share exceeds it."""
+    """llama.cpp's division: each block goes to the first device whose summed share exceeds it."""
     whole = sum(split)
     ends = [sum(split[: index + 1]) / whole for index in range(len(split))]
     shares = [0] * devices
@@ -340,7 +348,7 @@ def divided(count: int, split: Sequence[float], devices: int) -> tuple[int, ...]
 
 
 def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int]:
-    """Limits under which only a smaller plan fits: GPUs give way first, then the host."""
+    """Limits under which only a smaller plan fits: GPUs are reduced first, then the host."""
     held = wish.at_first(plan)
     if cards := held.keys() - {"CPU"}:
         return {
@@ -351,7 +359,7 @@ def _tighter(wish: Wish, plan: Plan, limits: Mapping[str, int]) -> dict[str, int
 
 
 def _least(wish: Wish, limits: Mapping[str, int]) -> Plan:
-    """One slot, a short context, no draft, everything on the CPU."""
+    """The smallest plan: one slot, a short context, no draft, everything on the CPU."""
     cells = min(LEAST_CELLS, rounded(wish.context))
     rung = Rung(1, cells, draft=False)
     if wish.target.embeds:

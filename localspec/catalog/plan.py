@@ -1,4 +1,4 @@
-"""A plan: what is loaded where, and the memory that takes. Pure."""
+"""A plan: which part of each model is loaded on which device, and the memory it takes. Pure."""
 
 from __future__ import annotations
 
@@ -13,47 +13,46 @@ from localspec.catalog.memory import Outline, rounded
 from localspec.config import Config, Placement
 
 FLOOR_CELLS = 8192
-"""Tokens of all sessions together that there must be memory for, before layers may stay on a GPU;
-also what a context begins with."""
+"""Tokens of all sessions together that must have memory before layers may stay on a GPU; also the
+cells that a context begins with."""
 
 LEAST_ROWS = 32
-"""Rows of a forward that the engine needs at least, to measure what they cost."""
+"""Least rows of a forward, which the engine needs to measure costs."""
 
 DRAFT_ROWS = 256
-"""Rows of one forward of the draft: as many as it reads of one text at a time."""
+"""Rows of one forward of the draft: it reads at most so many rows of one text at a time."""
 
 PROCESS_BYTES = 64 << 20
-"""The memory of a worker beside its models: Python, llama.cpp and what they load."""
+"""Memory of a worker besides its models: Python, llama.cpp and their libraries."""
 
 _TOKEN_BYTES, _DRAFT_TOKEN_BYTES = 960, 320
-"""Bytes kept for each token of the vocabularies. llama.cpp's tables are 320 of them; the rest is
-what prompts and grammars have to know of the target's."""
+"""Bytes kept for each token of the vocabularies: 320 of llama.cpp's tables; the rest, for the
+target only, is for prompts and grammars."""
 
 EMBEDDED_TEXTS, EMBEDDED_ROWS = 32, 2048
-"""Texts of one forward of a model that embeds, and its tokens, where `engine.context` asks for no
-more: so long is the longest text."""
+"""Texts in one forward of an embedding model, and its tokens unless `engine.context` asks for
+more: the longest text has as many."""
 
 _JUDGED_ROWS = 32
-"""Rows of one session that may want logits in one forward, or more if it drafts more."""
+"""Rows of one session with logits in one forward, unless it drafts more."""
 
 _STATE_COPIES = 2
-"""Of the state of each session, on the host: `engine/kv/rollback.py` keeps so many."""
+"""Copies of each session's state on the host, which `engine/kv/rollback.py` keeps."""
 
-_SEATS = 32
-"""On GPUs llama.cpp keeps scratch memory of its own for each row count up to here, where it is
+_GRAPH_ROWS = 32
+"""Row counts up to this have a graph with scratch memory of its own on GPUs, where llama.cpp is
 compiled with `engine/native/graphs.cmake`."""
-_SEAT_SHARE = 4 / 3
-"""The memory kept for their logits, as a share of their bytes: 420 MB in all for 152,000
+_GRAPH_LOGITS_SHARE = 4 / 3
+"""Memory kept for these graphs' logits, as a share of the logits' bytes: 420 MB in all for 152,000
 tokens of vocabulary, on an H100."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One device's share of one model ("target", "draft"): bytes, and blocks of it.
+    """One model's ("target", "draft") share of one device: number of blocks, and bytes.
 
-    `kv_bytes` are those of recurrent states too. `spare_bytes` are counted with the others, and
-    take no memory of a CPU before they are used: what is reserved for the logits of many rows at
-    once, and cells. "process" is what the worker itself takes, and "growing" what is there twice
-    for a moment.
+    `kv_bytes` include recurrent states. `spare_bytes` are part of the other figures, but on a CPU
+    take no memory before they are used: cells, and what is reserved for the logits of many rows.
+    Model "process" is the worker itself, and "growing" is memory that is held twice for a moment.
     """
 
     device: str
@@ -66,14 +65,14 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """The sum of all bytes."""
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Where one model's blocks are: the last ones on `devices`, as many on each as `shares` say.
+    """The placement of one model: its last blocks are on `devices`, `shares` of them on each.
 
-    The experts of the first `experts` of these are on the CPU.
+    The experts of the first `experts` of these blocks are on the CPU.
     """
 
     devices: tuple[str, ...] = ()
@@ -82,31 +81,30 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def gpu_layers(self) -> int:
-        """Blocks on GPUs: what llama.cpp calls n_gpu_layers."""
+        """The number of blocks on GPUs, llama.cpp's n_gpu_layers."""
         return sum(self.shares)
 
     def sentence(self, how_many: str) -> str:
-        """Where that is, for people."""
+        """The placement in words."""
         if not self.devices:
             return "on the CPU"
         apart = f" but for the experts of {self.experts} on the CPU" if self.experts else ""
         return f"{how_many} on {' + '.join(self.devices)}{apart}"
 
     def without_idle(self) -> Layout:
-        """Without devices that got no block."""
+        """The same layout without devices that have no block."""
         used = [pair for pair in zip(self.devices, self.shares, strict=True) if pair[1]]
         names, shares = tuple(name for name, _ in used), tuple(count for _, count in used)
         return Layout(names, shares, self.experts)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A plan: where each part is loaded, and how large everything is.
+    """A plan: the place of each part, and all sizes.
 
     `rows` are the most of one forward of the target, `outputs` those of them that may want logits.
-    `cells` are the tokens that all sessions together may come to hold, `start_cells` those that
-    there is KV for at first, `context` the most of one session. `parts` count what is taken when
-    all `cells` are. `fits` is False for a last attempt that free memory does
-    not promise to bear.
+    `cells` are the tokens that all sessions together may hold, `start_cells` those with KV at
+    first, `context` the most of one session. `parts` count the memory when all `cells` are in use.
+    `fits` is False for a last attempt that exceeds the free memory.
     """
 
     slots: int
@@ -126,7 +124,7 @@ class Plan(msgspec.Struct, frozen=True):
         return taken(self.parts)
 
     def sentence(self) -> str:
-        """The plan in a sentence, for people."""
+        """The plan as a sentence for people."""
         blocks = sum(part.blocks for part in self.parts if part.model == "target")
         target = self.target.sentence(f"{self.target.gpu_layers} of {blocks} blocks")
         draft = f"draft {self.draft.sentence('all')}" if self.draft else "no draft"
@@ -138,7 +136,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Rung(NamedTuple):
-    """How much is given up: `floor` are cells that there must be, `draft` whether there is one."""
+    """The slots, the least number of cells (`floor`) and whether there is a draft."""
 
     slots: int
     floor: int
@@ -152,7 +150,7 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A wish: the files to load, how and with which build. `draft` is None where there is none."""
+    """A request for a plan: configuration, files and build. `draft` is None without one."""
 
     config: Config
     target: Outline
@@ -161,9 +159,9 @@ class Wish:
 
     @classmethod
     def of(cls, config: Config, outlines: Sequence[Outline], own: Own = Own()) -> Wish:  # noqa: B008 — frozen value
-        """For a target and perhaps its draft.
+        """The wish for a target and perhaps its draft.
 
-        That is of no use where the memory is a state, or nothing is written.
+        The draft is dropped where the target is recurrent or generates no text.
         """
         target = outlines[0]
         alone = target.embeds or any(target.state_values)
@@ -177,18 +175,18 @@ class Wish:
 
     @property
     def slots(self) -> int:
-        """Sessions that are wished for at the same time."""
+        """Sessions wanted at the same time."""
         return EMBEDDED_TEXTS if self.target.embeds else self.config.engine.slots
 
     @property
     def context(self) -> int:
-        """Tokens of the longest session that is wished for."""
+        """Tokens of the longest session wanted."""
         trained = self.target.context_length or FLOOR_CELLS
         usual = EMBEDDED_ROWS if self.target.embeds else trained
         return min(self.config.engine.context or usual, trained)
 
     def most_cells(self, slots: int) -> int:
-        """Cells that are of use: a whole context for each session."""
+        """The most cells that are of use: a whole context for each session."""
         return rounded(self.context) * (1 if self.target.embeds else slots)
 
     def rows(self, slots: int) -> int:
@@ -199,14 +197,14 @@ class Wish:
         return max(self.config.engine.prefill_rows, most, LEAST_ROWS)
 
     def outputs(self, slots: int) -> int:
-        """Most rows of one forward that want logits, or get them unasked."""
+        """The most rows of one forward with logits, including rows that get them unasked."""
         if self.target.embeds:
             return self.context if any(self.target.kv_values) else 0
         judged = max(1 + self.config.speculation.max_draft, _JUDGED_ROWS)
         return min(slots * judged, self.rows(slots))
 
     def plan(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> Plan:
-        """The plan with that much KV."""
+        """The plan with `cells` cells of KV."""
         shared = cells // rung.slots if self.strict else cells
         return Plan(
             slots=rung.slots,
@@ -234,13 +232,13 @@ class Wish:
         return both
 
     def _start(self, rung: Rung, cells: int) -> int:
-        """Cells that there is KV for at first."""
+        """Cells with KV at first."""
         return cells if self.target.embeds else min(cells, rung.start_cells)
 
     def _copied(self, rung: Rung, target: Layout, draft: Layout | None, cells: int) -> int:
-        """The memory a growing context is saved in: half of it, at the last doubling; one at once.
+        """Bytes of the copy made while a context grows: half of it at the last doubling.
 
-        Nothing where all cells are there from the beginning and take memory when they are used.
+        One model at a time. 0 where all cells are allocated at the start.
         """
         engine, copies = self.config.engine, [0]
         if cells == self._start(rung, cells):
@@ -259,7 +257,7 @@ class Wish:
         return self.own.stepping(self.config.engine.draft, on_cpu=layout.gpu_layers == 0)
 
     def at_first(self, plan: Plan) -> dict[str, int]:
-        """Bytes by device, what is reserved included, while a context has its first cells."""
+        """Bytes by device, reserves included, while a context has its first cells."""
         return taken(self.first_parts(plan))
 
     def first_parts(self, plan: Plan) -> list[Part]:
@@ -293,10 +291,11 @@ class Wish:
 
 
 class _How(NamedTuple):
-    """How a model attends; `seen` are the cells that a row looks at, `outputs` rows with logits.
+    """How a model attends.
 
-    The file of a `locked` one stays in memory beside what llama.cpp repacks; cells of a `lazy` one
-    take memory when they are used.
+    `seen` are the cells that a row attends to, `outputs` the rows with logits. The file of a
+    `locked` model stays in memory beside the repacked weights; cells of a `lazy` one take memory
+    when they are used.
     """
 
     kv_type: str
@@ -318,7 +317,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
 ) -> list[Part]:
     """Each device's share of one model, the host last.
 
-    A long prompt brings the host's blocks to a GPU one by one.
+    A long prompt copies the host's blocks to a GPU one by one.
     """
     first = at = outline.blocks - layout.gpu_layers
     scratch = outline.attention_bytes(rows, how.seen, flash=how.flash)
@@ -335,7 +334,7 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
             last = end == outline.blocks
             compute = visiting + (logits if last else scratch)
             heads = last and how.outputs > 0
-            compute += seats_bytes(outline, how.seen, flash=how.flash, last=heads)
+            compute += graphs_bytes(outline, how.seen, flash=how.flash, last=heads)
             weights = sum(outline.device_bytes[at:end])
             weights -= outline.experts_bytes(range(max(at, apart.start), min(end, apart.stop)))
             parts.append(Part(name, model, count, weights, kv, compute))
@@ -355,12 +354,12 @@ def _parts(  # noqa: PLR0913, PLR0917 - everything that memory depends on
     return [*parts, Part("CPU", model, first, weights, kv, compute, spare)]
 
 
-def seats_bytes(outline: Outline, seen: int, *, flash: bool, last: bool) -> int:
-    """A GPU's memory for the graphs of few rows; the `last` one computes the logits."""
+def graphs_bytes(outline: Outline, seen: int, *, flash: bool, last: bool) -> int:
+    """GPU memory for the graphs of few rows; the `last` device also computes logits."""
     row = outline.attention_bytes(1, seen, flash=flash)
     if last:
-        row = max(row, int(_SEAT_SHARE * 4 * outline.vocabulary))
-    return row * _SEATS * (_SEATS + 1) // 2
+        row = max(row, int(_GRAPH_LOGITS_SHARE * 4 * outline.vocabulary))
+    return row * _GRAPH_ROWS * (_GRAPH_ROWS + 1) // 2
 
 
 def taken(parts: Sequence[Part]) -> dict[str, int]:
@@ -372,11 +371,7 @@ def taken(parts: Sequence[Part]) -> dict[str, int]:
 
 
 class Amounts(msgspec.Struct, frozen=True):
-    """Bytes by device that a plan comes to.
-
-    Once it is loaded and has answered, when all cells are taken, and for a moment while they become
-    that many.
-    """
+    """A plan's bytes by device: after the first answer, with all cells used, and while growing."""
 
     loaded: dict[str, int]
     full: dict[str, int]
@@ -384,7 +379,7 @@ class Amounts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, wish: Wish, plan: Plan) -> Amounts:
-        """The memory that `plan` takes of the devices."""
+        """The memory that `plan` takes on the devices."""
         first = wish.first_parts(plan)
         loaded = taken(first)
         loaded["CPU"] -= sum(part.spare_bytes for part in first)

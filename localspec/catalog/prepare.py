@@ -1,4 +1,4 @@
-"""From a model's name to files that can be loaded: pull the target, pull and build its draft."""
+"""Prepares the files of a model and its draft: pull the target, pull and build the draft."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def ensure_pair(
 ) -> Resolved:
     """The files of `name` and of its draft, fetched and built where they are missing.
 
-    Quick when everything is here. A draft that cannot be had is reported as a "skipped" step and
-    left out, because lookup speculates without one; with `draft_required` it is an error. Raises
-    UnknownModel, PullError and what quantizing raises.
+    Quick when everything is installed. A draft that cannot be had is reported as a "skipped" step
+    and left out, because lookup speculates without one; with `draft_required` it is an error.
+    Raises UnknownModel, PullError and the errors of quantizing.
     """
     registry = Registry(directory)
     model = registry.find(name)
@@ -42,10 +42,10 @@ def ensure_pair(
 def ensure_entry(
     entry: Entry, directory: Path, on_progress: Report, *, keep_source: bool = False
 ) -> Quantized | None:
-    """Make sure that the file serving as `entry` is here; what quantizing brought, if it ran.
+    """Install the file of `entry`; returns the result of quantizing, if it ran.
 
-    The file that a quantized model is made from is fetched into a workplace and removed with it,
-    unless `keep_source` asks for it or the user has put it here already.
+    The source of a quantized model is fetched into a workplace and removed afterwards, unless
+    `keep_source` is set or the user has put it here already.
     """
     if entry.quantize is None or entry.quantized_file is None:
         pull(entry, directory, on_progress)
@@ -85,7 +85,7 @@ def quantize_model(
 ) -> Quantized:
     """Requantize an installed model into a new one, `<file>-<kind>`, that keeps its draft.
 
-    Raises UnknownModel and what quantizing raises.
+    Raises UnknownModel and the errors of quantizing.
     """
     registry = Registry(directory)
     found = registry.resolve(name)

@@ -1,4 +1,4 @@
-"""Fetch a model of the catalog: sources in order, resumed, checked, then named."""
+"""Fetches a model of the catalog: sources in order, resumed, checked, then named."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _fetch_once(entry: Entry, destination: Path, on_progress: Report) -> None:
 
 
 def _check_present(entry: Entry, path: Path, on_progress: Report) -> None:
-    """A file of that name is here already: it must be the one that is meant."""
+    """Check a file that is already here under this name. Raises ChecksumMismatch."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -102,7 +102,7 @@ def _from_first_source(
 
 
 def _deliver(source: Source, destination: Path, partial: Partial) -> None:
-    """Complete the file from one source; if an older partial spoiled it, once more from zero."""
+    """Complete the file from one source; after a bad resumed partial, once more from zero."""
     resumed = partial.num_bytes > 0
     partial.source = str(source)
     try:

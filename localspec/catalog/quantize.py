@@ -1,4 +1,4 @@
-"""Make the INT4 draft: a model requantized by llama.cpp, in a process of its own."""
+"""Makes the INT4 draft: llama.cpp requantizes a model in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from localspec.catalog.transfer import Report, Step
 from localspec.errors import DiskFull, EngineError, PullError
 
 KINDS = {"q4_0": (32, 18)}
-"""Types that can be made: elements and bytes of a block."""
+"""Target types: elements and bytes of a block."""
 _LOOK_SECONDS = 0.2
 
 
@@ -58,8 +58,8 @@ def quantize(  # noqa: PLR0913 - six facts of one job, all but two of them by na
 ) -> Quantized:
     """Write `source` with every matrix as `kind` to `destination`, replacing it when complete.
 
-    The result has passed the same header checks as any model, and speaks the same tokens. The
-    caller holds `transfer.building`. Raises BadGGUF, ModelError, EngineError, DiskFull, PullError.
+    The result has passed the header checks of any model and has the same tokens. The caller holds
+    `transfer.building`. Raises BadGGUF, ModelError, EngineError, DiskFull, PullError.
     """
     before = header.read(source)
     expected_bytes = _expected_bytes(before, kind)

@@ -1,7 +1,7 @@
-"""GGUF as bytes: a bounded parser. It allocates what the file really holds, never what it claims.
+"""A bounded GGUF parser: it allocates by the file's real size, never by sizes claimed in it.
 
-`parse` is pure: bytes in, keys and tensors out, BadGGUF for everything else. What the keys must say
-for llama.cpp to survive them is `rules.py`'s business.
+`parse` is pure: bytes in, keys and tensors out, BadGGUF for everything else. `rules.py` has the
+rules about keys that llama.cpp needs in order not to abort.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
-    """An array of the metadata, still packed: `raw` is decoded when asked for."""
+    """An array of the metadata; `raw` is decoded on each call."""
 
     element_type: int
     count: int
@@ -70,7 +70,7 @@ Value: TypeAlias = int | float | bool | str | Array
 
 
 class Tensor(NamedTuple):
-    """Where one tensor lies: `shape` innermost first, `offset` from the start of the data."""
+    """The place of one tensor: `shape` innermost first, `offset` from the start of the data."""
 
     name: str
     shape: tuple[int, ...]
@@ -95,7 +95,7 @@ class Parsed(NamedTuple):
 
 
 class Incomplete(Exception):
-    """The header goes on behind the bytes that there are."""
+    """The header goes on behind the given bytes."""
 
 
 def _nothing(_count: int) -> bytes:
@@ -103,16 +103,15 @@ def _nothing(_count: int) -> bytes:
 
 
 def refuse(reason: str, fix: str = "") -> NoReturn:
-    """Raise BadGGUF: the file cannot be used, `reason` is a full sentence."""
+    """Raise BadGGUF: the file cannot be used; `reason` is a full sentence."""
     raise BadGGUF(escaped(reason), fix=fix)
 
 
 def parse(data: bytes, file_bytes: int, more: Callable[[int], bytes] = _nothing) -> Parsed:
-    """The header at the start of `data`, the first bytes of a file of `file_bytes` bytes.
+    """Parse the header at the start of `data`, the first bytes of a file of `file_bytes` bytes.
 
-    `more` gives up to so many bytes that follow, where the header goes on; as a file's `read`.
-
-    Raises Incomplete when that is too short although the file is not, BadGGUF otherwise.
+    `more(n)` returns up to n further bytes, as a file's `read`. Raises Incomplete when it ends too
+    early although the file does not, BadGGUF otherwise.
     """
     cursor = _Cursor(data, file_bytes, more)
     version, num_tensors, num_keys = _preamble(cursor)
@@ -164,7 +163,7 @@ class _Cursor:
         return int(self.number(_U64))
 
     def number(self, layout: struct.Struct) -> Any:
-        """One number; `data` may be more afterwards."""
+        """Read one number; `data` may grow by that."""
         start = self.advance(layout.size)
         return layout.unpack_from(self.data, start)[0]
 
@@ -275,7 +274,7 @@ def _tensor(cursor: _Cursor, index: int) -> Tensor:
 
 
 def _check_layout(tensors: list[Tensor], start: int, alignment: int, file_bytes: int) -> None:
-    """Tensors lie one behind the other, each aligned, all inside the file, nothing after them."""
+    """Check that tensors follow each other, aligned, inside the file, with nothing after them."""
     if len({tensor.name for tensor in tensors}) != len(tensors):
         refuse("Two tensors have the same name.")
     expected = end = 0

@@ -1,8 +1,7 @@
-"""What a token reads of a model, by device, and how long that takes by their bandwidths. Pure.
+"""Estimates a token's time from the bytes read on each device and their bandwidths. Pure.
 
-Decoding reads every weight that a token needs once. Of a mixture of experts that is all of its
-attention, but few of its experts: so on a card that is too small for both, experts are what may
-stay on the CPU.
+Decoding reads every weight that a token needs once. In a mixture of experts that is all attention
+but few experts; so on a GPU that is too small for both, experts are what may stay on the CPU.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from localspec.catalog.memory import Outline
 from localspec.catalog.plan import Layout
 
 BYTES_PER_SECOND = {"cpu": 50e9, "gpu": 500e9, "remote": 500e9}
-"""Where nothing better is known: two channels of DDR5-5600 give half of their 90 GB/s or a little
-more to llama.cpp, and cards that people have 300 to 1,000."""
+"""Defaults where nothing is known: two channels of DDR5-5600 give llama.cpp a little more than
+half of their 90 GB/s, and consumer GPUs have 300 to 1,000 GB/s."""
 
 
 def bytes_by_device(outline: Outline, layout: Layout) -> dict[str, int]:
-    """The weights that a token reads where `layout` places the model."""
+    """The bytes of weights that a token reads on each device under `layout`."""
     first = outline.blocks - layout.gpu_layers
     homes = ["CPU"] * first
     for name, count in zip(layout.devices, layout.shares, strict=True):
@@ -37,10 +36,10 @@ def bytes_by_device(outline: Outline, layout: Layout) -> dict[str, int]:
 
 
 def seconds(outline: Outline, layout: Layout, devices: Sequence[Device]) -> float:
-    """How long a token takes by that alone: a bound, and enough to compare plans.
+    """A lower bound of a token's time in seconds, good enough to compare plans.
 
-    States that go from card to host and back are left out: two for each layer that is split, some
-    30 microseconds each, 3 ms of 48 layers.
+    Transfers between GPU and host are left out: two for each layer that is split, some 30
+    microseconds each, 3 ms of 48 layers.
     """
     known = {device.name: device for device in devices}
     total = 0.0

@@ -1,4 +1,4 @@
-"""References to models elsewhere: `OWNER/REPO`, an address, a URL. Pure."""
+"""Parses references to models elsewhere: `OWNER/REPO`, a page of the Hub, a URL. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _IN_REPO = ("resolve/", "blob/", "raw/")
 
 
 class Reference(NamedTuple):
-    """A repository of the Hub and what is wanted of it: a file, a quantization, or "" for the best.
+    """A repository of the Hub, with a file, a quantization, or "" for the best one.
 
-    With a `url`, that one file and no repository.
+    With a `url` it is that one file and no repository.
     """
 
     repo: str
@@ -32,7 +32,7 @@ class Reference(NamedTuple):
 def parse(text: str) -> Reference | None:
     """The reference in `text`; None for a plain name.
 
-    Raises PullError: it looks like one and leads nowhere.
+    Raises PullError for text that looks like a reference but is none.
     """
     text = text.strip()
     scheme, colon, rest = text.partition("://")
@@ -50,7 +50,7 @@ def parse(text: str) -> Reference | None:
 
 
 def _in_hub(path: str, text: str) -> Reference:
-    """`OWNER/REPO`, with `:QUANT`, `:FILE`, `/FILE` or a page of that file behind it."""
+    """Parse `OWNER/REPO`, followed by `:QUANT`, `:FILE`, `/FILE` or a page of that file."""
     path, _, wanted = path.partition(":")
     owner, _, rest = path.partition("/")
     repo, _, inside = rest.partition("/")

@@ -1,7 +1,7 @@
-"""The registry: which models are here, under which names, and which draft belongs to each.
+"""The registry of installed models: their names, and the draft of each.
 
-A model is a file in the models directory. Names are keys of a scanned map and are never joined into
-paths, so no name can reach outside. Pure Python: the supervisor imports this.
+A model is a file in the models directory. Names are keys of a scanned map and are never joined
+into paths, so no name can reach outside. Pure Python: the supervisor imports this.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A model file of one scan; `target` is where its links lead."""
+    """A model file found by a scan; `target` is where its links lead."""
 
     target: Path
     status: tuple[int, float]
@@ -78,16 +78,16 @@ class _Found:
 
 
 class Registry:
-    """A view of one models directory; each question looks at the directory anew.
+    """A view of one models directory; each method scans the directory anew.
 
-    A missing directory is an empty one. Methods may be called from any thread.
+    A missing directory counts as empty. Methods may be called from any thread.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def resolve(self, name: str) -> Resolved:
-        """The files behind a model's name. Raises UnknownModel, with the nearest names."""
+        """The files for a model's name. Raises UnknownModel, with the nearest names."""
         known = self._by_name()
         model = self._find(name, known)
         if model.path is None:
@@ -108,7 +108,7 @@ class Registry:
         return sorted(self._by_name().values(), key=lambda model: (not model.installed, model.name))
 
     def skipped(self) -> list[Skipped]:
-        """Files that look like models and are none."""
+        """Files that look like models and cannot be used."""
         found, skipped = self._scan()
         names = _claimed(found)
         for file in sorted(found.keys() - names.values()):
@@ -117,7 +117,7 @@ class Registry:
         return skipped
 
     def drafts(self) -> dict[str, str]:
-        """Drafts that the user attached: model name to draft name. Raises ConfigError."""
+        """The drafts that the user attached: model name to draft name. Raises ConfigError."""
         path = self.directory / DRAFTS_FILE
         try:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
@@ -217,7 +217,7 @@ class Registry:
         return known
 
     def _scan(self) -> tuple[dict[str, _Found], list[Skipped]]:
-        """Model files by file name, and what looked like one."""
+        """Model files by file name, and the skipped files."""
         found: dict[str, _Found] = {}
         skipped: list[Skipped] = []
         try:
@@ -245,14 +245,14 @@ class Registry:
 
 
 def _no_model(name: str, target: Path, size_bytes: int, modified: float) -> str:
-    """Why it is none, if by its name it is a projector or a draft head; "" for what is a model."""
+    """The reason why a file is no model, if its name says projector or draft head; "" otherwise."""
     read = filenames.read(name)
     return _unsound(target, size_bytes, modified) if read and read.other else ""
 
 
 @functools.lru_cache(maxsize=256)
 def _unsound(target: Path, _size_bytes: int, _modified: float) -> str:
-    """Why its header is no model's, read once until it changes: a model may be called so too."""
+    """The reason why a header is no model's, cached until the file changes."""
     try:
         header.read(target)
     except BadGGUF as error:
@@ -266,13 +266,13 @@ def _normal(name: str) -> str:
 
 
 def _without_tuning(entry: Entry | None) -> tuple[str, ...]:
-    """The name of a catalog's model as people say it: all of them follow instructions."""
+    """A catalog model's name without its "instruct" suffix."""
     name = entry.name.removesuffix("-instruct") if entry else ""
     return (name,) if entry and name != entry.name else ()
 
 
 def _of_repository(short: entries.Short, aliases: Mapping[str, Model]) -> Model | None:
-    """The model that was fetched from there, in that quantization if one is named."""
+    """The model fetched from that repository, in that quantization if one is named."""
     repo = short.repository.lower()
     return aliases.get(f"{repo}:{short.quantization.lower()}" if short.quantization else repo)
 

@@ -1,4 +1,4 @@
-"""Asks the Hugging Face Hub about a repository, and for repositories."""
+"""Requests to the Hugging Face Hub: the files of a repository, and searches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.catalog.variants import File, Variant, sort
 from localspec.errors import PullError
 
 SEARCHED = 20
-"""Repositories that a search shows."""
+"""The most repositories in a search result."""
 
 _T = TypeVar("_T")
 
@@ -32,7 +32,7 @@ class _Sibling(msgspec.Struct):
 
 
 class _Gguf(msgspec.Struct):
-    """The header of one of the files, as the Hub has read it."""
+    """The header of one of the files, as read by the Hub."""
 
     architecture: str = ""
 
@@ -45,9 +45,9 @@ class _Listed(msgspec.Struct):
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """A repository: its models, smallest first, its licence, and whether one has to ask for it.
+    """A repository: its models, smallest first, its licence, and whether access is restricted.
 
-    `others` are its GGUF files that are no models, each with what it is.
+    `others` maps its GGUF files that are no models to their kinds.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A repository that a search found."""
+    """A repository in a search result."""
 
     name: str
     downloads: int
@@ -76,14 +76,14 @@ class _Hit(msgspec.Struct):
 def look(name: str) -> Repository:
     """The contents of the repository `OWNER/REPO`. Raises PullError with a remedy."""
     path = f"api/models/{urllib.parse.quote(name)}?blobs=true"
-    listed = _asked(path, _Listed, lambda refused: _refused(name, refused))
+    listed = _request(path, _Listed, lambda refused: _refused(name, refused))
     files = [
         File(each.rfilename, max(0, each.size or 0), each.lfs.sha256 if each.lfs else "")
         for each in listed.siblings
     ]
     models, others = sort(files)
     if models and not any(model.plain for model in models):
-        # By their names they may be draft heads; the Hub has looked into one of them.
+        # Their names would suit draft heads too; the Hub has read one of the headers.
         what = NOT_ARCHITECTURES.get(listed.gguf.architecture if listed.gguf else "")
         if what:
             others |= {file.path: what for model in models for file in model.files}
@@ -103,17 +103,17 @@ def _without_model(name: str, others: dict[str, str]) -> PullError:
 
 def search(word: str) -> list[Hit]:
     """Repositories with GGUF files named like `word`, most fetched first. Raises PullError."""
-    asked: dict[str, Any] = {"search": word, "filter": "gguf", "sort": "downloads", "direction": -1}
-    query = urllib.parse.urlencode({**asked, "limit": SEARCHED})
-    hits = _asked(
-        f"api/models?{query}", list[_Hit], lambda refused: PullError(f"The Hub: {refused}.")
+    query: dict[str, Any] = {"search": word, "filter": "gguf", "sort": "downloads", "direction": -1}
+    encoded = urllib.parse.urlencode({**query, "limit": SEARCHED})
+    hits = _request(
+        f"api/models?{encoded}", list[_Hit], lambda refused: PullError(f"The Hub: {refused}.")
     )
     return [Hit(each.id, each.downloads, each.likes, _license(each.tags)) for each in hits]
 
 
-def _asked(path: str, kind: type[_T], refused: Callable[[hub.Refused], PullError]) -> _T:
+def _request(path: str, kind: type[_T], refused: Callable[[hub.Refused], PullError]) -> _T:
     try:
-        return msgspec.json.decode(hub.ask(path), type=kind)
+        return msgspec.json.decode(hub.request(path), type=kind)
     except hub.Refused as error:
         raise refused(error) from error
     except NoAnswer as error:
@@ -130,7 +130,7 @@ def _asked(path: str, kind: type[_T], refused: Callable[[hub.Refused], PullError
 
 
 def gated(name: str) -> PullError:
-    """For a repository whose files are for those who agreed to its terms."""
+    """The error for a repository whose files need an agreement to its terms."""
     return PullError(
         f"{name} is gated: its owner wants an agreement first.",
         fix=f"Agree on {hub.DEFAULT_ENDPOINT}/{name} and set HF_TOKEN to a token of yours.",
@@ -138,7 +138,10 @@ def gated(name: str) -> PullError:
 
 
 def _refused(name: str, refused: hub.Refused) -> PullError:
-    """The Hub says 401 for what does not exist, so that private names are not told."""
+    """The error for a refused request.
+
+    The Hub answers 401 for missing repositories too, to hide private names.
+    """
     if refused.status == HTTPStatus.FORBIDDEN:
         return gated(name)
     if refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}:

@@ -1,4 +1,4 @@
-"""Rules for the keys of a GGUF, so that llama.cpp loads it or refuses it, but does not abort.
+"""Rules for the keys of a GGUF: llama.cpp may refuse a file that passes, but does not abort.
 
 Each rule stands for an assertion or an out-of-range access of the native loader that a file can
 reach; the loader's own clean refusals (an unknown architecture, a missing tensor) are left to it.
@@ -18,8 +18,8 @@ MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
 MAX_NUMBER = (1 << 31) - 1  # the loader keeps sizes in signed 32-bit numbers in places
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 MAX_TOKEN_BYTES = 4096
-"""Of one token's text: runs of blanks and dashes of real vocabularies have some hundred bytes. What
-a model says, and what a template is given as bos_token, is a multiple of it."""
+"""Limit of one token's text: runs of blanks and dashes in real vocabularies have some hundred
+bytes. Texts of an answer, and a template's bos_token, are multiples of it."""
 MAX_ARCHITECTURE_BYTES = 64
 NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}  # tables and intermediates
 _LAYER = re.compile(r"blk\.(\d{1,4})\.")
@@ -195,7 +195,7 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
 
 
 def _has_layers_of_its_own(parsed: Parsed) -> None:
-    """Files of prediction layers (MTP, NextN) alone go by their target's architecture."""
+    """Refuse a file of prediction layers (MTP, NextN) alone: it names its target's architecture."""
     predicting = _number(parsed, "nextn_predict_layers", 0)
     if predicting:
         first = _number(parsed, "block_count") - predicting

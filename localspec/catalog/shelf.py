@@ -1,4 +1,4 @@
-"""The user's own files: put on the shelf that the models directory is, and taken off again."""
+"""Imports the user's own files into the models directory, and removes models from it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
     draft: str | None = None,
     link: bool = False,
 ) -> Model:
-    """Copy a GGUF into the models directory, or link to it, once its header is found sound.
+    """Copy a GGUF into the models directory, or link to it, after checking its header.
 
     `name` defaults to the file's own. `draft` is a model that proposes for it; the pair must be
-    able to speculate. Of a model in several files `source` is the first; they are joined. Raises
-    BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
+    able to speculate. If the model has several files, `source` is the first; they are joined.
+    Raises BadGGUF, BadPair, UnknownModel, ModelError, DiskFull.
     """
     parts = joining.parts(source)
     found = header.read(source) if len(parts) == 1 else None
@@ -52,16 +52,16 @@ def add(  # noqa: PLR0913 - what a user may say about a file, all by name
     if draft is not None:
         try:
             registry.attach(chosen, _fitting(registry, header.read(destination), draft))
-        except LocalSpecError:  # the pair was refused: what came with it leaves nothing
+        except LocalSpecError:  # the pair was refused: the copy is removed again
             destination.unlink(missing_ok=True)
             raise
     return registry.find(chosen)
 
 
 def remove(name: str, directory: Path) -> int:
-    """Take a model off the shelf; returns the bytes that the disk got back.
+    """Remove a model; returns the bytes freed on the disk.
 
-    A link is removed, not what it leads to. What an interrupted pull left of it goes too. Raises
+    A link is removed, but not its target. Remains of an interrupted pull go too. Raises
     UnknownModel, ModelError.
     """
     registry = Registry(directory)
@@ -85,7 +85,7 @@ def remove(name: str, directory: Path) -> int:
     if model.name in registry.drafts():
         registry.attach(model.name, None)
     if model.file is not None:
-        with contextlib.suppress(OSError):  # where it came from; a wrong name of nothing at worst
+        with contextlib.suppress(OSError):  # a stale origin names a missing file, which is harmless
             origins.remember(directory, model.file, None)
     return freed
 
@@ -103,7 +103,7 @@ def _free_name(registry: Registry, name: str) -> str:
 
 def _fitting(registry: Registry, target: header.Header, draft: str) -> str:
     model = registry.resolve(draft)
-    pairing.fitting(target, model.target_path)
+    pairing.check_draft(target, model.target_path)
     return model.name
 
 

@@ -1,4 +1,4 @@
-"""Whether the files of a list can be models: a header is read once, and again when it changed."""
+"""Checks which files can be models; headers are read once, and again after a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localspec.errors import BadGGUF
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was when its header was read; `reason` is "" where it was sound."""
+    """A file's state when its header was read; `reason` is "" if it was sound."""
 
     size_bytes: int
     modified_ns: int
@@ -23,12 +23,15 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 def broken(files: Sequence[Path]) -> dict[Path, str]:
-    """Which of these cannot be used, and why. Reads no weights; remembers in the cache."""
+    """The files that cannot be used, with reasons.
+
+    Reads no weights; results are kept in the cache.
+    """
     known = _known()
     found = {str(file): _look(file, known.get(str(file))) for file in files}
     if found.items() - known.items():
         kept = {name: seen for name, seen in known.items() if Path(name).exists()}
-        with contextlib.suppress(OSError):  # then the headers are read again the next time
+        with contextlib.suppress(OSError):  # without the record the headers are read again
             paths.write_atomically(_file(), msgspec.json.encode(kept | found))
     return {Path(name): seen.reason for name, seen in found.items() if seen.reason}
 

@@ -1,6 +1,6 @@
-"""Chat templates that a user gives to models, by `[models.templates]`.
+"""Chat templates from the user's `[models.templates]`.
 
-A file of a model may have none, as those of base models, or a wrong one.
+A model's file may have no template, as those of base models, or a wrong one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pathlib import Path
 from localspec.errors import ConfigError, escaped
 
 MAX_BYTES = 1024 * 1024
-"""Of a file; the sandbox that a template runs in allows a quarter of that as characters."""
+"""Limit of a template file in bytes; the sandbox allows a quarter of it in characters."""
 
 CHATML = "chatml"
-"""A word instead of a file: the format that models without a template were most often taught in."""
+"""The word that selects the built-in ChatML template, the most common format, instead of a
+file."""
 
 _CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -23,15 +24,15 @@ _CHATML = (
 )
 
 NONE = "none: messages are continued as plain text, one behind the other"
-"""The note on a model without a template."""
+"""The note about a model without a template."""
 REMEDY = "[models.templates] in config.toml can give it one"
 
 
 def given(names: Iterable[str], table: Mapping[str, str], folder: Path) -> str | None:
-    """The template for a model of these names; None where the table has no line for it.
+    """The template for a model with these names; None where no line of the table matches.
 
-    A line is a name or a pattern, in which * is any text, and the path of a file, from `folder` on;
-    an exact line goes before patterns. Raises ConfigError.
+    A line maps a name or a pattern (* is any text) to a file's path relative to `folder`; exact
+    names go before patterns. Raises ConfigError.
     """
     spelled = [name.lower() for name in names]
     lines = sorted(table.items(), key=lambda line: "*" in line[0])

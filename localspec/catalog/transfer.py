@@ -1,4 +1,4 @@
-"""A file on its way into the models directory: `<file>.partial`, what it reports, how it fails.
+"""A file being fetched: `<file>.partial`, its progress reports and its errors.
 
 A partial file is always a prefix of the file, whichever source sent it, so that any source can go
 on where another stopped. It is also its own lock: a process that extends it holds an flock on it.
@@ -38,7 +38,7 @@ Stage: TypeAlias = Literal[
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Where the preparation of one model stands. `detail` names the source, or the reason."""
+    """The progress of preparing one model. `detail` names the source, or the reason."""
 
     model: str
     stage: Stage
@@ -51,7 +51,7 @@ Report: TypeAlias = Callable[[Step], None]
 
 
 class NoAnswer(Exception):
-    """This source could not deliver; the message says why, and the next one is tried."""
+    """A source could not deliver; the message says why, and the next source is tried."""
 
 
 class Partial:
@@ -69,11 +69,11 @@ class Partial:
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes that no source has sent yet."""
+        """Bytes that are still to be fetched."""
         return self.entry.size_bytes - self.num_bytes
 
     def resume(self) -> None:
-        """Read what an earlier pull left, so that the checksum covers it."""
+        """Hash the bytes that an earlier pull left."""
         left = os.fstat(self._file.fileno()).st_size
         if left > self.entry.size_bytes:
             self.restart()
@@ -81,7 +81,7 @@ class Partial:
         while chunk := self._file.read(CHUNK_BYTES):
             self._digest.update(chunk)
             self.num_bytes += len(chunk)
-            self._say("verifying")
+            self._report_progress("verifying")
 
     def append(self, chunk: bytes) -> None:
         """Add the next bytes of the file. Raises NoAnswer when there are too many, DiskFull."""
@@ -93,21 +93,24 @@ class Partial:
             raise disk_error(error, self.path, self.missing_bytes) from error
         self._digest.update(chunk)
         self.num_bytes += len(chunk)
-        self._say("downloading")
+        self._report_progress("downloading")
 
     def announce(self, extra_bytes: int = 0) -> None:
-        """Report the download, `extra_bytes` of it still outside this file."""
-        self._say("downloading", min(extra_bytes, self.missing_bytes))
+        """Report progress; `extra_bytes` are downloaded but not yet in this file."""
+        self._report_progress("downloading", min(extra_bytes, self.missing_bytes))
 
     def restart(self) -> None:
-        """Forget everything: these bytes are not the file's."""
+        """Discard all bytes: they are not the file's."""
         self._file.seek(0)
         self._file.truncate()
         self._digest = hashlib.sha256()
         self.num_bytes = self._reported = 0
 
     def commit(self, destination: Path) -> None:
-        """Give the complete file its name. Raises ChecksumMismatch, and then starts over."""
+        """Rename the complete file to `destination`.
+
+        After a wrong checksum it discards all bytes and raises ChecksumMismatch.
+        """
         found = self._digest.hexdigest()
         if self.entry.sha256 and found != self.entry.sha256:
             self.restart()
@@ -125,8 +128,8 @@ class Partial:
         self.path.replace(destination)
 
     def close(self) -> None:
-        """Keep what is here for the next pull; an empty partial is removed."""
-        with contextlib.suppress(OSError):  # what the disk did not take is fetched again
+        """Keep the bytes for the next pull; an empty partial is removed."""
+        with contextlib.suppress(OSError):  # bytes that were not written are fetched again
             self._file.flush()
         left = os.fstat(self._file.fileno())
         if left.st_nlink and not left.st_size:
@@ -134,7 +137,7 @@ class Partial:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def _say(self, stage: Stage, extra_bytes: int = 0) -> None:
+    def _report_progress(self, stage: Stage, extra_bytes: int = 0) -> None:
         # Bytes of a wheel were reported while it grew; they are not taken back while it is read.
         self._reported = max(self._reported, self.num_bytes + extra_bytes)
         step = Step(self.entry.name, stage, self._reported, self.entry.size_bytes, self.source)
@@ -175,7 +178,7 @@ def _open_locked(path: Path, wait: Callable[[], None]) -> int:
 
 
 def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
-    """The PullError that `error` means for the waiting caller."""
+    """The PullError for an OSError while writing `path`."""
     if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return PullError(f"{path} cannot be written: {error.strerror}.")
     return DiskFull(
@@ -186,7 +189,7 @@ def disk_error(error: OSError, path: Path, missing_bytes: int) -> PullError:
 
 @contextlib.contextmanager
 def building(directory: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """The right to make new files out of those in `directory`; one process at a time has it."""
+    """Hold the lock for building files out of those in `directory`; one process at a time."""
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

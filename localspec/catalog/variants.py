@@ -1,4 +1,4 @@
-"""Which of a repository's files to take: the quantizations it has, and the one for here. Pure."""
+"""Chooses a file of a repository: its quantizations, and the best that fits. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TARGET_ORDER = (
     *("UD-IQ2_XXS", "IQ2_XXS", "TQ2_0", "Q2_0", "BF16", "F16"),
     *("UD-IQ1_M", "IQ1_M", "UD-IQ1_S", "IQ1_S", "UD-TQ1_0", "TQ1_0", "Q1_0"),
 )
-"""Four bits first: they lose next to nothing, and decoding reads every one of them for each token.
-Then better ones, then what still fits where those do not."""
+"""Four bits first: they lose little, and decoding reads every bit for each token. Then better
+quantizations, then smaller ones for where those do not fit."""
 DRAFT_ORDER = ("Q4_0", "Q4_K_M", "Q4_K_S", "IQ4_XS", "Q5_K_M", "Q8_0")
-"""A draft is worth what it is quick: INT4 before all others."""
+"""A draft is worth its speed: INT4 before all others."""
 
 _HEAD_SHARE = 0.5
-"""A file is taken for a draft head if it has less than this share of a model's bytes: heads have
-a thirtieth, and a model that has its head in it is larger than one without."""
+"""A file may be a draft head if it has less than this share of a model's bytes: heads have a
+thirtieth, and a model with its head inside is larger than one without."""
 MEMORY_FACTOR = 1.15
-"""Weights take this share of free memory at most; the rest is for KV and for computing."""
+"""Free memory must be this multiple of the weights; the rest is for KV and scratch."""
 
 
 class File(NamedTuple):
@@ -42,9 +42,9 @@ class File(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One model of a repository: its quantization, "" where the name tells none, and its parts.
+    """One model of a repository: its quantization, "" where the name has none, and its parts.
 
-    `plain` is False for one whose name would also suit a draft head or an adapter.
+    `plain` is False for a name that would also suit a draft head or an adapter.
     """
 
     label: str
@@ -59,29 +59,29 @@ class Variant(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A variant, and in a few words why it."""
+    """A variant, and the reason for choosing it in a few words."""
 
     variant: Variant
     why: str
 
 
 class Sorted(NamedTuple):
-    """A repository's models, smallest first, and the other files by what they are."""
+    """A repository's models, smallest first, and the other files with their kinds."""
 
     models: list[Variant]
     others: dict[str, str]
 
 
 def variants(files: Iterable[File]) -> list[Variant]:
-    """The models among the files, those in parts put together, smallest first.
+    """The models among the files, parts put together, smallest first.
 
-    What is no model (projectors, draft heads, adapters) or not all there is left out.
+    Projectors, draft heads, adapters and incomplete sets are left out.
     """
     return sort(files).models
 
 
 def sort(files: Iterable[File]) -> Sorted:
-    """Tell models from other files by their names and, where these may mean both, by sizes."""
+    """Separate models from other files by names and, where a name may mean both, by sizes."""
     groups: dict[str, list[tuple[Name, File]]] = {}
     for file in files:
         if name := filenames.read(file.path):
@@ -89,7 +89,7 @@ def sort(files: Iterable[File]) -> Sorted:
     whole = {path: group for path, group in groups.items() if _complete(group)}
     foldered = {path: filenames.folder(path) for path in whole}
     if all(foldered[path] for path, group in whole.items() if not group[0][0].other):
-        # Where every model is in such a folder, it makes no difference.
+        # If every model is in such a folder, the folder tells nothing.
         foldered = dict.fromkeys(whole, "")
     others = {
         name.path: name.other or filenames.INCOMPLETE
@@ -121,14 +121,14 @@ def sort(files: Iterable[File]) -> Sorted:
 
 
 def _complete(group: Sequence[tuple[Name, File]]) -> bool:
-    """Whether all parts of a model are there, each once."""
+    """Whether each part of a model is there exactly once."""
     parts = sorted(name.part for name, _ in group)
     count = max(name.parts for name, _ in group) or len(parts)
     return parts == [*range(1, count + 1)] and (len(parts) > 1 or not group[0][0].cut)
 
 
 def _too_small(unsure: Variant, models: Sequence[Variant]) -> bool:
-    """Whether it has too few bytes for a model like those beside it, by its bits and parameters."""
+    """Whether a file is too small to be a model like the others, by bits and parameters."""
     own = filenames.bits(unsure.label), filenames.parameters(unsure.name)
     for model in sorted(models, key=lambda each: each.label != unsure.label):
         theirs = filenames.bits(model.label), filenames.parameters(model.name)
@@ -142,9 +142,9 @@ def _too_small(unsure: Variant, models: Sequence[Variant]) -> bool:
 def choose(
     found: Sequence[Variant], wanted: str, room_bytes: int, order: Sequence[str] = TARGET_ORDER
 ) -> Choice:
-    """The file `wanted` by quantization or name; without a wish the first of `order` that fits.
+    """The file `wanted` by quantization or name; if empty, the first of `order` that fits.
 
-    Raises PullError: there is no such thing, or nothing that fits into `room_bytes`.
+    Raises PullError if there is no such file, or none fits into `room_bytes`.
     """
     if wanted:
         return Choice(_named(found, wanted), "as you asked for")
@@ -171,7 +171,7 @@ def choose(
 
 
 def _named(found: Sequence[Variant], wanted: str) -> Variant:
-    """By file, by quantization or by the beginning of one ("Q4"), whatever the case."""
+    """Variants that match a file name, a quantization or its beginning ("Q4"), ignoring case."""
     lower = wanted.lower()
     plain = sorted(found, key=lambda each: not each.plain)
     for fits in (_is_file, _is_label, _is_label_of_another):
@@ -189,7 +189,7 @@ def _named(found: Sequence[Variant], wanted: str) -> Variant:
 
 
 def _is_file(variant: Variant, wanted: str) -> bool:
-    """By its path or its name, as one of several parts or as the whole."""
+    """Whether `wanted` is the path or name of the variant, or of one of its parts."""
     paths = [file.path.lower() for file in variant.files]
     return wanted in {variant.name.lower(), *paths, *(path.rpartition("/")[2] for path in paths)}
 
@@ -200,7 +200,7 @@ def _is_label(variant: Variant, wanted: str) -> bool:
 
 
 def _is_label_of_another(variant: Variant, wanted: str) -> bool:
-    """Unsloth's mixtures begin with "UD-", which few people write."""
+    """Whether it is the label without unsloth's prefix "UD-", which is often left out."""
     return variant.label.lower().removeprefix("ud-") == wanted.removeprefix("ud-")
 
 

@@ -1,7 +1,7 @@
-"""Which files were checked against their SHA-256, so that gigabytes are not read at every start.
+"""Remembers which files passed their SHA-256, so that gigabytes are not read at every start.
 
-A mark holds as long as size, modification time and inode stay what they were. Losing a mark costs
-reading the file once more and nothing else: an update lost between two processes is harmless.
+A mark holds while size, modification time and inode stay the same. A lost mark costs only reading
+the file once more, so a lost update between two processes is harmless.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 def holds(path: Path, sha256: str) -> bool:
-    """Whether `path` is untouched since it was found to have this SHA-256."""
+    """Whether `path` is unchanged since its SHA-256 was found to be this one."""
     try:
         return _read(path.parent).get(path.name) == _now(path, sha256)
     except OSError:
@@ -32,7 +32,7 @@ def holds(path: Path, sha256: str) -> bool:
 
 
 def mark(path: Path, sha256: str) -> None:
-    """Remember that `path` has this SHA-256, where the directory can be written."""
+    """Record that `path` has this SHA-256, if the directory can be written."""
     marks = {name: old for name, old in _read(path.parent).items() if (path.parent / name).exists()}
     marks[path.name] = _now(path, sha256)
     with contextlib.suppress(OSError):

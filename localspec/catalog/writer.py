@@ -1,6 +1,6 @@
-"""GGUF as bytes, the other way round: the header of a file that LocalSpec makes itself.
+"""Writes GGUF headers of files that LocalSpec makes itself.
 
-What `reader.parse` reads: version 3, little-endian, tensors one behind the other as they come.
+The format is what `reader.parse` reads: version 3, little-endian, tensors one behind the other.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def header(metadata: Metadata, tensors: Sequence[Tensor]) -> bytes:
 def assemble(
     values: Mapping[str, bytes], tensors: Sequence[Tensor], alignment: int = DEFAULT_ALIGNMENT
 ) -> bytes:
-    """The same from values that are bytes already, each with its type before it."""
+    """The header, from metadata values that are bytes already, each preceded by its type."""
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(values))]
     for key, value in values.items():
         parts += [_string(key), value]
@@ -77,7 +77,7 @@ def assemble(
 
 
 def packed(value: Value, kind: int) -> bytes:
-    """A value as `reader.parse` found it, and its GGUF type, as bytes again."""
+    """The bytes of a value that `reader.parse` found, and its GGUF type."""
     if isinstance(value, Array):
         return struct.pack("<IIQ", ARRAY, value.element_type, value.count) + value.raw
     if isinstance(value, str):
@@ -86,7 +86,7 @@ def packed(value: Value, kind: int) -> bytes:
 
 
 def padding(num_bytes: int, alignment: int = DEFAULT_ALIGNMENT) -> bytes:
-    """The padding behind so many bytes, so that the next tensor is aligned."""
+    """The padding after `num_bytes` bytes that aligns the next tensor."""
     return bytes(-num_bytes % alignment)
 
 

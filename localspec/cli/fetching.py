@@ -221,7 +221,7 @@ def _fetch_draft(target: Path, suitable: Partner, registry: Registry, *, as_json
 
 
 def _promise(known: Partner) -> str:
-    low, high = partner.brings(known.share)
+    low, high = partner.expected_speedup(known.share)
     return f"answers should come {low:.1f} to {high:.1f} times as fast"
 
 

@@ -248,7 +248,7 @@ def _pair(pair: Resolved) -> tuple[list[Finding], list[Header]]:
         return [*findings, wrong("draft", f"{pair.draft_name} is not here.", pull)], [target]
     again = f"localspec models rm {pair.draft_name} && localspec models pull {pair.name}"
     try:
-        draft = pairing.fitting(target, pair.draft_path)
+        draft = pairing.check_draft(target, pair.draft_path)
     except BadPair as error:
         another = f"localspec models check {pair.name} DRAFT  # a smaller one, to import it with"
         return [*findings, wrong("draft", error.message, another)], [target]

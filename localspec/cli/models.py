@@ -304,7 +304,7 @@ def _files(model: str) -> tuple[Path, Path | None]:
 def _loaded(target: Header, draft: Path | None) -> tuple[list[Header], str]:
     """The files a load takes of the two, and why not the draft."""
     try:
-        return [target, *([pairing.fitting(target, draft)] if draft else [])], ""
+        return [target, *([pairing.check_draft(target, draft)] if draft else [])], ""
     except (BadGGUF, BadPair) as error:
         return [target], error.message
 

@@ -110,7 +110,7 @@ def _of_draft(target: Model, draft: Model | None) -> list[Outline]:
         return [_expected(draft.name)] if draft else []
     with contextlib.suppress(BadGGUF, BadPair):
         if target.path:
-            return [outline(pairing.fitting(header.read(target.path), draft.path))]
+            return [outline(pairing.check_draft(header.read(target.path), draft.path))]
         return [outline(header.read(draft.path))]
     return []
 

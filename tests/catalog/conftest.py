@@ -1,8 +1,7 @@
-"""Tiny models and a Hub of our own that serves them over real HTTP, with every way of failing."""
+"""Fixtures: tiny models, and a fake Hub that serves them over real HTTP and fails on request."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import threading
@@ -24,25 +23,25 @@ REPO = "someone/tiny-GGUF"
 
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sound model; nobody may change it."""
+    """A sound model, read-only for all tests."""
     return tiny.build(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
 
 
 @pytest.fixture(scope="session")
 def tiny_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same weights in Q8_0: what an INT4 draft can be made from; nobody may change it."""
+    """The same weights in Q8_0, the source of an INT4 draft, read-only for all tests."""
     path = tmp_path_factory.mktemp("tiny") / "tiny-q8_0.gguf"
     return tiny.build(path, quantization=gguf.GGMLQuantizationType.Q8_0)
 
 
 @dataclass
 class Hub:
-    """What the server serves and how it misbehaves; `ranges` are the Range headers that came.
+    """The state of the fake Hub: its files, its faults, and the requests received.
 
-    `repos` are the repositories there are, each with all files; one that is gated wants a token.
-    `architecture` is what it says of a header, and `length` what HEAD does of any file.
-    After `cut_after` bytes of a body the connection ends; `cuts` says how many times. With `hold`
-    set, a file's answer stops in the middle until the event comes.
+    Each of `repos` has all files; a gated one requires a token. `architecture` is the header's, as
+    the Hub lists it, and `length` the Content-Length of HEAD for any file. The connection ends
+    after `cut_after` bytes of a body, `cuts` times. With `hold` set, a file's response stops in the
+    middle until the event is set. `ranges` are the Range headers received. Unknown paths give 404.
     """
 
     endpoint: str = ""
@@ -64,7 +63,7 @@ class Hub:
     tokens: list[tuple[str, str | None]] = field(default_factory=list)
 
     def listing(self) -> bytes:
-        """What GET /api/models/.../tree/main answers."""
+        """The response to GET /api/models/.../tree/main."""
         return json.dumps(
             [
                 {
@@ -81,7 +80,7 @@ class Hub:
         ).encode()
 
     def described(self) -> bytes:
-        """What GET /api/models/...?blobs=true answers."""
+        """The response to GET /api/models/...?blobs=true."""
         files = [
             {"rfilename": item["path"], "size": item["size"], "lfs": {"sha256": item["lfs"]["oid"]}}
             for item in json.loads(self.listing())
@@ -92,7 +91,7 @@ class Hub:
         return json.dumps({"siblings": files, "gated": gated, "tags": tags, **read}).encode()
 
     def found(self, word: str) -> bytes:
-        """What GET /api/models?search=... answers."""
+        """The response to GET /api/models?search=..."""
         tags = ["gguf", f"license:{self.license}"]
         hits = [
             {"id": repo, "downloads": 12_345, "likes": 6, "tags": tags}
@@ -125,31 +124,34 @@ class _Answers(BaseHTTPRequestHandler):
         if hub.status:
             self._send(hub.status, b"")
             return
-        data = hub.files[self.path.rpartition("/")[2]]
-        asked = self.headers.get("Range")
-        if asked is None or hub.ignores_ranges:
+        data = hub.files.get(self.path.rpartition("/")[2])
+        if data is None:
+            self._send(404, b"")
+            return
+        wanted = self.headers.get("Range")
+        if wanted is None or hub.ignores_ranges:
             self._send(200, data)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        start = int(wanted.removeprefix("bytes=").removesuffix("-"))
         span = f"bytes {start}-{len(data) - 1}/{len(data)}"
         self._send(206, data[start:], {"Content-Range": span})
 
     def do_HEAD(self) -> None:
-        self.send_response(200)
-        size = len(self.hub.files[self.path.rpartition("/")[2]])
+        data = self.hub.files.get(self.path.rpartition("/")[2])
+        self.send_response(404 if data is None else 200)
         length = self.hub.length
-        self.send_header("Content-Length", str(size) if length is None else length)
+        self.send_header("Content-Length", str(len(data or b"")) if length is None else length)
         self.end_headers()
 
     def _api(self) -> tuple[int, bytes]:
         hub, url = self.hub, urllib.parse.urlsplit(self.path)
-        asked = urllib.parse.parse_qs(url.query)
-        if "search" in asked:
-            return 200, hub.found(asked["search"][0])
+        query = urllib.parse.parse_qs(url.query)
+        if "search" in query:
+            return 200, hub.found(query["search"][0])
         repo = "/".join(url.path.split("/")[3:5])
         if not hub.lists or repo not in hub.repos:
             return 404, b""
-        return 200, hub.described() if "blobs" in asked else hub.listing()
+        return 200, hub.described() if "blobs" in query else hub.listing()
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -166,18 +168,28 @@ class _Answers(BaseHTTPRequestHandler):
             self.wfile.write(body[:half])
             self.hub.hold.wait(60)
             body = body[half:]
-        with contextlib.suppress(ConnectionError):  # the client may have been interrupted
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Say nothing on stderr."""
+        """Print nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that keeps the tracebacks of its threads to itself.
+
+    Clients are interrupted on purpose, and other processes may connect by chance. Formatting a
+    traceback parses source, which crashes CPython's `ast` when pytest does the same in its thread.
+    """
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing."""
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A Hub on loopback that HF_ENDPOINT points to."""
     served = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Answers,), {"hub": served}))
+    server = _Server(("127.0.0.1", 0), type("Bound", (_Answers,), {"hub": served}))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     served.endpoint = f"http://127.0.0.1:{server.server_port}"
@@ -209,10 +221,10 @@ def entry(hub: Hub, tiny_source: Path) -> Entry:
 
 
 class Steps(list[Step]):
-    """A report that remembers."""
+    """A progress callback that keeps all steps."""
 
     def __call__(self, step: Step) -> None:
-        """Remember `step`."""
+        """Append `step`."""
         self.append(step)
 
     @property
@@ -224,5 +236,5 @@ class Steps(list[Step]):
 
 @pytest.fixture
 def steps() -> Steps:
-    """A report that remembers."""
+    """An empty `Steps`."""
     return Steps()

@@ -88,6 +88,6 @@ def test_every_family_is_reachable_and_its_drafts_are_its_own() -> None:
 
 def test_what_a_draft_may_bring_falls_with_its_size_and_is_never_a_loss() -> None:
     """The controller does not use one that would be."""
-    gains = [partner.brings(share) for share in (0.03, 0.1, 0.3, 1.0)]
+    gains = [partner.expected_speedup(share) for share in (0.03, 0.1, 0.3, 1.0)]
     assert gains == sorted(gains, reverse=True)
     assert all(1 <= low <= high for low, high in gains)

@@ -48,7 +48,7 @@ def sound(load: Load) -> Load:
     if not load.draft_path:
         return load
     try:
-        pairing.fitting(target, Path(load.draft_path))
+        pairing.check_draft(target, Path(load.draft_path))
     except (BadGGUF, BadPair) as error:
         return msgspec.structs.replace(load, draft_path=None, no_draft=error.message)
     return load
