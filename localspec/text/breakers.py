@@ -1,4 +1,4 @@
-"""Texts that no repetition reaches over, in the tokens of one model. Pure."""
+"""DRY's sequence breakers, texts that no repetition extends across, in one model's tokens. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from localspec.types import Token
 
 MAX_TAIL = 20
-"""Tokens of the rest of a text that a token begins: llama.cpp's."""
+"""llama.cpp's limit of the tokens after the one in which a breaker begins."""
 
 
 def breakers(
     texts: Iterable[str], pieces: Sequence[bytes], tokens: Callable[[str], list[Token]]
 ) -> dict[Token, list[tuple[Token, ...]]]:
-    """By the token that a text begins with: those that follow it there, () if it has all of it.
+    """The breakers by their first token: the tokens that must follow, () if it has the whole text.
 
-    As llama.cpp finds them for DRY: a token that has the whole text in it, or ends with a beginning
-    of it.
+    The rule is llama.cpp's for DRY: the first token contains the whole text, or ends with a
+    beginning of it.
 
     Args:
-        texts: None of them empty.
-        pieces: What each token of the vocabulary writes.
-        tokens: Tokenizes a text in which nothing is special.
+        texts: The breakers, none of them empty.
+        pieces: The bytes of each token of the vocabulary.
+        tokens: Tokenizes a text without special tokens.
     """
     found: dict[Token, list[tuple[Token, ...]]] = {}
     for text in texts:

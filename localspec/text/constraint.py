@@ -1,4 +1,4 @@
-"""Answers kept within a grammar: which tokens may come next, by llguidance over the vocabulary."""
+"""Keeps answers within a grammar: llguidance computes the tokens that may come next."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from localspec.types import Token
 class Vocabulary:
     """The tokens of one model as grammars see them. Model lifetime; used by any thread.
 
-    To build it takes half a second for a large vocabulary, in which no other thread runs Python.
+    Building it takes half a second for a large vocabulary, during which no other thread runs
+    Python.
 
     Args:
         n_vocab: Number of tokens.
-        piece: The bytes of a token; b"" for special ones, which a grammar asks for by their ids.
+        piece: The bytes of a token; b"" for special ones, which a grammar names by their ids.
         eog: The tokens that end a generation; a finished answer allows nothing else.
-        tokenize: The tokens that the model would write a text with; what a grammar forces is told
-            in them. By default one for each byte.
+        tokenize: The model's tokens for a text, used for forced text. By default one for each
+            byte.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Vocabulary:
             )
 
     def constraint(self, compiled: str) -> GrammarConstraint:
-        """The constraint of one answer, by a grammar that `grammar.compiled` found harmless.
+        """The constraint of one answer, by a grammar that `grammar.compiled` accepted.
 
         Raises RequestError where it allows nothing with these tokens, or no token ends an answer.
         """
@@ -69,8 +70,8 @@ class Vocabulary:
 class GrammarConstraint:
     """One answer's grammar; implements `types.Constraint`. Request lifetime.
 
-    The matcher stands after the committed text plus the path asked for last, so that walking down
-    a draft costs one token each.
+    The matcher's position is after the committed text plus the last requested path, so that
+    walking down a draft costs one token each.
     """
 
     def __init__(
@@ -87,12 +88,12 @@ class GrammarConstraint:
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_]:
         """Allowed tokens (n_vocab,) after the committed text plus `path`.
 
-        After a path that the grammar does not allow, and where the grammar gives up, only the end
-        is allowed: a law must not be empty. Whether such an end is one, `check_end` says.
+        Only end tokens are allowed after a path that the grammar forbids, and where the grammar
+        gives up, because a mask must not be empty. `check_end` tells whether such an end is valid.
         """
         walked = self._walk(path)
         mask = self._matcher.compute_bitmask()
-        if self._matcher.is_error():  # perhaps by a path that was not taken
+        if self._matcher.is_error():  # perhaps because of a rejected path
             walked = self._walk(path)
             mask = self._matcher.compute_bitmask()
         if not walked or self._matcher.is_error():
@@ -102,9 +103,9 @@ class GrammarConstraint:
         return allowed if allowed.any() else self._end_only
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
-        """The only text that may follow `path`, in the tokens that the model would write it with.
+        """The only text that may follow `path`, in the tokens that the model would use for it.
 
-        Without the last of them where more text might change it.
+        The last tokens are left out where more text might change them.
         """
         tokens = self._matcher.compute_ff_tokens() if self._walk(path) else []
         return () if self._matcher.is_error() else tokens
@@ -116,9 +117,9 @@ class GrammarConstraint:
         self._path = []
 
     def check_end(self, tokens: Sequence[Token]) -> None:
-        """The answer ends by itself behind `tokens`, which are the last and not committed.
+        """Check that the answer may end after `tokens`, the last ones, which are not committed.
 
-        Raises GrammarError where the grammar gave up instead of coming to its end.
+        Raises GrammarError where the grammar gave up before its end.
         """
         self.mask(tokens)
         matcher = self._matcher
@@ -132,8 +133,8 @@ class GrammarConstraint:
         )
 
     def _walk(self, path: Sequence[Token]) -> bool:
-        """Stand after `path`, moving as little as possible; False where the grammar forbids it."""
-        if self._matcher.is_error():  # and that stays
+        """Move the matcher to after `path` in few steps; False where the grammar forbids it."""
+        if self._matcher.is_error():  # an error is permanent
             self._matcher = self._new_matcher()
             self._matcher.consume_tokens(self._committed)
             self._path = []
@@ -154,7 +155,7 @@ class GrammarConstraint:
 
 
 class _Pieces:
-    """The vocabulary in the shape that llguidance asks for. Special tokens go by their ids."""
+    """The vocabulary in the form that llguidance takes. Special tokens are named by their ids."""
 
     bos_token_id = None
 
@@ -171,7 +172,7 @@ class _Pieces:
         self._of_byte = {piece: token for token, piece in enumerate(pieces) if len(piece) == 1}
 
     def __call__(self, text: bytes | str) -> list[Token]:
-        """Tokens that spell `text`: the model's own where it can be asked."""
+        """Tokens that spell `text`: the model's own tokenization if available."""
         data = text.encode() if isinstance(text, str) else text
         if self._tokenize is not None:
             return self._tokenize(data.decode("utf-8", "ignore"))

@@ -1,4 +1,4 @@
-"""Pieces of tokens become text: no character is ever cut in two, and its source stays known."""
+"""Turns tokens' bytes into text, in whole characters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import codecs
 
 
 class Detokenizer:
-    """The UTF-8 of one answer, piece by piece. Request lifetime.
+    """An incremental UTF-8 decoder of one answer. Request lifetime.
 
-    A character belongs to the piece that completed it. Bytes become U+FFFD only when what follows
-    proves that they can never be a character; half a one at the end of an answer is left out.
+    A character belongs to the piece that completed it. Bytes become U+FFFD only when the following
+    bytes prove that they are no character; an incomplete character at the end of an answer is
+    dropped.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A conversation of one model: messages into a prompt, functions offered, and the answer read."""
+"""A model's chat format: messages into a prompt, functions offered to it, and its answer parsed."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _NOT = "/no_think"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request's prompt, and what its answer may do."""
+    """One request's prompt, and what its answer may contain."""
 
     prompt: str
     offer: Offer
 
 
 class Dialogue:
-    """How one model is talked to. Model lifetime.
+    """The chat format of one model. Model lifetime.
 
     Args:
         template: The source of its chat template.
-        render: Messages and variables into a prompt, by this template; raises TemplateError.
-        control: The token that is this text and writes nothing, such as "<|im_end|>"; None where
-            the vocabulary has none.
+        render: Renders messages and variables with this template; raises TemplateError.
+        control: The control token with this text, such as "<|im_end|>"; None where the
+            vocabulary has none.
     """
 
     def __init__(
@@ -73,16 +73,18 @@ class Dialogue:
                 {"type": "function", "function": {**nothing, **one}} for one in offer.functions
             ]
             if reads.needs_system and not any(one.role == "system" for one in messages):
-                messages = history.told(messages, "")
+                messages = history.with_system_text(messages, "")
         elif offer.functions:
-            messages = history.told(messages, writing.told(self.format, offer.functions))
+            messages = history.with_system_text(
+                messages, writing.tool_instructions(self.format, offer.functions)
+            )
         messages = history.prepared(messages, self.format, reads)
         prompt = self._render(messages, variables)
         begun = self._begun(prompt)
         if begun and variables.get("enable_thinking") is False and _NOT in self._template:
-            asked = history.prepared(history.told(messages, _NOT), self.format, reads)
+            asked = history.prepared(history.with_system_text(messages, _NOT), self.format, reads)
             quiet = self._render(asked, variables)
-            if not self._begun(quiet):  # a template that looks for a word of the system's
+            if not self._begun(quiet):  # a template that looks for this word in the system message
                 prompt, begun = quiet, False
         return Turn(prompt, replace(offer, thinks=self._thinks, thinking=begun))
 
@@ -92,14 +94,14 @@ class Dialogue:
         return any(end.endswith(pair.opening.rstrip()) for pair in self.format.thoughts)
 
     def reader(self, offer: Offer) -> Reader | None:
-        """The reader of the answer; None where it is words and nothing else."""
+        """The reader of the answer; None if the answer can only be text."""
         own = self.format.heads or self.format.words or self.format.dropped
         if not (offer.functions or offer.thinks or offer.thinking or own):
             return None
         return Reader(lambda tape: reading(tape, self.format, offer))
 
     def grammar(self, offer: Offer) -> str:
-        """Lark of the calls that an answer may hold."""
+        """The Lark grammar of the calls that an answer may contain."""
         return lark.grammar(self.format, offer, self._tokens)
 
     def call_id(self) -> str:
@@ -110,7 +112,7 @@ class Dialogue:
 
 
 def marks_of(form: Format) -> list[str]:
-    """What of a format may be a token of its own in a vocabulary."""
+    """The marks of a format that may be single tokens of a vocabulary."""
     pairs: Sequence[Pair] = (*form.thoughts, *form.words)
     alone = [*form.dropped, *chain.from_iterable((one.opening, one.closing) for one in pairs)]
     if form.heads:

@@ -1,8 +1,8 @@
-"""Which answers a request allows, in the language of llguidance: schemas, patterns, grammars.
+"""The grammars that requests may ask for, in llguidance's language: schemas, patterns, grammars.
 
-What comes from outside is bounded here before any compiler sees it, and the compiler's work is
-bounded by fuel, not by a clock: the same grammar always passes or always fails. `compiled` runs
-native code on it, which may die of it, so it belongs into a process that may (`worker/sandbox.py`).
+Input is bounded here before any compiler sees it, and the compiler's work is bounded by fuel, not
+by a clock: the same grammar always passes or always fails. `compiled` runs native code, which may
+crash, so it belongs into a process of its own (`worker/sandbox.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from localspec.text import schema
 
 MAX_GRAMMAR_BYTES = 64 * 1024
 MAX_SCHEMA_BYTES = 1024 * 1024
-"""Without what only explains it; what is in it is counted as well (`schema.excess`)."""
+"""Limit without keys that only explain the schema; `schema.excess` bounds its content too."""
 
 LIMITS = llguidance.LLParserLimits(
     max_items_in_row=10_000,  # an object may have two thousand optional properties
@@ -47,7 +47,7 @@ Kind = Literal["json_schema", "regex", "choice", "gbnf", "lark"]
 
 
 class Source(msgspec.Struct, frozen=True, tag="grammar"):
-    """A grammar as it was asked for. `strict`: of a schema nothing may be relaxed."""
+    """A requested grammar. `strict`: nothing of a schema may be relaxed."""
 
     kind: Kind
     text: str
@@ -55,18 +55,17 @@ class Source(msgspec.Struct, frozen=True, tag="grammar"):
 
 
 class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
-    """A grammar that the compiler takes, and the keys of a schema that it does not keep."""
+    """A grammar for the compiler, and the schema's keys that were relaxed."""
 
     grammar: str
     relaxed: list[str] = []
 
 
 def source(response_format: dict[str, Any] | None) -> Source | None:
-    """The grammar a `response_format` asks for; None for plain text.
+    """The grammar of a `response_format`; None for plain text.
 
     Besides OpenAI's types there are {"type": "regex", "pattern": ...}, {"type": "choice",
     "choices": [...]}, {"type": "gbnf", "grammar": ...} and {"type": "lark", "grammar": ...}.
-
     Raises RequestError for a type or a schema that cannot be served.
     """
     if response_format is None or response_format.get("type") == "text":
@@ -84,9 +83,9 @@ def source(response_format: dict[str, Any] | None) -> Source | None:
 
 
 def rule(response_format: dict[str, Any]) -> str:
-    """The rule of Lark for a `response_format`, for a grammar around it.
+    """The Lark rule of a `response_format`, for a grammar around it.
 
-    Empty for one that is a whole grammar itself. Raises RequestError.
+    "" for one that is a whole grammar itself. Raises RequestError.
     """
     match source(response_format):
         case Source("json_schema", text):
@@ -100,7 +99,7 @@ def rule(response_format: dict[str, Any]) -> str:
 
 
 def compiled(asked: Source) -> Compiled:
-    """The grammar for llguidance, tried out on a few random beginnings.
+    """The grammar for llguidance, tried on a few random beginnings.
 
     Raises RequestError for one that does not compile, allows nothing, or gives up at once.
     """
@@ -122,8 +121,8 @@ def compiled(asked: Source) -> Compiled:
 
 
 def behind(typed: str, compiled: str) -> str:
-    """The grammar for answers that begin with what was typed; it describes what comes then."""
-    literal = json.dumps(typed, ensure_ascii=False).replace("\x7f", r"\x7f")  # Lark wants it so
+    """The grammar of answers that begin with the half-typed text; `compiled` describes the rest."""
+    literal = json.dumps(typed, ensure_ascii=False).replace("\x7f", r"\x7f")  # Lark's escape
     rule = f"start: {literal} @said"
     whole = [{"lark_grammar": compiled}]
     inner = json.loads(compiled)["grammars"] if compiled.startswith("{") else whole
@@ -142,7 +141,7 @@ def refused(why: str) -> RequestError:
 
 
 def reason(error: str) -> str:
-    """The first line of what llguidance says is wrong; its own state is left out."""
+    """The first line of llguidance's error; its internal state is left out."""
     said = " ".join(re.split(r"<(?:state|non-verbose)", error)[0].split())[:300].rstrip(".")
     return _NOTHING if said == "NoExtensionBias" else said
 
@@ -192,7 +191,7 @@ def _translated(asked: Source) -> str:
 
 
 def _failure(grammar: str) -> tuple[str, list[str]]:
-    """Why the grammar cannot be used, empty if it can; and what the compiler warns of."""
+    """The reason why the grammar cannot be used, "" if it can; and the compiler's warnings."""
     first = llguidance.LLMatcher(_letters(), grammar, log_level=0, limits=LIMITS)
     for seed in range(_WALKS):
         if first.is_error():
@@ -205,7 +204,7 @@ def _failure(grammar: str) -> tuple[str, list[str]]:
 
 
 def _walk(matcher: llguidance.LLMatcher, random: Random | None) -> None:
-    """Some way into an answer; without chance the smallest byte that is no blank leads on."""
+    """Advance some way into an answer; without `random` by the smallest byte that is no blank."""
     for _ in range(_WALK_BYTES):
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
         allowed = [byte for byte in range(256) if mask >> byte & 1]
@@ -216,13 +215,13 @@ def _walk(matcher: llguidance.LLMatcher, random: Random | None) -> None:
 
 
 def _letters() -> llguidance.LLTokenizer:
-    """A vocabulary of all bytes and an end: what compiles does not depend on the model's."""
+    """A vocabulary of all bytes and an end, so that compiling does not depend on the model."""
     wrapped = llguidance.TokenizerWrapper(_Bytes())
     return llguidance.LLTokenizer(wrapped, n_vocab=257, eos_token=256, slices=[])
 
 
 class _Bytes:
-    """The 256 bytes and an end, in the shape that llguidance asks for."""
+    """The 256 bytes and an end token, in the form that llguidance takes."""
 
     eos_token_id = 256
     bos_token_id = None

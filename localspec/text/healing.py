@@ -1,11 +1,11 @@
-"""Token healing: a word half typed is no word yet, so its letters are not read but written anew.
+"""Token healing: a half-typed word is removed from the prompt and generated again as whole tokens.
 
-Its tokens are others than those of the whole word, and no model has learned to go on from them:
-behind "    ret" stands " ret", which is no beginning of " return". Such an end is left out of the
-prompt, the answer is held to begin with a token that begins with it, and that part is not told
-again. This is the token healing of Lundberg and Ribeiro (guidance, 2023). A token that writes only
-a part of it may not come first, since no model goes on from there: likely as " e" is, behind it
-"nvironment" is not, but the whole word may have been.
+The tokens of half a word are not those of the whole word, and no model has learned to go on from
+them: after "    ret" comes " ret", which is no beginning of the token " return". So the half-typed
+end is left out of the prompt, the answer must begin with a token that begins with it, and that
+part is not sent again. This is the token healing of Lundberg and Ribeiro (guidance, 2023). A token
+with only a part of the end may not come first, since no model goes on from there: " e" may be
+likely and "nvironment" after it is not, where the whole word would have been.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from localspec.types import Token
 
 LOOKED_AT_CHARS = 128
-"""Of a line only its end is looked at: the longest tokens that are written have fewer."""
+"""The searched end of a line, in characters: the longest tokens that occur are shorter."""
 
 _BLANKS = (" ", "\t")
 
@@ -27,10 +27,10 @@ _BLANKS = (" ", "\t")
 class Words:
     """The tokens of one model in the order of their bytes. Model lifetime; any thread.
 
-    To sort a large vocabulary takes 60 ms, in which no other thread runs Python.
+    Sorting a large vocabulary takes 60 ms, during which no other thread runs Python.
 
     Args:
-        pieces: What each token writes; b"" for special ones, which are no beginning of a word.
+        pieces: The bytes of each token; b"" for special ones, which begin no word.
     """
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
@@ -43,23 +43,23 @@ class Words:
         self._sorted = [pieces[token] for token in order]
 
     def beginning(self, text: bytes) -> NDArray[np.int32]:
-        """The tokens that begin with `text`, those that write no more among them."""
+        """The tokens that begin with `text`, including those that are equal to it."""
         first = bisect_left(self._sorted, text)
         size = len(text)
         after = bisect_right(self._sorted, text, lo=first, key=lambda piece: piece[:size])
         return self._tokens[first:after]
 
     def go_on(self, text: bytes) -> bool:
-        """Whether a token begins with `text` and writes more."""
+        """Whether a token begins with `text` and is longer."""
         place = bisect_right(self._sorted, text)
         return place < len(self._sorted) and self._sorted[place].startswith(text)
 
 
 def half_typed(text: str, tokens: Callable[[str], list[Token]], words: Words) -> str:
-    """The end of a text with which a token may begin that goes on behind it; "" for none.
+    """The end of a text that is the beginning of a longer token; "" if there is none.
 
-    It begins where one of the text's tokens does. Of blanks it is the last one, which is written
-    with the word behind it. A line that has ended is whole.
+    It begins where one of the text's tokens does. Of several blanks it is the last, which is part
+    of the next word's token. A complete line has none.
     """
     line = text[max(text.rfind("\n") + 1, len(text) - LOOKED_AT_CHARS) :]
     if line.endswith(_BLANKS):
@@ -74,14 +74,14 @@ def half_typed(text: str, tokens: Callable[[str], list[Token]], words: Words) ->
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether no character is cut."""
+    """Whether the bytes are whole UTF-8 characters."""
     return data.decode(errors="ignore").encode() == data
 
 
 class Held:
-    """Lets an answer begin with a token that begins with what was typed. Request lifetime.
+    """Requires an answer to begin with a token that begins with the half-typed text.
 
-    Implements `types.Constraint`.
+    Request lifetime. Implements `types.Constraint`.
 
     Args:
         typed: A `half_typed` end.
@@ -94,24 +94,24 @@ class Held:
         self._first[words.beginning(typed.encode())] = True
 
     def mask(self, path: Sequence[Token]) -> NDArray[np.bool_] | None:
-        """Allowed tokens after what was committed and `path`; None behind the first."""
+        """Allowed tokens after the committed text and `path`; all of them after the first token."""
         return None if self._begun or path else self._first
 
     def forced(self, path: Sequence[Token]) -> Sequence[Token]:
-        """None: bytes are forced, and which token begins with them is the model's to say."""
+        """Nothing: the bytes are forced, but the model chooses the token that begins with them."""
         del path
         return ()
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """Tokens became part of the text."""
+        """Record that tokens became part of the text."""
         self._begun = self._begun or bool(tokens)
 
     def check_end(self, tokens: Sequence[Token]) -> None:
-        """It may end behind any tokens: what ends a text begins with nothing."""
+        """Accept an end after any tokens: end tokens write nothing."""
 
 
 def behind(piece: bytes, typed: bytes) -> bytes:
-    """The part of a token behind what was typed; all of it where it writes something else."""
+    """The part of a token after the half-typed text; the whole token where it does not begin so."""
     return piece[len(typed) :] if _agree(piece, typed) else piece
 
 

@@ -1,9 +1,9 @@
-"""Filling in the middle: prefix, suffix and what else is known as one prompt, in tokens. Pure.
+"""Prompts for filling in the middle, in tokens: prefix, suffix and other files. Pure.
 
-The layout is the one that families with such tokens were trained on and llama-server writes: other
-files first, then prefix, suffix, and the token after which the middle is written. What changes most
-during typing stands last, so that the next prompt begins as this one did: the line that is
-typed is no part of the prefix, but the beginning of the middle.
+The layout is the one that models were trained on and that llama-server writes: other files first,
+then prefix, suffix, and the token after which the middle is generated. What changes most during
+typing is last, so that the KV of the previous prompt can be reused: the line being typed is not
+part of the prefix but the beginning of the middle.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from localspec.wire.values import Snippet
 
 PROJECT = "myproject\n"
 SEPARATOR = "\n\n--- snippet ---\n\n"
-"""Between texts, for families without a token that begins a file."""
+"""The text between files, for families without a token that begins a file."""
 
 _CUT_TOKENS = 256
-"""Text beyond the room is cut in such steps: a text whose beginning moved with every letter would
+"""Step in tokens for cutting long text: if its beginning moved with every letter, the prompt would
 have to be read anew each time."""
 _SUFFIX_SHARE = 4
 _LINE_CHARS = 256
-"""Of a longer line the part behind the last multiple is moved: it begins elsewhere rarely."""
+"""Step in characters for cutting a long line, so that its beginning moves rarely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The tokens for it; `repository` and `file` name what follows, where a family has them.
+    """A family's infill tokens; `repository` and `file` precede names, where a family has them.
 
-    A family without `middle` is given the suffix first, and goes on with the prefix.
+    A family without `middle` gets the suffix first, and goes on with the prefix.
     """
 
     prefix: Token
@@ -39,11 +39,11 @@ class Marks:
     repository: Token | None = None
     file: Token | None = None
     first: Token | None = None
-    """Begins every text, where the model wants that."""
+    """The token that begins every text, where the model wants one."""
 
 
 def parted(prefix: str, begun: str) -> tuple[str, str]:
-    """The text before the line that is typed, and that line, wherever a client has put it."""
+    """The text before the line being typed, and that line, wherever the client has put it."""
     typed = (len(prefix) - prefix.rfind("\n") - 1) % _LINE_CHARS
     return prefix[: len(prefix) - typed], prefix[len(prefix) - typed :] + begun
 
@@ -59,10 +59,10 @@ def prompt(  # noqa: PLR0913 - the parts of one prompt
     most: int,
     behind: Callable[[str], list[Token]] | None = None,
 ) -> list[Token]:
-    """The prompt, of at most about `most` tokens; `begun` is how the middle begins.
+    """The prompt, of at most about `most` tokens; `begun` is the beginning of the middle.
 
-    Of a prefix that is too long the end stays, of a suffix the beginning, of `extra` the last.
-    `behind` makes tokens of text that goes on, where that is something else than `tokens`.
+    A prefix that is too long keeps its end, a suffix its beginning, `extra` its last files.
+    `behind` tokenizes text that continues other text, where that differs from `tokens`.
     """
     start = (behind or tokens)(begun)
     after = tokens(suffix)[: max(0, most // _SUFFIX_SHARE)]
@@ -79,7 +79,7 @@ def prompt(  # noqa: PLR0913 - the parts of one prompt
 def _context(
     marks: Marks, tokens: Callable[[str], list[Token]], extra: Sequence[Snippet], room: int
 ) -> list[Token]:
-    """Other files, the last ones that there is room for; nothing without any."""
+    """The last of the other files that fit into `room` tokens; empty without any."""
     chunks = [_chunk(marks, tokens, snippet) for snippet in extra]
     while chunks and sum(map(len, chunks)) > room:
         chunks.pop(0)
@@ -96,6 +96,6 @@ def _chunk(marks: Marks, tokens: Callable[[str], list[Token]], one: Snippet) -> 
 
 
 def _end(tokens: list[Token], most: int) -> list[Token]:
-    """The last tokens, at most so many, cut in whole steps."""
+    """The last tokens, at most `most`, cut in whole steps."""
     over = len(tokens) - most
     return tokens[-(-over // _CUT_TOKENS) * _CUT_TOKENS :] if over > 0 else tokens

@@ -1,13 +1,13 @@
-"""The end of an infill by its lines: one that is indented less than the block, and a deadline."""
+"""Ends an infill by lines: at a line indented less than the block."""
 
 from __future__ import annotations
 
 
 class Lines:
-    """Ends a text before the first line that is indented less than it may be. Request lifetime.
+    """Ends a text before the first line that is indented less than `indent`. Request lifetime.
 
     Args:
-        indent: Blanks that every line after the first must begin with; 0 lets all pass.
+        indent: Blanks that every line after the first must begin with; 0 accepts all lines.
     """
 
     def __init__(self, indent: int) -> None:
@@ -19,7 +19,7 @@ class Lines:
         """Whether there was a line break yet."""
 
     def push(self, text: str) -> str:
-        """The text that may go out now; of a line that has not shown its indentation, nothing."""
+        """The text that may go out now; a line is held back until its indentation is known."""
         self.broken = self.broken or "\n" in text
         if not self._indent or self.stopped:
             return "" if self.stopped else text
@@ -39,6 +39,6 @@ class Lines:
         return buffer[:cut]
 
     def flush(self) -> str:
-        """The end of the text: what was held back."""
+        """The text held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held

@@ -1,19 +1,19 @@
-"""Special tokens in prompts: those of the template are meant, those of a message are its text.
+"""Special tokens in prompts: the template's are tokens, those in messages are plain text.
 
-llama.cpp takes a special token wherever its text stands. Here, before a template is rendered, every
-place of a message where such a text begins, or might begin once the template has joined strings,
-gets a stand-in for its first character: one private character for one, so that trimming, slicing
-and counting do what they would have done. The rendered text is then cut at the template's own
-special tokens, and a stretch between two of them with a stand-in is read without any. A prompt
-without a stand-in is not touched at all. Such characters in a message get another one before them.
+llama.cpp tokenizes a special token wherever its text occurs. Here, before a template is rendered,
+each place in a message where such a text begins, or might begin once the template has joined
+strings, has its first character replaced by a stand-in: one private character for one, so that
+trimming, slicing and counting work as before. The rendered text is then cut at the template's own
+special tokens, and a stretch between two of them with a stand-in is tokenized without special
+tokens. A prompt without stand-ins is unchanged. Private characters in a message are escaped.
 
-A token that the file calls user-defined and not control is taken by llama.cpp everywhere. Where the
-template writes it (`<tool_call>`, `<think>`), a text that was said is cut behind its first
-character. What the model said itself keeps those: it wrote the token, and templates look for it to
-leave thoughts out. Others (`<table>`, runs of blanks) are words like any.
+llama.cpp always tokenizes tokens of type user-defined that are not control tokens. Where the
+template writes them (`<tool_call>`, `<think>`), their text in a message is cut after the first
+character. The model's own messages keep them: the model generated the token, and templates look
+for it to leave thoughts out. Others (`<table>`, runs of blanks) are treated as ordinary words.
 
-Where this ends: a template that looks for a special token inside of a message does not find it; and
-one that escapes characters (for HTML, for a URL) writes this one as it is.
+Limits: a template that looks for a special token inside of a message does not find it, and one
+that escapes characters (for HTML, for a URL) escapes the stand-in.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from localspec.text.windows import finds, substituted
 _Value = TypeVar("_Value")
 
 _STAND_INS = 0xF0000
-"""The private characters from here on stand for first characters of special tokens."""
+"""The first of the private characters that stand for first characters of special tokens."""
 _ITSELF = "\U000ffffd"
-"""It precedes one of these private characters that stands for itself, moved to the next plane."""
+"""The escape of a private character of the message itself, which is moved to the next plane."""
 _GAP = 0x10000
 _MANY = 64
-"""Special tokens in one part: llama.cpp takes time by the square of their number."""
+"""Special tokens in one part; llama.cpp's time grows with the square of their number."""
 _MAX_CHARS = 200
-"""Of a special token; of a longer one the beginning counts."""
+"""Searched characters of a special token; of a longer one only the beginning counts."""
 _MAX_TOKENS = 20_000
-"""With more special tokens every place where one could begin counts as one."""
+"""With more special tokens, each of their first characters counts as one."""
 
 
 class Part(NamedTuple):
-    """A stretch of a prompt, and whether special tokens in it are meant.
+    """A stretch of a prompt, and whether special tokens in it are tokenized as such.
 
-    One that is `joined` goes on in the middle of a text.
+    A `joined` part continues the text before it.
     """
 
     text: str
@@ -57,9 +57,9 @@ class Markers:
     """The special tokens of one vocabulary. Model lifetime; any thread.
 
     Args:
-        control: Texts of tokens that are only taken where they are asked for.
-        others: Texts of tokens that are always taken.
-        template: The chat template; what it writes of `others` means something in a chat.
+        control: Texts of tokens that are only tokenized on request.
+        others: Texts of tokens that are always tokenized.
+        template: The chat template; the `others` that it writes have a meaning in a chat.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Markers:
     def quoted(self, value: _Value, *, own: bool = False) -> _Value:
         """The same strings, lists and objects with stand-ins where special tokens begin.
 
-        `own` is what the model itself said.
+        `own`: they are the model's own output.
         """
         begins = self._begins if own else self._begins_any
         if begins is None:
@@ -96,9 +96,9 @@ class Markers:
         return cast("_Value", copied)
 
     def parts(self, text: str, *, quoted: bool = False) -> list[Part]:
-        """A prompt in the stretches in which it is tokenized, one after the other.
+        """The stretches of a prompt, each tokenized separately.
 
-        Of a `quoted` one those with a stand-in are read without special tokens, as what was said.
+        In a `quoted` prompt, those with a stand-in are tokenized without special tokens.
         """
         runs: Iterable[tuple[str, bool]] = [(text, True)]
         if quoted and self._standing:
@@ -111,7 +111,7 @@ class Markers:
         ]
 
     def count(self, text: str) -> int:
-        """How many special tokens a text has; 0 where that is not known."""
+        """The number of special tokens in a text; 0 if it cannot be counted."""
         return sum(1 for _ in _found(self._any, text))
 
     def _copied(self, value: Any, begins: re.Pattern[str]) -> Any:
@@ -137,13 +137,13 @@ class Markers:
         return substituted(self._moved, self._stood(text), 2, lambda it: chr(ord(it[1]) - _GAP))
 
     def _stood(self, text: str) -> str:
-        """Without stand-ins; as long as before."""
+        """The text with stand-ins replaced by the original characters, of the same length."""
         if not self._standing:
             return text
         return substituted(self._standing, text, 1, lambda it: self._firsts[it[0]])
 
     def _cut(self, run: str) -> Iterator[tuple[str, bool]]:
-        """The message's text, cut inside of tokens that would be taken everywhere."""
+        """The message's text, cut inside of tokens that would always be tokenized."""
         begun = 0
         for found in _found(self._meant, self._stood(run)):
             place = found.start()
@@ -153,13 +153,13 @@ class Markers:
         yield run[begun:], begun > 0
 
     def _unescaped(self, text: str) -> str:
-        """A stand-in that a template has escaped in JSON is one again."""
+        """The text with stand-ins that a template has escaped in JSON restored."""
         for stand_in in self._stand_in.values():
             text = text.replace(json.dumps(stand_in)[1:-1], stand_in)
         return text
 
     def _runs(self, text: str, standing: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
-        """Stretches with stand-ins, each from one control token to the next, and all others."""
+        """Stretches with stand-ins, each between two control tokens, and all other stretches."""
         quoted = [found.start() for found in finds(standing, text, 1)]
         ends = [0, len(text)]
         ends += (end for found in _found(self._control, text) for end in found.span())
@@ -175,7 +175,7 @@ class Markers:
             yield text[begun:], True
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """The text, cut before special tokens where it has many."""
+        """The text, cut before some special tokens where it has many."""
         begun = 0
         for number, found in enumerate(_found(self._any, text)):
             if number and number % _MANY == 0:
@@ -190,14 +190,14 @@ def _found(whole: re.Pattern[str] | None, text: str) -> Iterator[re.Match[str]]:
 
 
 def _whole(texts: Collection[str]) -> re.Pattern[str] | None:
-    """Any of the texts, the longest that there is; None where there are none or too many."""
+    """A pattern for any of the texts, the longest first; None where there are none or too many."""
     return re.compile(_tree(texts)) if 0 < len(texts) <= _MAX_TOKENS else None
 
 
 def _beginning(texts: Collection[str]) -> re.Pattern[str] | None:
-    """The first character of any of them, or of what may become one behind the end of a string.
+    """A pattern for a place where any of the texts begins, or might begin at the end of a string.
 
-    In any case: a template may change that as well.
+    Case is ignored, since a template may change it.
     """
     if not texts:
         return None
@@ -212,7 +212,7 @@ def _beginning(texts: Collection[str]) -> re.Pattern[str] | None:
 
 
 def _tree(texts: Collection[str], *, unfinished: bool = False) -> str:
-    """A pattern for any of the texts; if `unfinished`, a beginning will do at a string's end."""
+    """A pattern for any of the texts; if `unfinished`, a beginning is enough at a string's end."""
     if unfinished and "" in texts:
         return ""
     found = [

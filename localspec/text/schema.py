@@ -1,4 +1,4 @@
-"""JSON schemas of requests: how large one may be, and what may be relaxed in it. Pure."""
+"""Limits of requested JSON schemas, and the keys that may be relaxed. Pure."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ Schema: TypeAlias = dict[str, Any]
 
 MAX_DEPTH = 64
 MAX_NODES = 60_000
-"""Values in it: a property has a name in two places, a type, and often more."""
+"""Limit of values in a schema: a property has a name in two places, a type, and often more."""
 MAX_PROPERTIES = 5_000
 MAX_NAME_CHARS = 120_000
-"""Of names of properties and definitions, and of values of `enum` and `const`: OpenAI's bounds."""
+"""Limit of characters of names of properties and definitions, and of `enum` and `const` values:
+OpenAI's."""
 MAX_INTEGER = 9 * 10**18
-"""llguidance counts in 64 bits with a sign, and near the lower end of them it recurses for ever."""
+"""Limit of integers: llguidance counts in signed 64 bits, and near their lower end it recurses
+without end."""
 
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _OPTIONS = "x-guidance"
-"""Settings of the compiler inside of a schema; they are ours to make."""
+"""The key of llguidance's own settings inside of a schema, which requests may not change."""
 
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Keys whose value holds schemas under names of the writer's own."""
+"""Keys whose value holds schemas under names chosen by the author."""
 _VALUES = frozenset({"const", "enum", "default", "examples", "required"})
-"""Keys whose value is no schema, whatever it looks like."""
+"""Keys whose value is no schema, even if it looks like one."""
 
 _RELAXABLE = ("minProperties", "maxProperties", "multipleOf", *sorted(_BOUNDS))
-"""Keys that cannot always be kept, and without which more answers fit and none fewer."""
+"""Keys that cannot always be enforced, and without which only more answers are allowed."""
 _NOT_REGULAR = re.compile(r"\\[bB1-9]|\(\?<?[=!]")
-"""Boundaries of words, looking around and back: no automaton does it."""
+"""Word boundaries, look-around and back-references, which no automaton supports."""
 
 
 _WORDS = frozenset({"description", "title", "examples", "$comment", "default"})
-"""Keys that explain a schema to people and models, and restrict nothing."""
+"""Keys that explain a schema and restrict nothing."""
 
 
 def without_words(asked: Schema) -> Schema:
-    """The schema without what only explains it, which is most of many."""
+    """The schema without keys that only explain it, which often are the larger part."""
     return _without(asked, lambda key, _value: key in _WORDS)[0]
 
 
 def excess(asked: Schema, *, strict: bool) -> str:
-    """Why the schema is beyond what may be compiled; empty where it is not."""
+    """The reason why a schema is too large to compile; "" if it is not."""
     properties, chars = _named_size(asked)
     if properties > MAX_PROPERTIES:
         return f"it has {properties} properties, {MAX_PROPERTIES} are allowed"
@@ -64,7 +66,7 @@ def excess(asked: Schema, *, strict: bool) -> str:
 
 
 def too_deep(asked: Schema) -> str:
-    """Why nothing may walk through the schema; empty where everything may."""
+    """The reason why a schema is nested too deeply to be walked; "" if it is not."""
     pending: list[tuple[Any, int]] = [(asked, 1)]
     while pending:
         value, depth = pending.pop()
@@ -77,10 +79,10 @@ def too_deep(asked: Schema) -> str:
 
 
 def relaxations(asked: Schema, *, strict: bool) -> Iterator[tuple[Schema, set[str]]]:
-    """The schema, then wider ones, and which keys each of them leaves out somewhere.
+    """The schema, then wider ones, each with the keys that it leaves out somewhere.
 
-    First what is known not to work, then each key that can be relaxed, alone and all together. Of
-    a strict one there is nothing but itself.
+    First those known not to work, then each key that can be relaxed, alone and all together. A
+    strict schema is the only one.
     """
     if strict:
         yield _without(asked, lambda _key, _value: False)[0], set()
@@ -95,7 +97,7 @@ def relaxations(asked: Schema, *, strict: bool) -> Iterator[tuple[Schema, set[st
 
 
 def keys_of(warning: str) -> set[str]:
-    """The keys that llguidance says it ignores."""
+    """The keys that llguidance reports as ignored."""
     if warning.startswith("Unimplemented keys"):
         return set(re.findall(r'"([$\w-]+)"', warning))
     if warning.startswith("Unknown format"):
@@ -106,7 +108,7 @@ def keys_of(warning: str) -> set[str]:
 
 
 def _named_size(asked: Schema) -> tuple[int, int]:
-    """How many properties it has, and the characters of all names and of values that are given."""
+    """The number of properties, and the characters of all names and of given values."""
     properties = chars = 0
     pending: list[Any] = [asked]
     while pending:
@@ -144,7 +146,7 @@ def _unusable(key: str, value: Any) -> bool:
 
 
 def _without(asked: Schema, drop: Callable[[str, Any], bool]) -> tuple[Schema, set[str]]:
-    """A copy without the keys for which `drop` holds, in all schemas inside too; and which."""
+    """A copy without the keys for which `drop` is true, in nested schemas too; and those keys."""
     gone: set[str] = set()
 
     def copied(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Stop strings over streamed text: nothing that may yet become one is let out."""
+"""Finds stop strings in streamed text, and holds back what may become one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 class StopMatcher:
     """Ends a text at the first stop string completed in it. Request lifetime.
 
-    What counts is where a stop string is completed, not where it begins, so the outcome does not
+    The place where a stop string is completed counts, not where it begins, so the result does not
     depend on how the text was cut into pieces. Of stop strings completed by the same character the
     longest is removed.
     """
@@ -27,7 +27,7 @@ class StopMatcher:
         return bool(self.found)
 
     def push(self, text: str) -> str:
-        """The text that may go out now: everything that can no longer be part of a stop string."""
+        """The text that may go out now: it can no longer be part of a stop string."""
         if self.stopped:
             return ""
         buffer = self._held + text
@@ -42,12 +42,12 @@ class StopMatcher:
         return buffer[:released]
 
     def flush(self) -> str:
-        """The end of the text: what was held back and became no stop string."""
+        """The text held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held
 
     def _first_completed(self, buffer: str) -> tuple[int, int] | None:
-        """From where to where the stop string goes that is completed first; None when none is."""
+        """Begin and end of the stop string that is completed first; None if there is none."""
         places = ((buffer.find(stop), len(stop)) for stop in self._stops)
         found = ((begin + length, begin) for begin, length in places if begin >= 0)
         first = min(found, default=None)

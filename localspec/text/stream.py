@@ -1,4 +1,4 @@
-"""The text of one answer as it grows: which part may go out, and which token it came from."""
+"""The growing text of one answer: what may be sent, and the token that each character came from."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from localspec.types import Token
 
 
 class Part(NamedTuple):
-    """Text that goes out together.
+    """Text that is sent together.
 
     `origins` are (number of characters, source) in order and add up to the text's length. `tokens`
-    are those whose last character has gone out with this part.
+    are those whose last character is in this part.
     """
 
     text: str
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """A token whose text has not wholly gone out: `chars` are left of it."""
+    """A token whose text is not completely sent: `chars` are left."""
 
     token: Token
     chars: int
@@ -37,7 +37,7 @@ class _Waiting:
 class AnswerText:
     """Tokens in, text out: whole characters only, and no part of a stop string. Request lifetime.
 
-    `push` each token until `stopped`, `take` what may go out as often as convenient, and `finish`
+    `push` each token until `stopped`, `take` what may be sent as often as convenient, and `finish`
     before the last `take`.
     """
 
@@ -52,7 +52,7 @@ class AnswerText:
 
     @property
     def stopped(self) -> bool:
-        """True once a stop string was completed or a line ended it, by the token pushed last."""
+        """True once the last pushed token completed a stop string or a line ended the text."""
         return self._stop.stopped or self._lines.stopped
 
     @property
@@ -62,21 +62,21 @@ class AnswerText:
 
     @property
     def stop(self) -> str:
-        """The stop string that was completed; empty while none was."""
+        """The completed stop string; "" if there is none."""
         return self._stop.found
 
     def push(self, token: Token, piece: bytes, source: str) -> None:
-        """The next token, its bytes and where it came from."""
+        """Add the next token, its bytes and its source."""
         text = self._bytes.push(piece)
         self._waiting.append(_Waiting(token, len(text), source))
         self._ready += self._lines.push(self._stop.push(text))
 
     def finish(self) -> None:
-        """The end of the answer: lets out what was held back, but for half a character."""
+        """End the answer: text held back may be sent, except an incomplete character."""
         self._ready += self._lines.push(self._stop.flush()) + self._lines.flush()
 
     def take(self) -> Part:
-        """The part that may go out now; the text may be empty."""
+        """The part that may be sent now; its text may be empty."""
         text, self._ready = self._ready, ""
         tokens: list[Token] = []
         origins: list[tuple[int, str]] = []

@@ -1,7 +1,8 @@
-"""Chat templates of GGUF files, rendered as Hugging Face renders them, under hard bounds.
+"""Renders chat templates of GGUF files like Hugging Face does, with hard limits.
 
-A template is a program that came with a file. It runs in Jinja's sandbox, with a cap on its source
-and its output, and in a process that may die (`worker/sandbox.py`), with so much time and memory.
+A template is a program from an untrusted file. It runs in Jinja's sandbox, with limits on its
+source and its output, and in a process of its own (`worker/sandbox.py`) with limited time and
+memory.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from localspec.errors import TemplateError
 
 MAX_SOURCE_CHARS = 256 * 1024
 MAX_OUTPUT_CHARS = 8 * 1024 * 1024
-_MAX_INTEGER_BITS = 4096  # larger ones are a way to burn time, never a prompt
+_MAX_INTEGER_BITS = 4096  # larger ones only cost time
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""The format of many models, for tests of what templates do."""
+"""A common format, for tests of templates."""
 
 RAW = (
     "{% for message in messages %}{{ message.content }}"
     "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
 )
-"""For models without a template: what was said, to be continued."""
+"""The template for models without one: the messages' text, to be continued."""
 
 _RESERVED = frozenset(
     {
@@ -53,7 +54,7 @@ _RESERVED = frozenset(
 
 
 class _TooLong(Exception):
-    """The template writes too much."""
+    """The template's output is too long."""
 
 
 class _Generation(Extension):
@@ -67,7 +68,7 @@ class _Generation(Extension):
 
 
 class _Missing(jinja2.Undefined):
-    """A value that is not there: behind or before a text it is nothing, as llama.cpp has it."""
+    """A missing value: added to a text it is empty, as in llama.cpp."""
 
     __slots__ = ()
 
@@ -79,9 +80,9 @@ class _Missing(jinja2.Undefined):
 
 
 class _Sandbox(SandboxedEnvironment):
-    """Hugging Face's environment; arithmetic that could run for ever is refused.
+    """Hugging Face's environment without arithmetic of unbounded cost.
 
-    Lists and objects may be changed, which some templates need: all that one gets are copies.
+    Lists and objects may be changed, which some templates need: they are copies.
     """
 
     intercepted_binops = frozenset({"*", "**"})
@@ -99,11 +100,11 @@ class Conversation(msgspec.Struct, frozen=True, tag="template"):
 
     Args:
         source: The Jinja source.
-        bos: Text of the token that begins a text; "" where there is none.
+        bos: Text of the token that begins a text; "" if there is none.
         eos: Text of the token that ends one.
-        messages: Each with role, content and what else the client sent.
+        messages: Each with role, content and the client's other fields.
         variables: The request's own, such as `enable_thinking`.
-        generation: Whether the prompt ends where the assistant begins to speak.
+        generation: Whether the prompt ends where the assistant's message begins.
     """
 
     source: str
@@ -115,17 +116,16 @@ class Conversation(msgspec.Struct, frozen=True, tag="template"):
 
 
 class Rendered(msgspec.Struct, frozen=True, tag="rendered"):
-    """The prompt, ending where the assistant begins to speak."""
+    """The rendered prompt."""
 
     text: str
 
 
 def rendered(asked: Conversation, now: Callable[[], datetime] = datetime.now) -> Rendered:
-    """The prompt by the template. Raises TemplateError.
+    """The prompt rendered by the template. Raises TemplateError.
 
-    `now` is the clock that `strftime_now` reads. A variable that the request does not set is what
-    llama-server would give: thinking is on, and the day is today. How long this takes is up to the
-    template.
+    `now` is the clock that `strftime_now` reads. Variables that the request does not set have
+    llama-server's defaults: thinking is on, and the date is today. The time is not limited here.
     """
     if reserved := sorted(_RESERVED.intersection(asked.variables)):
         raise TemplateError(
@@ -175,7 +175,7 @@ def _compiled(source: str) -> jinja2.Template:
     environment = _Sandbox(
         trim_blocks=True,
         lstrip_blocks=True,
-        optimized=False,  # nothing of a template runs while it is compiled
+        optimized=False,  # no template code runs during compilation
         extensions=[loopcontrols, _Generation],
         undefined=_Missing,
     )
@@ -186,7 +186,7 @@ def _compiled(source: str) -> jinja2.Template:
 
 
 def _joined(pieces: Any) -> str:
-    """All the output, as long as it stays under its cap."""
+    """The whole output, up to its limit."""
     out: list[str] = []
     size = 0
     for piece in pieces:
@@ -198,20 +198,20 @@ def _joined(pieces: Any) -> str:
 
 
 def _functions(tools: Any) -> str:
-    """The functions of `tools` as JSON, for templates that put them into their text themselves."""
+    """The functions of `tools` as JSON, for templates that insert them as text."""
     shapes = [tool.get("function", tool) for tool in tools or () if isinstance(tool, dict)]
     return json.dumps(shapes, ensure_ascii=False)
 
 
 def _refuse(reason: object) -> NoReturn:
-    """`raise_exception` of templates: the template's own word on what it does not accept."""
+    """The `raise_exception` of templates. Raises TemplateError with the template's reason."""
     raise TemplateError(
         f"The model's chat template refuses these messages: {reason}.", param="messages"
     )
 
 
 def _explained(error: Exception) -> TemplateError:
-    """The failure in a sentence."""
+    """The TemplateError that describes a failure."""
     fix = "Use /v1/completions with a prompt of your own."
     match error:
         case _TooLong() | MemoryError() | RecursionError():
@@ -230,7 +230,7 @@ def _explained(error: Exception) -> TemplateError:
 
 
 def _as_json(value: object) -> object:
-    """What of Jinja's JSON does not know: what is missing, and lists that are not made yet."""
+    """A JSON value for what Jinja adds to JSON: undefined values and iterators."""
     if isinstance(value, jinja2.Undefined):
         return None
     if isinstance(value, Iterator):
@@ -245,7 +245,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002 - the same
 ) -> str:
-    """JSON as it is, where Jinja's own filter would escape HTML's letters."""
+    """JSON without the HTML escapes of Jinja's own filter."""
     return json.dumps(
         value,
         default=_as_json,

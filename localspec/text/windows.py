@@ -1,7 +1,7 @@
-"""Long texts in short pieces of work, so that other threads run Python between them.
+"""Applies regular expressions to long texts in short steps, so that other threads get to run.
 
-A regular expression over megabytes is one instruction to Python: while it lasts no other thread
-gets on, not even one that only wants to start the next decode.
+A regular expression is one instruction to Python: over megabytes it would block all other threads,
+even one that only wants to start the next decode.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Iterator
 
 WINDOW_CHARS = 1 << 16
-"""Of one piece of work: about a millisecond."""
+"""Characters of one step, about a millisecond."""
 
 
 def finds(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[str]]:
-    """The matches of `pattern.finditer(text)`, for a pattern whose matches are not empty.
+    """The matches of `pattern.finditer(text)`, for a pattern without empty matches.
 
     Args:
-        pattern: Whether it matches at a place depends on at most `reach` characters from there on,
-            or on the end of the text.
-        text: However long.
+        pattern: Its match at a place depends only on the next `reach` characters or the end of
+            the text.
+        text: Any length.
         reach: See `pattern`.
     """
     at, size = 0, len(text)
@@ -28,7 +28,7 @@ def finds(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[
         found = pattern.search(text, at, min(end + reach, size))
         if found is None or found.start() >= end:
             at = end
-        elif sure := pattern.match(text, found.start()):  # the end of a window is not the text's
+        elif sure := pattern.match(text, found.start()):  # a window's end is not the text's end
             yield sure
             at = sure.end()
         else:
@@ -38,7 +38,7 @@ def finds(pattern: re.Pattern[str], text: str, reach: int) -> Iterator[re.Match[
 def substituted(
     pattern: re.Pattern[str], text: str, reach: int, by: Callable[[re.Match[str]], str]
 ) -> str:
-    """The text with every place that `finds` gives replaced."""
+    """The text with each match of `finds` replaced."""
     pieces: list[str] = []
     at = 0
     for found in finds(pattern, text, reach):

@@ -192,7 +192,7 @@ class RequestPreparer:
         alone, relaxed = self._grammars.constraint(wanted, typed)
         offer = turn.offer if turn else Offer()
         if offer.functions or offer.thinks or offer.thinking:
-            offer = replace(offer, said=grammar.rule(wanted) if wanted else "")
+            offer = replace(offer, text_rule=grammar.rule(wanted) if wanted else "")
         if not offer.constrains:
             return alone or self._prompts.held(typed), relaxed
         return self._grammars.calls(self._dialogue.grammar(offer), offer.callable), relaxed

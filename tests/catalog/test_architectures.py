@@ -16,18 +16,18 @@ from localspec.engine.llama.model import Model
 from localspec.types import Row
 
 WITHOUT = {"glm5-next", "nemotron_h_moe", "qwen4exp"}
-"""Of these no tiny file is made here."""
+"""Architectures without a tiny file here."""
 
 
 def built(path: Path, architecture: str) -> Path:
-    """A tiny file of it."""
+    """A tiny file of this architecture."""
     if architecture == "lfm2":
         return recurrent.lfm2(path)
     return architectures.build(path, architecture)
 
 
 def test_what_the_catalog_names_is_built_here_or_named_as_missing() -> None:
-    """An entry of another architecture is noticed."""
+    """Every architecture in the catalog has a tiny file here or is listed as missing."""
     named = {each for family in entries.families() for each in family.architectures}
     assert named == {*architectures.KINDS, "lfm2", *WITHOUT}
 
@@ -36,7 +36,7 @@ def test_what_the_catalog_names_is_built_here_or_named_as_missing() -> None:
 def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
     architecture: str, tmp_path: Path
 ) -> None:
-    """It passes the gate, computes, has its template, and can go back by tokens or not."""
+    """Its file passes the header checks, computes, has its template, and rolls back as stated."""
     path = built(tmp_path / "m.gguf", architecture)
     found = header.read(path)
     assert found.architecture == architecture
@@ -53,7 +53,7 @@ def test_a_file_of_it_is_read_loaded_and_drafted_for_as_the_catalog_says(
     state = any(family.state for family in _families(architecture))
     context.truncate(0, 0)
     context.find_rollback()
-    assert context.rollback == ("restore" if state else "trim")  # what a draft model needs
+    assert context.rollback == ("restore" if state else "trim")  # required of a draft model
     assert model.has_state == state == any(outline.state_values)
     held = sum(each.bytes for each in context.buffers if each.what == "KV")
     assert 0 < held <= 1.1 * outline.kv_bytes(256, "f16") + (1 << 20)

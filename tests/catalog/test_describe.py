@@ -1,4 +1,4 @@
-"""What `models show` says: sizes that add up, memory that llama.cpp agrees with."""
+"""Tests of `models show`: sizes that add up, memory that agrees with llama.cpp."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def test_kv_bytes_follow_heads_layers_and_element_type(
     [(5, "5 B"), (12_000, "12 kB"), (360_662_912, "360.7 MB"), (1_117_320_768, "1.12 GB")],
 )
 def test_sizes_are_shown_as_people_say_them(num_bytes: int, shown: str) -> None:
-    """Decimal units, as disks and download pages count."""
+    """Sizes are shown in decimal units, as disks and download pages count."""
     assert memory.show_bytes(num_bytes) == shown

@@ -47,12 +47,12 @@ def run(*arguments: str) -> Result:
 
 
 def serve(hub: Any, *paths: Path) -> None:
-    """Put files into the repository."""
+    """Put files into the Hub's repository."""
     hub.files |= {path.name: path.read_bytes() for path in paths}
 
 
 def test_parts_are_joined_into_what_was_split(split: list[Path], tmp_path: Path) -> None:
-    """Every key but those of the parts, every tensor with its bytes; one hears how far it is."""
+    """The joined file has all keys but the parts' own, and all tensors; progress is reported."""
     whole = tiny.build(tmp_path / "whole.gguf")
     heard: list[int] = []
     joining.join(split, tmp_path / "joined.gguf", heard.append)
@@ -87,7 +87,7 @@ def test_a_split_model_is_pulled_by_its_repository(
 def test_a_part_that_is_missing_or_another_models_is_refused(
     split: list[Path], tmp_path: Path, models: Path
 ) -> None:
-    """By import, which joins too."""
+    """Importing a split model checks its parts."""
     beside = tmp_path / "other"
     beside.mkdir()
     for path in split:
@@ -105,7 +105,7 @@ def test_a_part_that_is_missing_or_another_models_is_refused(
 def test_a_file_of_any_server_is_fetched_resumed_and_never_gets_the_token(
     hub: Any, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Hub's token is for the Hub."""
+    """The file is fetched and resumed; the token goes to the Hub only."""
     path = tiny.build(tmp_path / "Plain.gguf")
     serve(hub, path)
     monkeypatch.setenv("HF_TOKEN", "secret")
@@ -122,7 +122,7 @@ def test_a_file_of_any_server_is_fetched_resumed_and_never_gets_the_token(
 def test_gated_missing_and_unreachable_are_three_sentences(
     hub: Any, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each with what to do."""
+    """Each error says what to do."""
     serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
     hub.gated = True
     told = run("pull", REPO).stderr
@@ -140,7 +140,7 @@ def test_gated_missing_and_unreachable_are_three_sentences(
 
 
 def test_a_model_of_another_origin_is_not_replaced(hub: Any, tmp_path: Path, models: Path) -> None:
-    """Two repositories have a file of the same name; removing forgets the origin."""
+    """Two repositories may have a file of the same name; removing a model forgets its origin."""
     serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
     hub.repos.append("other/tiny-GGUF")
     assert run("pull", REPO).exit_code == 0
@@ -154,7 +154,7 @@ def test_a_model_of_another_origin_is_not_replaced(hub: Any, tmp_path: Path, mod
 def test_the_draft_that_is_here_is_attached_and_what_it_may_bring_is_said(
     hub: Any, tmp_path: Path, models: Path
 ) -> None:
-    """Of the same vocabulary and much smaller; what does not fit is passed over."""
+    """A smaller model of the same vocabulary is attached; others are passed over."""
     models.mkdir()
     tiny.build(models / "small.gguf", layers=1, width=32)
     tiny.build(models / "stranger.gguf", layers=1, width=32, extra_tokens=3)
@@ -189,7 +189,7 @@ def test_a_family_of_the_catalog_brings_its_draft(hub: Any, tmp_path: Path, mode
     ],
 )
 def test_a_name_that_the_catalog_knows_says_how_to_fetch_it(name: str, said: str) -> None:
-    """Whatever asks for it; a family names its models."""
+    """Every command's error names the command that fetches it; a family lists its models."""
     for command in (("show", name), ("plan", name)):
         assert said in run(*command).stderr
 
@@ -218,7 +218,7 @@ def test_a_file_that_was_cut_is_put_together(
 def test_what_is_no_model_is_refused_by_what_it_is(
     hub: Any, tmp_path: Path, models: Path, name: str
 ) -> None:
-    """Beside a model it is passed over; asked for, alone or by its address it is named."""
+    """Other files beside a model are passed over; asked for alone or by URL they are named."""
     whole = tiny.build(tmp_path / "Tiny-Q4_0.gguf").read_bytes()
     hub.files |= {name: whole, "Tiny-Q4_0.gguf": whole}
     assert "no model by itself" in run("pull", f"{REPO}:{name}").stderr
@@ -228,7 +228,7 @@ def test_what_is_no_model_is_refused_by_what_it_is(
     assert [path.name for path in models.glob("*.gguf")] == ["tiny-q4_0.gguf"]
     del hub.files["Tiny-Q4_0.gguf"]
     assert run("rm", REPO, "--yes").exit_code == 0
-    if "/" not in name:  # where everything is in such a folder, it makes no difference
+    if "/" not in name:  # a folder with all files tells nothing
         assert "has no model" in run("pull", REPO).stderr
         assert list(models.glob("*.gguf")) == []
 
@@ -236,7 +236,7 @@ def test_what_is_no_model_is_refused_by_what_it_is(
 def test_a_repository_of_draft_heads_is_refused_before_it_is_fetched(
     hub: Any, tmp_path: Path, models: Path
 ) -> None:
-    """Names that would suit a model too are decided by what the Hub read of the header."""
+    """Names that would suit a model too are decided by the Hub's view of the header."""
     serve(hub, tiny.build(tmp_path / "Tiny-8B-MTP-Q4_0.gguf"))
     hub.architecture = "gemma4-assistant"
     assert "drafts for a Gemma 4" in run("pull", REPO).stderr
@@ -249,7 +249,7 @@ def test_a_repository_of_draft_heads_is_refused_before_it_is_fetched(
 def test_what_was_refused_leaves_nothing_and_its_name_is_free(
     hub: Any, tmp_path: Path, models: Path, split: list[Path]
 ) -> None:
-    """Whole or in parts, by the Hub, by an address, or as a draft for another vocabulary."""
+    """Nothing is left of a refused file, whole or in parts, from the Hub, a URL, or as a draft."""
     sound = tiny.build(tmp_path / "Tiny-Q4_0.gguf").read_bytes()
     hub.files = {"Tiny-Q4_0.gguf": sound[:-5000] + b"x" * 300_000}
     for command in ((REPO,), (f"{hub.endpoint}/files/Tiny-Q4_0.gguf",)):
@@ -280,7 +280,7 @@ def test_what_was_refused_leaves_nothing_and_its_name_is_free(
 def test_a_name_that_leads_out_of_the_directory_is_refused(
     hub: Any, tmp_path: Path, models: Path, name: str
 ) -> None:
-    """Before anything is fetched, as for an import."""
+    """The name is refused before anything is fetched, as for an import."""
     serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
     refused = run("pull", REPO, "--name", name)
     assert refused.exit_code != 0
@@ -291,7 +291,7 @@ def test_a_name_that_leads_out_of_the_directory_is_refused(
 
 @pytest.mark.parametrize("length", ["-5", "0", "1e9", "", "nine", "99999999999999999999999"])
 def test_a_length_that_is_none_is_not_shown(hub: Any, models: Path, length: str) -> None:
-    """Of whatever a server says of a file."""
+    """An invalid Content-Length of any server is ignored."""
     hub.files["Tiny.gguf"] = b"GGUF"
     hub.length = length
     result = run("pull", f"{hub.endpoint}/files/Tiny.gguf")
@@ -315,7 +315,7 @@ def test_a_length_that_is_none_is_not_shown(hub: Any, models: Path, length: str)
 def test_a_family_or_a_name_with_a_colon_is_pulled_and_then_answers_to_it(
     hub: Any, tmp_path: Path, models: Path, said: str, repo: str
 ) -> None:
-    """As people know them from Ollama; a quantization behind it is the one that is fetched."""
+    """Names in Ollama's form work; a quantization after the colon is the one fetched."""
     hub.repos = [repo]
     serve(hub, tiny.build(tmp_path / "m-Q4_K_M.gguf"), tiny.build(tmp_path / "m-Q8_0.gguf"))
     result = run("pull", said, "--no-draft")
@@ -329,7 +329,7 @@ def test_a_family_or_a_name_with_a_colon_is_pulled_and_then_answers_to_it(
 
 
 def test_a_name_with_a_quantization_is_that_one(hub: Any, tmp_path: Path, models: Path) -> None:
-    """Beside another one of the same repository."""
+    """The named quantization is fetched beside another one of the same repository."""
     hub.repos = ["Qwen/Qwen3-8B-GGUF"]
     serve(hub, tiny.build(tmp_path / "m-Q4_K_M.gguf"), tiny.build(tmp_path / "m-Q8_0.gguf"))
     for said, name in (("qwen3:8b", "m-q4_k_m"), ("qwen3:8b-q8_0", "m-q8_0")):
@@ -353,7 +353,7 @@ def test_a_file_whose_name_says_nothing_is_called_as_its_repository(
 
 
 def test_a_model_of_the_catalog_answers_to_a_colon_too(models: Path) -> None:
-    """Its own entry goes before the family's repository."""
+    """A catalog entry precedes a family's repository."""
     registry = Registry(models)
     for said in ("qwen2.5-coder:1.5b", "qwen2.5-coder:1.5b-instruct", "smollm2:135m"):
         assert registry.find(said).from_catalog
@@ -361,7 +361,7 @@ def test_a_model_of_the_catalog_answers_to_a_colon_too(models: Path) -> None:
 
 
 def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
-    """Most fetched first, with licences; nothing found is said."""
+    """Most fetched first, with licences; an empty result is reported."""
     hub.repos.append("someone/Other-GGUF")
     assert "someone/tiny-GGUF" in run("search", "tiny").stdout
     assert "no GGUF repository" in run("search", "nosuch").stdout
@@ -374,7 +374,7 @@ def test_a_search_shows_what_the_hub_has(hub: Any) -> None:
 
 
 def test_a_chat_offers_to_fetch_what_is_elsewhere(hub: Any, tmp_path: Path, models: Path) -> None:
-    """To somebody at a terminal; then it goes on as if the model had been here."""
+    """A chat at a terminal offers it; afterwards it goes on as if the model had been here."""
     serve(hub, tiny.build(tmp_path / "tiny-Q4_0.gguf"))
     ours, theirs = pty.openpty()
     os.write(ours, b"y\n")

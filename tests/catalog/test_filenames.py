@@ -1,4 +1,4 @@
-"""Files as they are published: what a name tells, and which of a repository's files are models.
+"""Tests of parsing published file names, and of choosing a repository's models.
 
 Names and sizes are those of repositories of unsloth, ggml-org, bartowski, mradermacher, LibertAI
 and huihui-ai, as issues and model cards of 2026 list them.
@@ -33,7 +33,7 @@ LABELS = (
 
 @pytest.mark.parametrize("label", LABELS)
 def test_every_quantization_in_use_is_read_wherever_it_stands(label: str) -> None:
-    """Behind hyphens and dots, in lower case, as a folder, in a part; and each can be chosen."""
+    """Labels are found after hyphens and dots, in lower case, in folders and in parts."""
     for name in (
         f"Qwen3.6-27B-{label}.gguf",
         f"Qwen3.6-27B.{label}.gguf",
@@ -69,7 +69,7 @@ def test_every_quantization_in_use_is_read_wherever_it_stands(label: str) -> Non
     ],
 )
 def test_a_name_without_one_has_none(name: str, label: str) -> None:
-    """And half precision is spelled in two ways."""
+    """Names without a label have none; half precision is spelled in two ways."""
     assert filenames.label(name) == label
 
 
@@ -121,7 +121,7 @@ def test_a_name_without_one_has_none(name: str, label: str) -> None:
     ],
 )
 def test_names_are_read_by_their_words(name: str, what: str) -> None:
-    """Projectors, draft heads, adapters and tables are none; what only contains such letters is."""
+    """Projectors, draft heads, adapters and tables are no models; only whole words count."""
     read = filenames.read(name)
     assert read is not None
     assert read.other == what
@@ -199,7 +199,7 @@ def test_names_are_read_by_their_words(name: str, what: str) -> None:
 def test_what_drafts_or_sees_is_never_taken_for_the_model(
     files: list[tuple[str, int]], models: set[str]
 ) -> None:
-    """Nor by any order of the listing, nor where it is the only thing that fits."""
+    """They are not chosen in any order of the listing, nor where only they fit."""
     for listed in (files, files[::-1]):
         found = sort(File(*each) for each in listed)
         assert {model.name for model in found.models} == models
@@ -214,7 +214,7 @@ def test_what_drafts_or_sees_is_never_taken_for_the_model(
 def test_parts_are_put_together_however_they_are_named(
     order: list[int], lost: int, form: int
 ) -> None:
-    """In order whatever the listing's; a set that lacks one is no model."""
+    """Parts are ordered whatever the listing's order; an incomplete set is no model."""
     names = [
         (
             f"Q8_0/m-Q8_0-{part:05}-of-00004.gguf",
@@ -236,7 +236,7 @@ def test_parts_are_put_together_however_they_are_named(
 
 
 def test_a_quantization_may_be_named_as_people_say_it() -> None:
-    """Without unsloth's prefix, by its bits alone, in any case, and by half a name."""
+    """It may lack unsloth's prefix, be bits alone, in any case, or a beginning."""
     found = variants(
         [
             *(File(f"m-{label}.gguf", GB) for label in ("Q4_0", "UD-Q4_K_XL", "Q5_K_M", "F16")),
@@ -256,7 +256,7 @@ def test_a_quantization_may_be_named_as_people_say_it() -> None:
 
 @pytest.mark.parametrize("architecture", ["clip", "eagle3", "dflash", "gemma4-assistant"])
 def test_a_header_of_what_is_no_model_is_refused_by_name(tmp_path: Path, architecture: str) -> None:
-    """Whatever the file is called; llama.cpp would fail on it, or abort."""
+    """It is refused under any file name; llama.cpp would fail or abort."""
     path = tmp_path / "model-Q4_K_M.gguf"
     path.write_bytes(
         writer.header({"general.architecture": architecture}, [writer.Tensor("w", (32,), "F32")])
@@ -267,7 +267,7 @@ def test_a_header_of_what_is_no_model_is_refused_by_name(tmp_path: Path, archite
 
 
 def test_a_file_of_prediction_layers_alone_is_no_model(tmp_path: Path) -> None:
-    """It goes by its target's architecture, and has none of its target's layers."""
+    """A file of prediction layers alone names its target's architecture but has no layers of it."""
     whole = tiny.build(tmp_path / "whole.gguf", layers=2)
     parsed = header.parse(whole)
     values = {key: writer.packed(v, parsed.kinds[key]) for key, v in parsed.metadata.items()}

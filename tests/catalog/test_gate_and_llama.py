@@ -1,6 +1,6 @@
-"""What the gate lets through does not kill llama.cpp: mutated models, the real loader, one process.
+"""Files that pass the header checks do not kill llama.cpp: mutated models, the real loader.
 
-The gate's rules were completed this way: a file that passes and aborts is a missing rule.
+The rules were completed this way: a file that passes and aborts is a missing rule.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 
 INTEGERS = [kind for kind, form in FORMATS.items() if form in "BbHhIi?Qq"]
-"""Every type of a whole number that a GGUF knows, booleans among them."""
+"""Every GGUF type of whole numbers, booleans among them."""
 KEYS = {
     "block_count": 2,
     "context_length": 4096,
@@ -71,7 +71,7 @@ def _retyped(whole: bytes, path: Path, key: str, value: bytes) -> Path:
 def test_numbers_of_every_type_that_llama_cpp_takes_pass_the_gate(
     tiny_path: Path, tmp_path: Path
 ) -> None:
-    """As one number and as one for each layer; booleans in arrays are numbers to it as well."""
+    """Whole numbers of any type pass, as one number, one per layer, and booleans in arrays."""
     whole, files = tiny_path.read_bytes(), []
     for key, number in KEYS.items():
         for kind in INTEGERS:
@@ -95,7 +95,7 @@ def test_numbers_of_every_type_that_llama_cpp_takes_pass_the_gate(
     assert sum(verdict == "loaded" for verdict in verdicts.values()) >= len(KEYS)
     for file, verdict in verdicts.items():
         if verdict == "loaded":
-            header.read(file)  # what loads is never refused
+            header.read(file)  # a file that loads is never refused
 
 
 def test_no_mutated_model_that_passes_the_gate_kills_the_loader(

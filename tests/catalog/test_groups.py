@@ -13,7 +13,7 @@ OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file")
 
 
 def group(place: Path, names: tuple[str, str, str], limit: str, used: int, cached: int) -> None:
-    """One group's files."""
+    """Write the files of one group."""
     place.mkdir(parents=True, exist_ok=True)
     for name, text in zip(names, (limit, str(used)), strict=False):
         (place / name).write_text(f"{text}\n")
@@ -21,13 +21,13 @@ def group(place: Path, names: tuple[str, str, str], limit: str, used: int, cache
 
 
 def belongs(root: Path, text: str) -> None:
-    """What /proc tells of this process."""
+    """Write the process's own cgroup file in /proc."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(text)
 
 
 def test_the_tightest_of_all_groups_counts(tmp_path: Path) -> None:
-    """A service in a slice: its own limit, then the slice's; cached files are room."""
+    """The smallest of a service's and its slice's limits counts; cached files are free."""
     belongs(tmp_path, "1:name=systemd:/x\n0::/user.slice/daemon.service\n")
     slice_ = tmp_path / "sys/fs/cgroup/user.slice"
     group(slice_ / "daemon.service", NEW, "max", 50, 0)
@@ -44,7 +44,7 @@ def test_the_tightest_of_all_groups_counts(tmp_path: Path) -> None:
 def test_a_container_sees_its_own_group_as_the_root(
     tmp_path: Path, names: tuple[str, str, str]
 ) -> None:
-    """Whatever path it is told; of the older version too."""
+    """The group is found under any path in /proc, in both cgroup versions."""
     controller = "" if names is NEW else "memory"
     belongs(tmp_path, f"4:{controller}:/docker/0123\n" if controller else "0::/docker/0123\n")
     group(tmp_path / "sys/fs/cgroup" / controller, names, "1000", 600, 100)
@@ -52,7 +52,7 @@ def test_a_container_sees_its_own_group_as_the_root(
 
 
 def test_nothing_to_read_is_no_limit(tmp_path: Path) -> None:
-    """Another system, or one that hides its groups."""
+    """Another system, or one that hides its groups, has no limit."""
     assert room(tmp_path) is None
     group(tmp_path / "sys/fs/cgroup", NEW, "nonsense", 1, 1)
     assert room(tmp_path) is None

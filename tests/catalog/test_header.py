@@ -1,4 +1,4 @@
-"""The gate for model files: a Header or BadGGUF, nothing else, and never a good model lost."""
+"""Tests of the header checks: a Header or BadGGUF for any bytes, and no good model refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from localspec.errors import BadGGUF
 
 
 def gate(data: bytes, file_bytes: int | None = None) -> reader.Parsed:
-    """The whole gate over bytes in memory."""
+    """The header checks over bytes in memory."""
     parsed = reader.parse(data, len(data) if file_bytes is None else file_bytes)
     rules.check(parsed)
     return parsed
@@ -143,7 +143,7 @@ def test_no_good_model_is_refused(
 
 @given(st.data())
 def test_mutated_bytes_give_a_header_or_bad_gguf(tiny_path: Path, data: st.DataObject) -> None:
-    """Whatever few bytes change, the gate answers; it raises nothing else and hangs on nothing."""
+    """Any changed bytes give a Header or BadGGUF, without hanging."""
     content = bytearray(tiny_path.read_bytes())
     header_bytes = content.index(b"blk.1.ffn_down.weight") + 60
     for _ in range(data.draw(st.integers(1, 4))):
@@ -179,7 +179,7 @@ def test_a_short_window_asks_for_more(tiny_path: Path, end: int) -> None:
 
 @given(first=st.integers(1, 8000))
 def test_a_header_read_in_parts_is_that_read_at_once(tiny_path: Path, first: int) -> None:
-    """However little there is at first, wherever a part ends."""
+    """The size of the first read does not matter, nor where a part ends."""
     whole = tiny_path.read_bytes()
     rest = io.BytesIO(whole[first:])
     parsed = reader.parse(whole[:first], len(whole), rest.read)
@@ -209,7 +209,7 @@ def test_a_file_that_is_not_regular_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_message_names_the_file(tmp_path: Path) -> None:
-    """Whoever reads the error knows which file it is about and what to do."""
+    """The error names the file and a fix."""
     path = tmp_path / "page.gguf"
     path.write_bytes(b"<!DOCTYPE html><html>")
     with pytest.raises(BadGGUF) as refused:
@@ -323,7 +323,7 @@ def test_what_llama_cpp_would_abort_on_is_refused(
 def test_element_types_that_native_code_cannot_compute_with_are_refused(
     tiny_path: Path, name: str, kind: int, says: str
 ) -> None:
-    """A type id of the same size as the right one passes every size check, and then aborts."""
+    """A type id of the right size passes every size check, but would abort."""
     data = tiny_path.read_bytes()
     parsed = reader.parse(data, len(data))
     others = [tensor for tensor in parsed.tensors if tensor.name != name]

@@ -1,4 +1,4 @@
-"""Mixtures of experts on a card that is too small: where what is, by what a token reads."""
+"""Plans for mixtures of experts on a GPU that is too small, by the bytes a token reads."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def outlined(
 
 
 def machine(*gpu_mib: int, host_mib: int = 128 * 1024, speed: float = 0.0) -> list[Device]:
-    """GPUs with so much memory, and a host whose bandwidth may be told."""
+    """GPUs with so much memory, and a host whose bandwidth may be given."""
     gpus = [Device(f"CUDA{i}", "gpu", mib * MIB, mib * MIB) for i, mib in enumerate(gpu_mib)]
     return [*gpus, Device("CPU", "cpu", host_mib * MIB, host_mib * MIB, bytes_per_second=speed)]
 
 
 def best(outline: Outline, there: list[Device], target: Placement = Placement()) -> Plan:  # noqa: B008 - frozen value
-    """The plan for it alone."""
+    """The best plan without a draft."""
     return placement.best(Wish(Config(engine=Engine(target=target)), outline), there)
 
 
 def test_a_card_that_is_too_small_has_all_attention_and_as_many_experts_as_fit() -> None:
-    """The whole while it fits; then experts leave it one layer after the other, and blocks last."""
+    """The whole model while it fits; then experts leave the GPU layer by layer, and blocks last."""
     outline, seen = outlined(), []
     for mib in range(12_000, 600, -200):
         plan = best(outline, machine(mib))
@@ -81,7 +81,7 @@ def test_a_card_that_is_too_small_has_all_attention_and_as_many_experts_as_fit()
 def test_every_byte_is_somewhere_once_and_no_device_has_too_much(
     gpus: list[int], layers: int, dense: int, experts: int, share: float
 ) -> None:
-    """With experts apart or not; a token never comes later than by whole blocks alone."""
+    """Each byte is placed once, within limits; a token is no slower than by whole blocks."""
     outline, there = outlined(layers, dense, experts, share), machine(*gpus)
     plain = replace(outline, expert_bytes=(), expert_share=1.0)
     plan, without = best(outline, there), best(plain, there)
@@ -98,7 +98,7 @@ def test_every_byte_is_somewhere_once_and_no_device_has_too_much(
 
 
 def test_bandwidths_decide_where_both_would_fit(tmp_path: Path) -> None:
-    """A table tells them; where the host is as fast as the card, no state need cross to it."""
+    """Bandwidths come from a table; if the host is as fast as the GPU, nothing is split."""
     text = '[[device]]\nname = "CUDA0"\nmemory_gib = 4\ngb_per_second = {}\n'
     text += '[[device]]\nname = "CPU"\nkind = "cpu"\nmemory_gib = 128\ngb_per_second = {}\n'
     found = {}
@@ -113,14 +113,14 @@ def test_bandwidths_decide_where_both_would_fit(tmp_path: Path) -> None:
 
 
 def test_a_wish_for_layers_is_kept_and_a_host_alone_has_no_experts_apart() -> None:
-    """What `gpu_layers` allows, and no more."""
+    """`gpu_layers` is never exceeded, and a host alone splits no experts off."""
     plan = best(outlined(), machine(3000), Placement(gpu_layers=10))
     assert plan.target.gpu_layers == 10
     assert best(outlined(), machine(3000), Placement(gpu_layers=0)).target == Layout()
 
 
 def test_an_outline_tells_experts_from_what_every_token_reads(tmp_path: Path) -> None:
-    """By the tensors of the file."""
+    """Experts are recognised by the file's tensors."""
     found = header.read(mixture.build(tmp_path / "m.gguf", layers=2, experts=8, used=2))
     outline = memory.outline(found)
     experts = [t.num_bytes for t in found.tensors if "_exps." in t.name]
@@ -131,7 +131,7 @@ def test_an_outline_tells_experts_from_what_every_token_reads(tmp_path: Path) ->
 
 
 def test_a_plan_shows_what_a_token_reads_and_where(tmp_path: Path) -> None:
-    """For people and for machines, before anything is loaded."""
+    """The plan is shown as text and as JSON, before anything is loaded."""
     path = mixture.build(tmp_path / "m.gguf", layers=6, width=256, experts=64, used=4, inner=512)
     plain = CliRunner().invoke(cli, ["models", "plan", str(path), "--memory", "300MB"])
     assert plain.exit_code == 0, plain.output

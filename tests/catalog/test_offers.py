@@ -1,4 +1,4 @@
-"""The catalog's families: short names, what a choice needs to know, and which draft suits whom."""
+"""Tests of the catalog's families: short names, facts for a choice, and matching drafts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(*arguments: str) -> Result:
 def test_the_catalog_is_shown_without_a_network_and_before_what_the_hub_has(
     hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By name or by use: size, memory, how it speculates, licence."""
+    """Models are listed by name or use: size, memory, speculation, licence."""
     hub.repos = ["someone/Qwen3-8B-GGUF"]
     shown = run("search", "qwen3-8b").stdout
     row = next(line for line in shown.splitlines() if line.startswith("qwen3-8b "))
@@ -46,7 +46,7 @@ def test_the_catalog_is_shown_without_a_network_and_before_what_the_hub_has(
 
 
 def test_every_model_of_the_catalog_tells_what_a_choice_needs() -> None:
-    """Sizes that its name or its table tells, a use, and an architecture that llama.cpp reads."""
+    """Every model has a size, a use, and an architecture that llama.cpp reads."""
     library = Path(native._lib._name).read_bytes()  # noqa: SLF001 - where it was loaded from
     for family in entries.families():
         assert family.good_at, family.name
@@ -83,11 +83,11 @@ def test_every_family_is_reachable_and_its_drafts_are_its_own() -> None:
     mixture = partner.elsewhere(["Qwen/Qwen3-30B-A3B-GGUF"])
     assert mixture is not None
     assert mixture.name == "Qwen/Qwen3-0.6B-GGUF"
-    assert mixture.share == pytest.approx(0.2)  # of 3e9 parameters that a token costs
+    assert mixture.share == pytest.approx(0.2)  # of the 3e9 parameters that a token uses
 
 
 def test_what_a_draft_may_bring_falls_with_its_size_and_is_never_a_loss() -> None:
-    """The controller does not use one that would be."""
+    """A draft that would slow decoding down is not used by the controller."""
     gains = [partner.expected_speedup(share) for share in (0.03, 0.1, 0.3, 1.0)]
     assert gains == sorted(gains, reverse=True)
     assert all(1 <= low <= high for low, high in gains)

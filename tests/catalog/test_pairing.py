@@ -1,4 +1,4 @@
-"""Whether two models can speculate together, and the first reason why not."""
+"""Tests of whether two models can speculate together, and of the first reason why not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def vocabulary(*texts: bytes, types: list[int] | None = None) -> dict[str, Value
 
 
 def test_a_model_pairs_with_one_of_its_family(tmp_path: Path, target: Header) -> None:
-    """Same words, other weights and layers: they can speculate, over the whole vocabulary."""
+    """Same tokens, other weights and layers: they can speculate, over the whole vocabulary."""
     draft = header.read(tiny.build(tmp_path / "draft.gguf", seed=1, layers=1))
     verdict = pairing.check(target, draft)
     assert verdict == pairing.Pairing(True, "", 262)
@@ -67,7 +67,7 @@ def test_the_first_difference_is_a_sentence(
 
 @pytest.mark.parametrize("place", [0, 2, 40, 62])
 def test_the_first_token_that_differs_is_shown(target: Header, place: int) -> None:
-    """However much is equal before it, one id with another text is found, the last as well."""
+    """One different id is found anywhere, the last included."""
     words = [b"word %d" % index for index in range(64)]
     other = [*words[:place], b"x", *words[place + 1 : -1], b"y"]
     verdict = pairing.check(having(target, vocabulary(*words)), having(target, vocabulary(*other)))
@@ -77,7 +77,7 @@ def test_the_first_token_that_differs_is_shown(target: Header, place: int) -> No
 
 
 def test_a_real_token_that_only_one_knows_forbids_the_pair(tmp_path: Path, target: Header) -> None:
-    """A draft cannot read what it has no id for, so a longer list of real words is refused."""
+    """A draft has no id for further tokens of the target, so real ones forbid the pair."""
     longer = header.read(tiny.build(tmp_path / "longer.gguf", extra_tokens=2))
     for verdict, owner in (
         (pairing.check(target, longer), "draft"),
@@ -98,7 +98,7 @@ def test_a_real_token_that_only_one_knows_forbids_the_pair(tmp_path: Path, targe
 def test_padding_is_no_difference_but_is_not_shared(
     target: Header, padding: dict[str, Value]
 ) -> None:
-    """Families pad their vocabularies differently; ids of the padding are never to be proposed."""
+    """Families pad their vocabularies differently; ids of padding are never proposed."""
     short, long = having(target, vocabulary(b"a", b"b")), having(target, padding)
     assert pairing.check(short, long) == pairing.Pairing(True, "", 2)
     assert pairing.check(long, short) == pairing.Pairing(True, "", 2)

@@ -1,4 +1,4 @@
-"""Plans for many described machines: nothing is lost, nothing is too much, more is never less."""
+"""Laws of plans for many machines: all blocks placed, limits kept, more memory never worse."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def machine(*gpu_mib: int, host_mib: int = 64 * 1024) -> list[Device]:
 
 
 def wish(large: Outline | None = None, **engine: Any) -> Wish:
-    """A pair in the default configuration, changed by `engine`."""
+    """A pair in the default configuration, with changes to `engine`."""
     return Wish(Config(engine=Engine(**engine)), large or outlined(28, 120), outlined(24, 14))
 
 
 def rank(plan: Plan) -> tuple[float, ...]:
-    """How good a plan is, in the order in which things are given up, the dearest last."""
+    """The quality of a plan, by what is given up last first."""
     on_gpu = plan.draft is not None and plan.draft.gpu_layers > 0
     floor = min(plan.cells, 8192)
     return (
@@ -79,7 +79,7 @@ machines = st.builds(
 def test_no_plan_takes_more_than_is_free_and_none_loses_a_block(
     there: list[Device], layers: int, layer_mib: int
 ) -> None:
-    """Whatever the machine: within every device, all blocks placed once, no plan twice."""
+    """On any machine: within every device, each block placed once, no plan twice."""
     wanted = wish(outlined(layers, layer_mib))
     free = {device.name: device.free_bytes for device in there}
     plans = placement.plans(wanted, there)
@@ -100,7 +100,7 @@ def test_no_plan_takes_more_than_is_free_and_none_loses_a_block(
 @settings(max_examples=30, deadline=None)
 @given(there=machines, more=st.lists(st.integers(0, 8 * 1024), min_size=4, max_size=4))
 def test_more_memory_never_gives_a_smaller_plan(there: list[Device], more: list[int]) -> None:
-    """Memory may be added to any devices at once."""
+    """Memory may be added to several devices at once."""
     larger = [
         msgspec.structs.replace(device, free_bytes=device.free_bytes + extra * MIB)
         for device, extra in zip(there, more, strict=False)
@@ -139,7 +139,7 @@ def test_a_model_too_large_for_one_card_takes_two() -> None:
 
 
 def test_slots_go_before_the_context() -> None:
-    """What is given up on a CPU as its memory gets smaller, in that order; the draft comes last."""
+    """On a CPU with less and less memory: slots go first, then context, then the draft."""
     plans = [placement.plans(wish(), machine(host_mib=mib))[0] for mib in range(16000, 3000, -100)]
     given_up = [(plan.draft is None, -min(plan.cells, 8192), -plan.slots) for plan in plans]
     assert given_up == sorted(given_up)
@@ -147,27 +147,27 @@ def test_slots_go_before_the_context() -> None:
 
 
 def test_what_nothing_can_hold_is_still_one_plan_that_says_so() -> None:
-    """The last attempt: one session, no draft, on the CPU."""
+    """The last attempt has one session, no draft, and is on the CPU."""
     (plan,) = placement.plans(wish(outlined(80, 1000)), machine(1000, host_mib=8000))
     assert not plan.fits
     assert (plan.slots, plan.draft, plan.target.gpu_layers) == (1, None, 0)
 
 
 def test_strict_slots_have_equal_parts() -> None:
-    """Each slot's stream holds a whole context, so four hold four."""
+    """Each slot's stream holds a whole context."""
     plan = placement.plans(wish(exactness="strict"), machine(host_mib=16 * 1024))[0]
     assert plan.context == min(32768, plan.cells // plan.slots)
 
 
 def test_a_context_that_was_chosen_is_kept_or_nothing_is() -> None:
-    """Layers leave the card rather than that a session gets less than was asked for."""
+    """Layers leave the GPU before a session gets less context than configured."""
     plan = placement.plans(wish(context=16384), machine(2500))[0]
     assert plan.context == 16384
     assert plan.cells >= 16384
 
 
 def test_named_devices_are_used_and_nothing_else() -> None:
-    """The draft apart from the target, and a model that is kept off the GPUs."""
+    """The draft may be on another device than the target, and a model may be kept off GPUs."""
     apart = wish(
         target=Placement(devices=("CUDA1",)),
         draft=Placement(devices=("CUDA0",)),
@@ -193,14 +193,14 @@ def test_named_devices_are_used_and_nothing_else() -> None:
     ],
 )
 def test_a_placement_that_names_what_is_not_there_is_refused(chosen: Placement, said: str) -> None:
-    """Before anything is loaded, in a sentence that names what there is."""
+    """The error comes before anything is loaded, and names the devices that exist."""
     with pytest.raises(ConfigError) as refused:
         placement.plans(wish(target=chosen), machine(8000, 8000))
     assert said in str(refused.value)
 
 
 def test_an_outline_counts_every_byte_of_a_file(tmp_path: Path) -> None:
-    """Blocks and input are the file's tensors; a file that is locked stays beside what is used."""
+    """Blocks and input are the file's tensors; a locked file stays beside repacked weights."""
     found = header.read(tiny.build(tmp_path / "tiny.gguf", layers=3))
     plain = memory.outline(found)
     assert plain.input_bytes + sum(plain.device_bytes) == found.weight_bytes
@@ -235,7 +235,7 @@ def test_an_outline_counts_every_byte_of_a_file(tmp_path: Path) -> None:
 def test_a_machine_with_holes_is_refused_in_a_sentence(
     tmp_path: Path, text: str, said: str
 ) -> None:
-    """Each names the file and what is missing."""
+    """Each error names the file and the missing figure."""
     path = tmp_path / "machine.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:
@@ -245,7 +245,7 @@ def test_a_machine_with_holes_is_refused_in_a_sentence(
 
 
 def test_a_machine_is_described_by_its_devices(tmp_path: Path) -> None:
-    """The rest of a table is for other readers; the host comes last."""
+    """The devices of a table, the host last; other parts are ignored."""
     path = tmp_path / "machine.toml"
     path.write_text(
         'name = "mine"\n[host]\nround_ms = 0.3\n'
@@ -261,7 +261,7 @@ def test_a_machine_is_described_by_its_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", tables.names())
 def test_every_shipped_machine_can_be_planned_for(name: str) -> None:
-    """One table says what forwards cost there, and what memory there is."""
+    """One table has both the costs and the memory of each shipped machine."""
     card, _ = devices.described(tables.file(name))
     assert card.total_bytes > 20 * GIB
     assert placement.plans(wish(), devices.described(tables.file(name)))[0].fits
@@ -274,12 +274,15 @@ remotes = st.lists(st.integers(2 * 1024, 24 * 1024), min_size=1, max_size=3)
     ("own", "copied"),
     [
         (Own(), {"target", "draft"}),
-        (Own(cells=True), {"draft"}),  # which decodes without flash attention, for want of ours
+        (
+            Own(cells=True),
+            {"draft"},
+        ),  # it decodes without flash attention, since the project's own is missing
         (Own(attention=True, cells=True), set()),
     ],
 )
 def test_only_caches_that_are_made_anew_are_copied(own: Own, copied: set[str]) -> None:
-    """What they are saved in is planned; the others' cells take no memory before they are used."""
+    """The copy made by a growing cache is planned; other caches take memory only when used."""
     asked = replace(wish(exactness="standard"), own=own)
     (plan, *_) = placement.plans(asked, machine())
     sizes = {part.model: part.kv_bytes // 2 for part in plan.parts if part.model in copied}
@@ -294,7 +297,7 @@ def test_only_caches_that_are_made_anew_are_copied(own: Own, copied: set[str]) -
 def test_what_other_machines_lend_is_for_the_target_alone(
     lent: list[int], there: list[Device]
 ) -> None:
-    """Theirs come first, in order, by their memory; the draft never leaves this machine."""
+    """Devices of other machines come first, in order; the draft never leaves this machine."""
     far = [
         Device(f"RPC0[{index}:1]", "remote", mib * MIB, mib * MIB) for index, mib in enumerate(lent)
     ]
@@ -310,7 +313,7 @@ def test_what_other_machines_lend_is_for_the_target_alone(
 
 
 def test_the_catalog_repeats_what_headers_say(real_pair: Resolved) -> None:
-    """Of files that are here; what is planned before a pull is what is loaded after it."""
+    """Sizes in the catalog equal the headers', so plans before a pull hold after it."""
     here = {model.name: model.path for model in Registry(real_pair.target_path.parent).models()}
     known = [(entry, here[name]) for name, entry in entries.load().items() if entry.sizes]
     assert known

@@ -51,7 +51,7 @@ def test_the_draft_is_fetched_built_and_its_source_removed(
 def test_a_source_that_the_user_wants_is_kept(
     draft_entry: Entry, tmp_path: Path, steps: Any
 ) -> None:
-    """Asked for by name with `keep_source`, or here before: it stays beside what was made of it."""
+    """With `keep_source`, or if it was here before, the source stays."""
     prepare.ensure_entry(draft_entry, tmp_path, steps, keep_source=True)
     assert (tmp_path / draft_entry.file).exists()
     (tmp_path / MADE).unlink()

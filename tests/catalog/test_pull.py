@@ -1,4 +1,4 @@
-"""Fetching over real HTTP: resumed, checked, once, and honest about why it failed."""
+"""Tests of fetching over real HTTP: resumed, checked, done once, with reasons for failures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_here_and_verified_is_not_read_again(
 def test_a_file_put_there_by_hand_is_checked_and_never_overwritten(
     hub: Any, entry: Entry, tmp_path: Path, steps: Any
 ) -> None:
-    """Somebody's other file under the catalog's name stays, and is said to be another one."""
+    """Another file under the catalog's name stays, and the error says so."""
     theirs = tmp_path / entry.file
     theirs.write_bytes(b"precious")
     with pytest.raises(ChecksumMismatch, match="not the catalog's file"):
@@ -180,7 +180,7 @@ def test_every_source_says_why_it_failed(
 def test_the_hub_can_be_forbidden(
     hub: Any, entry: Entry, tmp_path: Path, steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HF_HUB_OFFLINE means that not even a connection is opened."""
+    """With HF_HUB_OFFLINE no connection is opened."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(PullError, match="HF_HUB_OFFLINE is set"):
         pull(entry, tmp_path, steps)
@@ -209,7 +209,7 @@ def test_the_token_goes_to_the_hub_and_not_to_its_storage(
 
 
 def test_a_network_without_the_hub_costs_little_patience(entry: Entry, tmp_path: Path) -> None:
-    """An address that accepts and then says nothing is given up after the stated patience."""
+    """An address that accepts and never responds is given up after the stated time."""
     source = entry.source[0]
     assert isinstance(source, HubFile)
     with silent_server() as endpoint, pytest.MonkeyPatch.context() as patch:
@@ -252,7 +252,7 @@ def test_two_pulls_of_one_file_do_the_work_once(
 def test_room_on_the_disk_is_checked_before_the_first_byte(
     hub: Any, entry: Entry, tmp_path: Path, steps: Any
 ) -> None:
-    """The error names both numbers, and no source was asked."""
+    """The error names both sizes, and no source was contacted."""
     with pytest.raises(DiskFull, match=r"tiny-draft needs \d+\.\d\d GB in .* free") as full:
         pull(msgspec.structs.replace(entry, size_bytes=1 << 60), tmp_path, steps)
     assert full.value.details["needed_bytes"] == 1 << 60
@@ -297,7 +297,7 @@ def test_a_partial_that_is_too_long_starts_over(
 def test_a_complete_partial_needs_no_network(
     hub: Any, entry: Entry, tmp_path: Path, tiny_source: Path, steps: Any
 ) -> None:
-    """A pull that was killed just before the renaming is finished without asking anybody."""
+    """A pull that was killed just before the renaming is completed without the network."""
     (tmp_path / PARTIAL).write_bytes(tiny_source.read_bytes())
     assert pull(entry, tmp_path, steps).read_bytes() == tiny_source.read_bytes()
     assert hub.tokens == []
@@ -306,7 +306,7 @@ def test_a_complete_partial_needs_no_network(
 def test_a_directory_that_cannot_be_made_is_a_sentence(
     entry: Entry, tmp_path: Path, steps: Any
 ) -> None:
-    """A models directory below a file is an error of ours, not a traceback."""
+    """A models directory below a file is an error, not a traceback."""
     (tmp_path / "file").touch()
     with pytest.raises(PullError, match="cannot be written"):
         pull(entry, tmp_path / "file" / "models", steps)

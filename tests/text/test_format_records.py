@@ -1,4 +1,4 @@
-"""Records of what models write: however they come in, a client gets what the record says."""
+"""Records of model outputs: in any pieces, a client gets the recorded result."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ record = pytest.mark.parametrize("one", RECORDS, ids=[one["id"] for one in RECOR
 Record = Mapping[str, Any]
 
 
-class Said(NamedTuple):
-    """What a client gets, blanks at both ends of texts left out."""
+class Reply(NamedTuple):
+    """The result for a client, without blanks at both ends of texts."""
 
     content: str
     reasoning: str
@@ -40,11 +40,11 @@ def opened(one: Record) -> tuple[Dialogue, Offer]:
     return dialogue, dialogue.turn(request).offer
 
 
-def read(reader: Reader | None, parts: Iterable[str], *, cut: bool) -> Said:
-    """What an answer in parts says."""
+def read(reader: Reader | None, parts: Iterable[str], *, cut: bool) -> Reply:
+    """The result of reading an answer in parts."""
     texts = list(parts)
     if reader is None:
-        return Said("".join(texts).strip(), "", [])
+        return Reply("".join(texts).strip(), "", [])
     pieces = [piece for text in texts for piece in reader.push(text)] + reader.finish(cut=cut)
     assert "".join(piece.raw for piece in pieces) == "".join(texts)
     said: dict[str, str] = {"content": "", "reasoning": ""}
@@ -57,13 +57,13 @@ def read(reader: Reader | None, parts: Iterable[str], *, cut: bool) -> Said:
         elif kind in said:
             said[kind] += text
     exact = [(name, json.dumps(json.loads(text), sort_keys=True)) for name, text in calls]
-    return Said(said["content"].strip(), said["reasoning"].strip(), exact)
+    return Reply(said["content"].strip(), said["reasoning"].strip(), exact)
 
 
-def wanted(one: Record) -> Said:
-    """What the record says that a client gets."""
+def wanted(one: Record) -> Reply:
+    """The record's result."""
     calls = [(call["name"], json.dumps(call["arguments"], sort_keys=True)) for call in one["calls"]]
-    return Said(one["content"].strip(), one["reasoning"].strip(), calls)
+    return Reply(one["content"].strip(), one["reasoning"].strip(), calls)
 
 
 def decoded(data: bytes, sizes: list[int], seed: int) -> list[str]:
@@ -79,7 +79,7 @@ def decoded(data: bytes, sizes: list[int], seed: int) -> list[str]:
 
 @record
 def test_a_record_is_read_whole_and_in_any_pieces(one: Record) -> None:
-    """By the byte, and in pieces that cut characters and marks."""
+    """By single bytes, and in pieces that cut characters and marks."""
     dialogue, offer = opened(one)
     cut, data = one["ends"] == "length", one["emitted"].encode()
     for sizes in ([len(data)], [1], [1, 2, 3], [7], [20]):
@@ -90,7 +90,7 @@ def test_a_record_is_read_whole_and_in_any_pieces(one: Record) -> None:
 @record
 @pytest.mark.parametrize("control", [True, False])
 def test_a_record_is_read_by_the_tokens_of_a_vocabulary(one: Record, control: bool) -> None:
-    """Each mark of its format is one token, which prints nothing where it is a control token."""
+    """Each mark is one token, which prints nothing if it is a control token."""
     source = templates.template_of(one)
     known = templates.dialogue(source)
     marks = [mark for mark in marks_of(known.format) if re.match(r"[<\[\]｜]", mark)]  # noqa: RUF001
@@ -110,7 +110,7 @@ def test_a_record_is_read_by_the_tokens_of_a_vocabulary(one: Record, control: bo
 
 @record
 def test_an_answer_that_is_cut_says_no_more_than_the_whole(one: Record) -> None:
-    """Wherever the limit cuts it: no call that is not whole, no piece of a mark in the words."""
+    """A cut answer has no partial call, and no piece of a mark in its text."""
     dialogue, offer = opened(one)
     text, whole = one["emitted"], wanted(one)
     for end in range(len(text)):

@@ -1,4 +1,4 @@
-"""Laws of readers: any cut gives the same pieces, nothing is lost, calls are what was written."""
+"""Laws of readers: pieces do not depend on cuts, nothing is lost, calls are as written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MADE: list[tuple[str, dict[str, Any]]] = [
 
 
 class Answer(NamedTuple):
-    """An answer with two calls, and what is said besides."""
+    """An answer with two calls, and its text and thoughts."""
 
     text: str
     content: str = ""
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 def answer(form: Format) -> Answer:
-    """Thoughts, words and two calls, as the family writes them."""
+    """Thoughts, text and two calls, in the family's format."""
     if form.heads:
         return _in_messages(form)
     pair = form.thoughts[0] if form.thoughts else None
@@ -71,7 +71,7 @@ family = pytest.mark.parametrize("name", ANSWERS)
 def read(
     found: Format, parts: list[str], offer: Offer = OFFER, *, cut: bool = False
 ) -> list[Piece]:
-    """The pieces of an answer that comes in `parts`; those of a kind that touch are joined."""
+    """The pieces of an answer that comes in `parts`; adjacent ones of a kind are joined."""
     reader = Reader(lambda tape: reading(tape, found, offer))
     pieces = [piece for part in parts for piece in reader.push(part)] + reader.finish(cut=cut)
     joined: list[Piece] = []
@@ -85,7 +85,7 @@ def read(
 
 
 def said(pieces: list[Piece], kind: str) -> list[str]:
-    """What the pieces of one kind say."""
+    """The content of the pieces of one kind."""
     return [piece.text for piece in pieces if piece.kind == kind]
 
 
@@ -102,7 +102,7 @@ def form(name: str) -> Format:
 
 @family
 def test_thoughts_words_and_calls_are_told_apart(name: str) -> None:
-    """Two calls with their arguments, and what was thought and said before."""
+    """Two calls with their arguments, and the thoughts and text before them."""
     found, known = ANSWERS[name]
     pieces = read(found, [known.text])
     assert calls(pieces) == MADE
@@ -114,7 +114,7 @@ def test_thoughts_words_and_calls_are_told_apart(name: str) -> None:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_any_cut_gives_the_same_pieces_and_nothing_is_lost(name: str, data: st.DataObject) -> None:
-    """Of answers that were damaged anywhere, too: pieces are a matter of the text alone."""
+    """The pieces depend on the text alone, also for damaged answers."""
     found, known = ANSWERS[name]
     begin, end = sorted(data.draw(st.tuples(*[st.integers(0, len(known.text))] * 2)))
     instead = data.draw(st.sampled_from(["", "<", '"', "}", "{", "\n", known.text, "```json\n"]))
@@ -145,7 +145,7 @@ def test_a_head_without_an_end_is_words(name: str, tail: str) -> None:
 
 @family
 def test_a_cut_answer_has_whole_calls_only(name: str) -> None:
-    """As the limit of tokens does it, wherever it does."""
+    """A token limit at any place leaves whole calls only."""
     found, known = ANSWERS[name]
     for end in range(len(known.text)):
         pieces = read(found, [known.text[:end]], cut=True)
@@ -158,7 +158,7 @@ def test_a_cut_answer_has_whole_calls_only(name: str) -> None:
 
 @family
 def test_one_call_is_enough_where_no_more_may_be(name: str) -> None:
-    """`parallel_tool_calls` false gives one call, and nothing of the others is said."""
+    """With `parallel_tool_calls` false there is one call, and nothing of the others."""
     found, known = ANSWERS[name]
     pieces = read(found, [known.text], Offer([WEATHER, TIME], thinks=True, parallel=False))
     assert calls(pieces) == MADE[:1]
@@ -168,7 +168,7 @@ def test_one_call_is_enough_where_no_more_may_be(name: str) -> None:
 @family
 @pytest.mark.parametrize("text", ["Hello.", "", "  two\n\nlines \n", 'see `{"name": 1}`', "{}"])
 def test_words_are_words(name: str, text: str) -> None:
-    """An answer that calls nothing is the content, to the last blank."""
+    """An answer without calls is the content, to the last blank."""
     assert "".join(said(read(form(name), [text]), "content")) == text
 
 
@@ -176,7 +176,7 @@ def test_words_are_words(name: str, text: str) -> None:
 @settings(max_examples=25)
 @given(text=st.text(alphabet="abc <>{}[]()\"'\n,.:=/|_", max_size=60))
 def test_words_without_a_mark_are_words(name: str, text: str) -> None:
-    """Whatever letters and brackets they have."""
+    """Any letters and brackets are text."""
     pieces = read(form(name), [text])
     if {piece.kind for piece in pieces} <= {"content"}:
         assert "".join(said(pieces, "content")) == text
@@ -217,7 +217,7 @@ def offered_calls(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[tuple[str
 @settings(max_examples=25)
 @given(one=offered_calls(), data=st.data())
 def test_what_a_family_writes_is_read_back(name: str, one: Any, data: st.DataObject) -> None:
-    """Any calls: the reader gives what the writer was given, however the text was cut."""
+    """For any calls and any cuts, the reader returns what the writer was given."""
     found = form(name)
     if not found.ways:
         return
@@ -233,7 +233,7 @@ def test_what_a_family_writes_is_read_back(name: str, one: Any, data: st.DataObj
 
 
 def _ambiguous(found: Format, made: list[tuple[str, dict[str, Any]]]) -> bool:
-    """Whether the notation itself cannot tell: texts that hold its marks, trees without types."""
+    """Whether the notation is ambiguous: texts that contain its marks, trees without types."""
     way = found.ways[0]
     if Hole.TREE in way.call:
         return any(isinstance(value, (list, dict)) for _, given in made for value in given.values())
@@ -245,7 +245,7 @@ def _ambiguous(found: Format, made: list[tuple[str, dict[str, Any]]]) -> bool:
 
 @family
 def test_marks_and_calls_that_are_spoken_of_are_words(name: str) -> None:
-    """Among words, between backticks, and the end of a call alone."""
+    """Marks in text, between backticks, and a call's end alone are text."""
     found = form(name)
     if not found.ways:
         return
@@ -263,7 +263,7 @@ def test_marks_and_calls_that_are_spoken_of_are_words(name: str) -> None:
 
 @family
 def test_words_may_stand_before_between_and_behind_calls(name: str) -> None:
-    """Each of them is said, and each call is made."""
+    """All text is content, and each call is made."""
     found = form(name)
     if not found.ways:
         return
@@ -286,7 +286,7 @@ def test_words_may_stand_before_between_and_behind_calls(name: str) -> None:
     ],
 )
 def test_what_is_broken_or_only_spoken_of_is_content(text: str, content: str | None) -> None:
-    """No call where there is none, and the text untouched."""
+    """A broken or mentioned call is no call, and its text is unchanged."""
     pieces = read(form("hermes"), [text])
     assert "".join(said(pieces, "content")) == (text if content is None else content)
     assert not said(pieces, "call")
@@ -307,7 +307,7 @@ def test_what_is_broken_or_only_spoken_of_is_content(text: str, content: str | N
 def test_a_bare_object_is_a_call_where_nothing_goes_on_behind_it(
     text: str, content: str | None
 ) -> None:
-    """Llama 3 has no marks; words may stand before, and not behind."""
+    """Llama 3 has no marks; text may precede a call, but not follow it."""
     pieces = read(form("llama3"), [text])
     assert "".join(said(pieces, "content")).strip() == (text if content is None else content)
     assert bool(said(pieces, "call")) == (content is not None)
@@ -315,7 +315,7 @@ def test_a_bare_object_is_a_call_where_nothing_goes_on_behind_it(
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "glm", "deepseek-v4", "kimi-k2"])
 def test_a_call_ends_thoughts_that_nothing_else_ends(name: str) -> None:
-    """And is a thought where they end later."""
+    """A call inside of thoughts that are closed later is part of them."""
     found = form(name)
     call = writing.calls(found, [("now", {})])
     offer = Offer([TIME], thinks=True, thinking=True)
@@ -337,6 +337,6 @@ def test_a_call_ends_thoughts_that_nothing_else_ends(name: str) -> None:
     ],
 )
 def test_elements_that_are_no_call_are_words(text: str) -> None:
-    """To the last character."""
+    """The text is unchanged to the last character."""
     pieces = read(form("qwen3-coder"), [text])
     assert "".join(said(pieces, "content")) == text

@@ -1,4 +1,4 @@
-"""Laws of what a request may ask an answer to be: bounded, compiled, relaxed, or told why not."""
+"""Laws of grammars: bounded, compiled, relaxed, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def of_schema(wanted: Any, **more: Any) -> dict[str, Any]:
 
 
 def compiled(response_format: dict[str, Any]) -> Compiled:
-    """The grammar, which must be one."""
+    """The grammar of this response_format."""
     source = grammar.source(response_format)
     assert source is not None
     return grammar.compiled(source)
@@ -82,7 +82,7 @@ EXPLODING: dict[str, Any] = {
 def test_what_cannot_be_served_is_a_request_error(
     response_format: dict[str, Any], said: str
 ) -> None:
-    """Unknown types, broken, circular, unbounded and exploding grammars are refused by reason."""
+    """Unknown types, broken, circular, unbounded and exploding grammars are refused."""
     with pytest.raises(RequestError, match=said) as caught:
         compiled(response_format)
     assert caught.value.param == "response_format"
@@ -110,9 +110,9 @@ def test_what_cannot_be_served_is_a_request_error(
     ids=["integers", "borders", "numbers", "deep", "optional", "words", "enum", "required"],
 )  # fmt: skip
 def test_what_is_large_but_fits_compiles(wanted: dict[str, Any]) -> None:
-    """The largest integers, deep nesting, many optional properties, OpenAI's largest schemas.
+    """Large schemas compile unrelaxed; keys that only explain do not count.
 
-    They are kept as asked; what only explains them counts for nothing.
+    The largest integers, deep nesting, many optional properties, OpenAI's largest schemas.
     """
     assert compiled(of_schema(wanted)).relaxed == []
 
@@ -144,7 +144,7 @@ AB = {"a": {"type": "integer"}, "b": {"type": "integer"}}
     ],
 )  # fmt: skip
 def test_harmless_keys_are_relaxed_and_named(wanted: dict[str, Any], relaxed: list[str]) -> None:
-    """What only narrows an answer is left out where it cannot be kept; strict refuses it."""
+    """Keys that cannot be enforced are left out; strict schemas are refused."""
     assert compiled(of_schema(wanted)).relaxed == relaxed
     assert compiled(of_schema(wanted, strict=False)).relaxed == relaxed
     if relaxed:
@@ -155,7 +155,7 @@ def test_harmless_keys_are_relaxed_and_named(wanted: dict[str, Any], relaxed: li
 
 
 def test_a_schema_does_not_choose_the_compilers_settings() -> None:
-    """Llguidance would read options inside of a schema; ours are the only ones."""
+    """The compiler's options inside of a schema are ignored."""
     sly = {"type": "object", "properties": {"x-guidance": {}}, "x-guidance": {"lenient": True}}
     read = json.loads(compiled(of_schema(sly, strict=True)).grammar)["grammars"][0]["json_schema"]
     assert read["x-guidance"]["lenient"] is False

@@ -1,4 +1,4 @@
-"""Laws of healing: an answer begins with the bytes typed, and no beginning is a dead end."""
+"""Laws of token healing: an answer begins with the bytes typed, and can always go on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ typed = st.text("ret urn(é日本語", min_size=1, max_size=8)
 
 
 def tokens(text: str, words: Words = WORDS) -> list[int]:
-    """The longest token each time, as tokenizers roughly do it."""
+    """The longest token each time, similar to real tokenizers."""
     data, found = text.encode(), list[int]()
     while data:
         known = (
@@ -43,7 +43,7 @@ def tokens(text: str, words: Words = WORDS) -> list[int]:
 
 
 def walk(held: Held, words: Words, seed: int) -> bytes:
-    """A random answer until everything is allowed; each mask is asked for before and after."""
+    """A random answer until everything is allowed; masks are requested before and after."""
     random, out, path = np.random.default_rng(seed), b"", list[int]()
     while (allowed := held.mask(path)) is not None:
         assert allowed.any()
@@ -58,14 +58,14 @@ def walk(held: Held, words: Words, seed: int) -> bytes:
 
 @given(typed, st.integers(0, 99))
 def test_an_answer_begins_with_the_bytes_that_were_typed(text: str, seed: int) -> None:
-    """Whatever is drawn, as long as there is anything."""
+    """Any random answer begins with the typed bytes."""
     if end := half_typed(text, tokens, WORDS):
         assert walk(Held(end, WORDS), WORDS, seed).startswith(end.encode())
 
 
 @given(st.lists(written, min_size=1, max_size=9), letters, st.integers(0, 9))
 def test_no_beginning_is_a_dead_end(pieces: list[bytes], text: str, seed: int) -> None:
-    """In a vocabulary that has not every byte too: what none goes on from is not held."""
+    """Also in a vocabulary without some bytes: an end that cannot go on is not healed."""
     words, data = Words(pieces), text.encode()
     found = half_typed(text, lambda _: [0], words)
     assert found == (text if any(one.startswith(data) and one != data for one in pieces) else "")
@@ -74,14 +74,14 @@ def test_no_beginning_is_a_dead_end(pieces: list[bytes], text: str, seed: int) -
 
 @given(typed)
 def test_the_first_token_begins_with_what_was_typed(text: str) -> None:
-    """By looking at each: none that writes a part of it, behind which no model knows its way."""
+    """No allowed first token is only a part of the typed text."""
     mask = Held(text, WORDS).mask([])
     assert mask is not None
     assert mask.tolist() == [piece.startswith(text.encode()) for piece in PIECES]
 
 
 def test_behind_what_was_typed_everything_is_allowed() -> None:
-    """By path or by commitment; and behind a path that nobody takes."""
+    """Everything is allowed after a path or a commit, and after a rejected path."""
     begun = Held(" ret", WORDS)
     assert begun.mask([PIECES.index(b" return")]) is None
     assert begun.mask([PIECES.index(b"()")]) is None
@@ -93,7 +93,7 @@ def test_behind_what_was_typed_everything_is_allowed() -> None:
 
 
 def test_what_is_half_typed_begins_with_a_token_of_the_text() -> None:
-    """As far back as one token can reach over its end; of blanks the last; of the latest line."""
+    """It reaches back as far as one token; of blanks it is the last; it is in the last line."""
     for text, end in {
         "": "",
         "    ret": " ret",
@@ -116,7 +116,7 @@ def test_what_is_half_typed_begins_with_a_token_of_the_text() -> None:
 
 @given(st.text("ret urn(é日本語\n\t", max_size=12))
 def test_what_is_half_typed_ends_the_text_and_may_go_on(text: str) -> None:
-    """It is of the last line, and a token begins with it and writes more."""
+    """It is in the last line, and a longer token begins with it."""
     end = half_typed(text, tokens, WORDS)
     assert text.endswith(end)
     assert "\n" not in end
@@ -137,7 +137,7 @@ def test_of_a_long_line_only_the_end_is_looked_at() -> None:
 
 @given(typed, st.sampled_from(PIECES))
 def test_what_is_told_is_what_comes_behind(text: str, last: bytes) -> None:
-    """Cut token by token as all at once; what writes something else is told as it is."""
+    """The parts sent are the same token by token and at once; other tokens are sent whole."""
     data, told, said = text.encode(), b"", text.encode() + last
     for token in tokens(said.decode(errors="replace")):
         piece = PIECES[token]

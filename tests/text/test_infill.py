@@ -1,4 +1,4 @@
-"""Laws of infill prompts: where each part stands, what is cut, and what stays while one types."""
+"""Laws of infill prompts: the order of parts, what is cut, and what stays during typing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tokens(text: str) -> list[int]:
 
 
 def test_the_parts_stand_as_models_were_trained_on_them() -> None:
-    """Prefix, suffix, middle, behind other files; without a middle token the suffix is first."""
+    """Other files, prefix, suffix, middle; without a middle token the suffix is first."""
     said = prompt(FULL, tokens, prefix="a", suffix="b", begun="c", most=100)
     assert said == [PRE, ord("a"), SUF, ord("b"), MID, ord("c")]
     bare = Marks(PRE, SUF, first=BOS)
@@ -43,7 +43,7 @@ def test_the_parts_stand_as_models_were_trained_on_them() -> None:
 def test_a_prompt_fits_and_keeps_what_is_near_the_middle(
     prefix: str, suffix: str, begun: str, extra: list[str], most: int
 ) -> None:
-    """The end of the prefix, the beginning of the suffix, and how the middle begins."""
+    """Kept are the end of the prefix, the beginning of the suffix, and the begun middle."""
     snippets = [Snippet(text) for text in extra]
     said = prompt(
         FULL, tokens, prefix=prefix, suffix=suffix, begun=begun, extra=snippets, most=most
@@ -57,7 +57,7 @@ def test_a_prompt_fits_and_keeps_what_is_near_the_middle(
 
 
 def test_typing_moves_the_beginning_of_a_long_prefix_rarely() -> None:
-    """Of a prefix that does not fit, most is read from memory when it has grown by a letter."""
+    """Of a prefix that is too long, most KV can be reused after another letter."""
     moved = 0
     for length in range(3000, 3600):
         one, other = (
@@ -70,7 +70,7 @@ def test_typing_moves_the_beginning_of_a_long_prefix_rarely() -> None:
 
 @given(texts, st.text(alphabet="ab ", max_size=40), st.text(alphabet="ab ", max_size=9))
 def test_the_line_that_is_typed_begins_the_middle(lines: str, typed: str, more: str) -> None:
-    """Whether the client sends it with the prefix or apart; longer ones end the same prompt."""
+    """The line may be sent with the prefix or separately; longer lines only extend the prompt."""
     whole, line = parted(lines + typed, more)
     assert whole + line == lines + typed + more
     assert whole == lines[: lines.rfind("\n") + 1]
@@ -78,14 +78,14 @@ def test_the_line_that_is_typed_begins_the_middle(lines: str, typed: str, more: 
 
 
 def test_of_an_endless_line_the_end_is_moved_in_steps() -> None:
-    """So that what stands before it changes rarely, and is bounded."""
+    """The text before it changes rarely, and is bounded."""
     parts = [parted("x" * length, "") for length in range(3000, 3600)]
     assert len({whole for whole, _ in parts}) <= 600 // 256 + 2
     assert max(len(line) for _, line in parts) < 256
 
 
 def test_text_that_goes_on_is_tokenized_as_such() -> None:
-    """Some tokenizers write a blank before what begins; there is none before the typed line."""
+    """Some tokenizers add a blank at a beginning; there is none before the typed line."""
     said = prompt(
         FULL, tokens, prefix="a", suffix="", begun="bc", most=100, behind=lambda it: [-len(it)]
     )
@@ -94,7 +94,7 @@ def test_text_that_goes_on_is_tokenized_as_such() -> None:
 
 @given(st.lists(texts, max_size=5), st.integers(0, 3))
 def test_lines_end_before_the_first_that_is_indented_less(parts: list[str], indent: int) -> None:
-    """However the text is cut; blank lines have no indentation."""
+    """The text may be cut anywhere; blank lines have no indentation."""
     text = "".join(parts)
     lines = text.split("\n")
     kept = len(lines)

@@ -1,4 +1,4 @@
-"""Laws of the stop-string matcher."""
+"""Laws of stop strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of an answer's text: nothing lost, nothing cut, each character's source known."""
+"""Laws of an answer's text: nothing lost, no character cut, each character's source known."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_after_a_stop_string_the_kept_tokens_are_inside_the_text(
 
 
 def test_a_token_cut_by_a_stop_string_gives_its_beginning() -> None:
-    """Of a token that holds text and the stop string, the text goes out and the token does not."""
+    """Of a token with text and the stop string, the text is sent and the token does not count."""
     text = AnswerText(["\n\n"])
     text.push(7, b"} ", "model")
     text.push(8, b"x\n\n", "lookup")
@@ -77,7 +77,7 @@ def test_a_token_cut_by_a_stop_string_gives_its_beginning() -> None:
 
 
 def test_half_a_character_at_the_end_is_left_out() -> None:
-    """An answer that its limit cuts inside of a character ends before it; its token counts."""
+    """An answer cut inside of a character ends before it; its token counts."""
     _, parts = stream([b"a", "\u00e9".encode()[:1]], [])
     assert "".join(part.text for part in parts) == "a"
     assert [token for part in parts for token in part.tokens] == [0, 1]

@@ -1,4 +1,4 @@
-"""Laws of chat templates: Hugging Face's rendering, and an error in words for what fails."""
+"""Laws of chat templates: Hugging Face's rendering, and a sentence for each failure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TALK = [
 
 
 def render(source: str, **variables: Any) -> str:
-    """What `source` makes of a talk."""
+    """The prompt of `source` for an example conversation."""
     asked = Conversation(source, "<s>", "</s>", TALK, variables)
     return rendered(asked, now=lambda: datetime(2026, 1, 2, tzinfo=UTC)).text
 
 
 @pytest.mark.parametrize("source", [CHATML, tiny.TEMPLATE])
 def test_chatml_is_written_as_the_models_know_it(source: str) -> None:
-    """Each turn between its markers, nothing escaped, ending where the assistant begins."""
+    """Each turn is between its markers, unescaped, and the assistant's turn is begun."""
     assert render(source) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <b><|im_end|>\n"
         "<|im_start|>assistant\nYes.<|im_end|>\n<|im_start|>assistant\n"
@@ -91,7 +91,7 @@ def test_a_request_may_set_variables_of_its_own_but_not_ours() -> None:
     ],
 )
 def test_a_template_that_fails_says_what_failed(source: str, said: str) -> None:
-    """Whatever goes wrong in a template, a TemplateError says it in a sentence."""
+    """Every failure of a template is a TemplateError with a sentence."""
     with pytest.raises(TemplateError, match=said) as caught:
         render(source)
     assert len(caught.value.message) < 700

@@ -1,4 +1,4 @@
-"""The chat templates of llama.cpp and our stand-ins: recognised, and nothing of a history lost."""
+"""The templates of llama.cpp and our stand-ins: recognised, with the whole history kept."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FORMATS = {
     "olmo3": "olmo3",
     "phi4-mini": "phi4-mini",
 }
-"""What is not "hermes"."""
+"""Formats other than "hermes"."""
 PATHS = templates.everything()
 template = pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
 
@@ -100,7 +100,7 @@ def call(name: str, arguments: Any, id_: str) -> dict[str, Any]:
 
 
 def twice(words: str, *, text: bool, thought: bool) -> list[Message]:
-    """A conversation with calls twice around; arguments as JSON `text` or as objects."""
+    """A conversation with two rounds of calls; arguments as JSON `text` or as objects."""
 
     def given(arguments: dict[str, Any]) -> Any:
         return json.dumps(arguments) if text else arguments
@@ -125,7 +125,7 @@ def twice(words: str, *, text: bool, thought: bool) -> list[Message]:
 
 @template
 def test_a_template_is_recognised_by_what_it_does(path: Path) -> None:
-    """Each of them, and without a warning."""
+    """Each is recognised without a warning."""
     known = templates.dialogue(path).recognised
     assert known.form.name == FORMATS.get(path.stem, "hermes"), known.why
     assert known.warning == ""
@@ -138,7 +138,7 @@ def test_a_template_is_recognised_by_what_it_does(path: Path) -> None:
 def test_nothing_of_a_conversation_with_calls_is_lost(
     path: Path, words: str, text: bool, tools: bool
 ) -> None:
-    """Every call once, every result, every turn, and what the system said."""
+    """Every call occurs once, and every result, every turn, and the system message."""
     for thought in (True, False):
         request = templates.chat(
             twice(words, text=text, thought=thought), [FIND, NOW] if tools else []
@@ -154,7 +154,7 @@ def test_nothing_of_a_conversation_with_calls_is_lost(
 
 @template
 def test_any_form_of_a_message_reaches_the_template(path: Path) -> None:
-    """Contents that are missing, lists that are empty, calls and results without their ids."""
+    """Missing contents, empty lists, and calls and results without their ids."""
     dialogue = templates.dialogue(path)
     bare = {"function": {"name": "zoo_find", "arguments": ""}}
     turns = [
@@ -188,7 +188,7 @@ def test_any_form_of_a_message_reaches_the_template(path: Path) -> None:
     ],
 )
 def test_a_model_thinks_unless_it_is_told_not_to(name: str, opened: str, closed: str) -> None:
-    """By `enable_thinking` or an effort of "none"; silence, and every other effort, lets it."""
+    """`enable_thinking` false or an effort of "none" turns thinking off, nothing else does."""
     dialogue = templates.dialogue(templates.directory() / f"{name}.jinja")
     ask = [Message("user", "Hi.")]
 
@@ -207,7 +207,7 @@ def test_a_model_thinks_unless_it_is_told_not_to(name: str, opened: str, closed:
 
 
 def test_seed_oss_and_command_do_without_thoughts_in_their_own_words() -> None:
-    """A budget of nothing, thoughts that are closed at once."""
+    """By a budget of zero, or by closed thoughts."""
     place = templates.directory()
     ask = templates.chat([Message("user", "Hi.")], reasoning_effort="none")
     budget = templates.dialogue(place / "ByteDance-Seed-OSS.jinja").turn(ask).prompt
@@ -217,7 +217,7 @@ def test_seed_oss_and_command_do_without_thoughts_in_their_own_words() -> None:
 
 
 def test_nemotron_is_told_in_the_words_that_it_looks_for() -> None:
-    """Its template has no variable for that."""
+    """Nemotron's template has no variable for it."""
     path = templates.directory() / "NVIDIA-Nemotron-Nano-v2.jinja"
     ask = templates.chat([Message("user", "Hi.")], reasoning_effort="none")
     turn = templates.dialogue(path).turn(ask)
@@ -241,14 +241,14 @@ def test_nemotron_is_told_in_the_words_that_it_looks_for() -> None:
 def test_an_effort_reaches_the_template_in_its_own_words(
     template_: str, effort: str, wanted: Mapping[str, Any]
 ) -> None:
-    """Whatever the variable is called; what a request sets itself stays."""
+    """Each variable is set by its own name and words; those in the request stay."""
     found = thinking.variables(template_, {}, effort)
     assert wanted.items() <= found.items()
     assert thinking.variables(template_, {"thinking": "mine"}, effort)["thinking"] == "mine"
 
 
 def test_llama_knows_the_day() -> None:
-    """And not that it is July 2024."""
+    """The date is today's, not July 2024."""
     path = templates.directory() / "meta-llama-Llama-3.1-8B-Instruct.jinja"
     prompt = templates.dialogue(path).turn(templates.chat([Message("user", "Hi.")])).prompt
     assert "26 Jul 2024" not in prompt
@@ -284,7 +284,7 @@ def test_what_is_not_recognised_is_read_as_generic_and_that_is_said(
 
 
 def test_a_template_that_is_stopped_is_not_asked_again() -> None:
-    """Each question would take its time."""
+    """Each further rendering would take its time limit."""
     asked = []
 
     def render(messages: Sequence[Message], _variables: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Which of the functions may be called, in OpenAI's words."""
+"""Tests of OpenAI's `tool_choice`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOME: Any = [{"type": "function", "name": "two"}, {"type": "function", "name": "
 
 @pytest.mark.parametrize(("mode", "forced"), [("auto", False), ("required", True)])
 def test_a_choice_among_some_is_as_chats_and_responses_write_it(mode: str, forced: bool) -> None:
-    """The others are not offered."""
+    """Other functions are not offered."""
     in_chats = {"mode": mode, "tools": [{"type": "function", "function": SOME[0]}]}
     for choice in (
         {"type": "allowed_tools", "mode": mode, "tools": SOME},
@@ -27,7 +27,7 @@ def test_a_choice_among_some_is_as_chats_and_responses_write_it(mode: str, force
 
 
 def test_a_choice_among_none_calls_nothing_and_forces_nothing() -> None:
-    """Where a call is required, that is an error."""
+    """If a call is required, an empty choice is an error."""
     nobody: Any = {"type": "allowed_tools", "mode": "auto", "tools": SOME[1:]}
     assert not offered(TOOLS, nobody, parallel=True).functions
     with pytest.raises(RequestError, match="no functions"):

@@ -1,4 +1,4 @@
-"""Calls as models write them, less tidily than their templates: mended to what was meant."""
+"""Tests of calls that deviate from their templates, and are repaired."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from localspec.text.formats import Offer, writing
     ],
 )
 def test_a_family_is_understood_where_it_writes_otherwise(name: str, text: str) -> None:
-    """Marks forgotten, a list where one object is meant, another family's way."""
+    """Forgotten marks, a list in place of an object, another family's notation."""
     pieces = read(form(name), list(text))
     assert (calls(pieces), "".join(said(pieces, "content"))) == ([("now", {})], "")
 
@@ -47,7 +47,7 @@ def test_a_family_is_understood_where_it_writes_otherwise(name: str, text: str) 
 )
 @pytest.mark.parametrize("stop", ["\n</tool_call>", "</tool_call>\n\n", ""])
 def test_arguments_are_mended_to_what_was_meant(arguments: str, stop: str) -> None:
-    """As small models write them."""
+    """Typical mistakes of small models."""
     text = '<tool_call>\n{"name": "get_weather", "arguments": ' + arguments + "}" + stop
     pieces = read(form("hermes"), [text])
     assert calls(pieces) == [("get_weather", {"city": "Rome"})]
@@ -56,7 +56,7 @@ def test_arguments_are_mended_to_what_was_meant(arguments: str, stop: str) -> No
 
 @pytest.mark.parametrize("depth", [50, 900, 5000])
 def test_what_is_nested_too_deeply_ends_nothing(depth: int) -> None:
-    """It is a call, or it is text; the answer goes on."""
+    """The result is a call or text; reading never fails."""
     deep = "[" * depth + "]" * depth
     for name in ("hermes", "qwen3-coder", "lfm2", "gemma4"):
         text = writing.calls(form(name), [("now", {"a": 1})]).replace("1", deep) + "\nDone."
@@ -66,7 +66,7 @@ def test_what_is_nested_too_deeply_ends_nothing(depth: int) -> None:
 @pytest.mark.parametrize("nothing", ["null", '""', "[]", "{}", '"{}"', '"null"', "None"])
 @pytest.mark.parametrize("name", ["hermes", "mistral-named", "kimi-k2", "functionary-3.1"])
 def test_nothing_is_an_empty_object(name: str, nothing: str) -> None:
-    """Where one is meant."""
+    """Empty arguments are {}."""
     found = form(name)
     text = writing.calls(found, [("now", {})]).replace("{}", nothing)
     assert calls(read(found, [text])) == [("now", {})]
@@ -105,7 +105,7 @@ def test_values_are_what_a_person_would_read(written: str, value: Any) -> None:
     ],
 )
 def test_an_object_that_is_nearly_a_call_is_one(text: str) -> None:
-    """With other keys than the template's, in two braces, with a prefix."""
+    """Other keys than the template's, two braces, a prefix."""
     assert calls(read(form("hermes"), [f"<tool_call>{text}</tool_call>"])) == [
         ("get_weather", {"city": "Rome"})
     ]
@@ -143,7 +143,7 @@ def test_an_object_that_is_nearly_a_call_is_one(text: str) -> None:
 def test_a_value_in_an_element_is_what_the_schema_says(
     name: str, wanted: object, written: str, value: object
 ) -> None:
-    """Text as it stands between its marks, all else as JSON where it is some."""
+    """A string is taken verbatim between its marks, anything else as JSON if it is valid."""
     properties = {} if wanted is None else {"x": wanted}
     parameters = {"properties": properties, "$defs": {"n": {"type": "integer"}}}
     offer = Offer([{"name": "f", "parameters": parameters}])

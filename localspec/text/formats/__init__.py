@@ -1,8 +1,8 @@
-"""How the families of models write thoughts, words and calls: as data, read by one reader.
+"""How model families write thoughts, text and calls: described as data, parsed by one reader.
 
-`table.py` has the families. `recognise.py` finds out by rendering which of them a chat template
-belongs to, `reading.py` reads an answer, `writing.py` writes calls of a history, and `lark.py`
-makes a grammar of what may be called.
+`table.py` has the families. `recognise.py` finds a chat template's family by rendering,
+`reading.py` parses an answer, `writing.py` writes calls of a history, and `lark.py` makes a
+grammar of the allowed calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One call, looked for at one place of an answer: its parts one after the other, as a way says.
+"""Parses one call at one place of an answer, part by part as its `Way` describes.
 
-Nothing is taken from the tape. What a model wrote less tidily than its template is mended where it
-is clear what was meant; else there is no call, and the text stays text.
+Nothing is consumed from the tape. A call that deviates from its template is repaired where its
+meaning is clear; otherwise there is no call, and the text stays text.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_OTHER_KEYS})
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _NUMBERED = re.compile(r":\d+$")
 _LONGEST_NAME = 128
-"""Characters, of a function's name; an object whose first key is longer is no call."""
+"""Limit of a function name in characters; an object with a longer first key is no call."""
 
 
 @dataclass(slots=True)
 class Found:
-    """A call: its function, its arguments as JSON, and the place behind it."""
+    """A call: its function, its arguments as JSON, and the place after it."""
 
     name: str
     arguments: str
@@ -39,7 +39,7 @@ class Found:
 
 @dataclass(slots=True)
 class _State:
-    """What is known of a call while its parts are matched."""
+    """The known facts about a call while its parts are matched."""
 
     name: str = ""
     arguments: str | None = None
@@ -48,7 +48,7 @@ class _State:
 
 @dataclass(slots=True)
 class Calls:
-    """Looks for calls of an offer on a tape."""
+    """Looks for calls of offered functions on a tape."""
 
     tape: Tape
     offer: Offer
@@ -58,11 +58,11 @@ class Calls:
         self._names = self.offer.names
 
     def one(self, way: Way, at: int) -> Reading[Found | None]:
-        """The call that begins at `at`, in this way; None where there is none."""
+        """The call written in this way that begins at `at`; None if there is none."""
         state = _State()
         for index, part in enumerate(way.call):
             rest = way.call[index + 1 :]
-            if state.arguments is not None:  # only marks are left
+            if state.arguments is not None:  # only closing marks are left
                 return (yield from self._closed(way.call[index:], state, at))
             behind = yield from self._part(way, part, rest, state, at)
             if behind is None:
@@ -73,7 +73,7 @@ class Calls:
     def _part(
         self, way: Way, part: Part, rest: tuple[Part, ...], state: _State, at: int
     ) -> Reading[int | None]:
-        """The place behind one part; None where something else stands."""
+        """The place after one part; None if the part does not match."""
         if isinstance(part, str):
             return (yield from self.tape.mark(at, part))
         if isinstance(part, Maybe):
@@ -87,7 +87,7 @@ class Calls:
     def _arguments(
         self, way: Way, part: Hole, rest: tuple[Part, ...], state: _State, at: int
     ) -> Reading[int | None]:
-        """The place behind the arguments, or behind an object that holds them and the name."""
+        """The place after the arguments, or after an object that holds arguments and name."""
         if part in (Hole.CALL, Hole.PAIR):
             return (yield from self._whole(way, part, rest, state, at))
         function = self.offer.function(state.name)
@@ -116,7 +116,7 @@ class Calls:
         return place
 
     def _run(self, at: int, letters: str) -> Reading[int | None]:
-        """The place behind a run of such letters; None where there are none."""
+        """The place after a run of characters that match `letters`; None if there are none."""
         begin = at = yield from self.tape.blank(at)
         while (char := (yield from self.tape.peek(at))) and re.match(letters, char):
             at += 1
@@ -135,21 +135,21 @@ class Calls:
         if rest and isinstance(rest[0], Maybe) and rest[0].parts[0] == ":":
             name = _NUMBERED.sub("", name)
         state.name = self._known(name)
-        if end >= len(self.tape.text):  # where it ended, no other name may be meant
+        if end >= len(self.tape.text):  # a cut name must not be the beginning of another one
             self.tape.short = any(one.startswith(name) for one in self._names)
         if way.known and state.name not in self._names:
             return None
         return end + (quoted and self.tape.text[end : end + 1] in ('"', "'"))
 
     def _known(self, name: str) -> str:
-        """The name of a function, without what some models put around it."""
+        """The function's name without prefixes and suffixes that some models add."""
         short = name.removeprefix("functions.").removesuffix(".call")
         return short if name not in self._names and short in self._names else name
 
     def _whole(
         self, way: Way, part: Hole, rest: tuple[Part, ...], state: _State, at: int
     ) -> Reading[int | None]:
-        """The place behind an object that holds name and arguments."""
+        """The place after an object that holds name and arguments; None if there is none."""
         at = yield from self.tape.blank(at)
         if not (yield from self._begins_call(part, at)):
             return None
@@ -163,7 +163,7 @@ class Calls:
         return None
 
     def _begins_call(self, part: Hole, at: int) -> Reading[bool]:
-        """Whether an object at `at` has a first key as calls have it."""
+        """Whether the object at `at` has the first key of a call."""
         if (yield from self.tape.peek(at)) != "{":
             return False
         if (yield from self.tape.peek(at + 1)) == "{":  # some templates show a call in two braces
@@ -184,7 +184,7 @@ class Calls:
         return self._names if part is Hole.PAIR else _CALL_KEYS
 
     def _texts(self, at: int, stops: Sequence[str]) -> Reading[Iterator[tuple[int, str, bool]]]:
-        """What an object at `at` may be: to its last bracket, or else to the mark behind it."""
+        """Possible extents of an object at `at`: to its last bracket, or to the mark after it."""
         stops = [stop for stop in stops if stop and stop not in "}])"]
         extent = yield from bracketed(self.tape, at, stops)
         found: list[tuple[int, str, bool]] = []
@@ -192,7 +192,9 @@ class Calls:
             found.append((extent.end, self.tape.text[at : extent.end], extent.whole))
             if self._sound(found[0][1]):
                 return iter(found)
-        if extent is None and not self.tape.cut:  # it ends by itself, only its brackets do not
+        if (
+            extent is None and not self.tape.cut
+        ):  # the answer is complete, only its brackets are missing
             found.append((len(self.tape.text), self.tape.text[at:], False))
         for stop in stops:
             if (place := (yield from self.tape.find(at, stop))) >= 0:
@@ -207,7 +209,7 @@ class Calls:
         return True
 
     def _called(self, text: str, part: Hole, way: Way, *, unclosed: bool) -> tuple[str, str] | None:
-        """Name and arguments of an object; None where it is no call."""
+        """Name and arguments of an object; None if it is no call."""
         if text.startswith("{{"):
             text = text[1:-1] if text.endswith("}}") else text[1:]
         try:
@@ -235,7 +237,7 @@ class Calls:
         return None if arguments is None else (name, values.written(arguments))
 
     def _given(self, found: Json, name: str) -> Any:
-        """The arguments of a call in one object, wherever they stand in it."""
+        """The arguments of a call in one object, from any of the known keys."""
         for key in _ARGUMENT_KEYS:
             if key in found:
                 return found[key]
@@ -244,14 +246,14 @@ class Calls:
         return others if others.keys() <= known.keys() else ...
 
     def body(self, name: str, at: int, stops: Sequence[str]) -> Reading[Found | None]:
-        """A call whose name is known, by its arguments at `at`; None where there are none."""
+        """A call whose name is known, with its arguments at `at`; None if there are none."""
         made = yield from self._object(Hole.OBJECT, stops, self.offer.function(name), at)
         return None if made is None else Found(name, made.text, made.end)
 
     def _object(
         self, part: Hole, stops: Sequence[str], function: Json, at: int
     ) -> Reading[Made | None]:
-        """The arguments as one value, behind which one of `stops` is expected."""
+        """The arguments as one value, after which one of `stops` is expected."""
         at = yield from self.tape.blank(at)
         if part is Hole.KEYWORDS:
             return (yield from self._keywords(at, function))
@@ -276,7 +278,7 @@ class Calls:
         return None
 
     def _odd(self, stops: Sequence[str], at: int, char: str) -> Reading[Made | None]:
-        """What stands where an object is meant: nothing, null, "", [], or JSON in a string."""
+        """Arguments written in place of an object: nothing, null, "", [], or JSON in a string."""
         for stop in stops:
             if (yield from self.tape.mark(at, stop)) is not None:
                 return Made("{}", at)
@@ -290,7 +292,7 @@ class Calls:
         return None
 
     def _keywords(self, at: int, function: Json) -> Reading[Made | None]:
-        """The arguments between parentheses; the first is before `at`."""
+        """The arguments between parentheses; the opening one is before `at`."""
         extent = yield from bracketed(self.tape, at, (), opened=True)
         if extent is None:
             return None
@@ -302,7 +304,7 @@ class Calls:
         return Made(values.written(found), extent.end - 1)
 
     def _closed(self, rest: Sequence[Part], state: _State, at: int) -> Reading[Found | None]:
-        """The call whose arguments are read, with the marks behind it as far as they are there.
+        """The call after its arguments, extended over closing marks that are there.
 
         An answer that was cut before the last of them has no call.
         """
@@ -322,7 +324,7 @@ class Calls:
         return Found(state.name, state.arguments or "{}", place)
 
     def _behind(self, mark: str, at: int) -> Reading[int | None]:
-        """The place behind a mark, and behind brackets too many before it."""
+        """The place after a mark, and after surplus brackets before it."""
         behind = yield from self.tape.mark(at, mark)
         if behind is None:
             place = yield from self.tape.blank(at)
@@ -339,7 +341,7 @@ class Calls:
 
 
 def meant(given: Any) -> Json | None:
-    """The object that is meant by what stands where one should; None where none is."""
+    """The arguments object that `given` stands for; None if there is none."""
     if isinstance(given, str) and given.strip():
         try:
             given = values.read(given.strip())
@@ -352,7 +354,7 @@ def meant(given: Any) -> Json | None:
 
 
 def _strict(text: str) -> str | None:
-    """The text itself where it is an object in JSON that any client can read."""
+    """The text itself if it is an object in strict JSON; None otherwise."""
     try:
         found = values.strict(text)
     except ValueError:
@@ -363,7 +365,7 @@ def _strict(text: str) -> str | None:
 
 
 def _mended(text: str, notation: values.Notation, *, unclosed: bool = False) -> str | None:
-    """The object that is meant by `text`, as JSON; None where none is."""
+    """The object that `text` stands for, as JSON; None if there is none."""
     try:
         found = meant(values.read(text, notation, unclosed=unclosed))
     except ValueError:
@@ -372,5 +374,5 @@ def _mended(text: str, notation: values.Notation, *, unclosed: bool = False) -> 
 
 
 def _marks(parts: Sequence[Part]) -> list[str]:
-    """The first mark among `parts`, as it may follow a value."""
+    """The first mark among `parts`, which may follow a value."""
     return [tokens(part)[0] for part in parts if isinstance(part, str) and tokens(part)][:1]

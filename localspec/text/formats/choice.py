@@ -1,4 +1,4 @@
-"""OpenAI's `tools` and `tool_choice` as an offer."""
+"""Turns OpenAI's `tools` and `tool_choice` into an offer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ANY = frozenset({"required", "any"})
 
 
 def offered(tools: Sequence[Json], choice: str | Json | None, *, parallel: bool) -> Offer:
-    """What an answer may call. Tools that are no functions are nobody's here, and left out.
+    """The offer: the functions that an answer may call.
 
-    Raises RequestError, which names the field.
+    Tools that are no functions are ignored. Raises RequestError, which names the field.
     """
     functions = [
         _function(index, tool)
@@ -42,7 +42,7 @@ def offered(tools: Sequence[Json], choice: str | Json | None, *, parallel: bool)
 def _allowed(
     choice: str | Json | None, functions: list[Json]
 ) -> tuple[str | Json | None, list[Json]]:
-    """The choice among some of the functions, as chats and Responses write that; else as given."""
+    """A choice among some of the functions, as chats and Responses write it; else unchanged."""
     match choice:
         case {"type": "allowed_tools", "mode": str(mode), "tools": [*some]} | {
             "type": "allowed_tools",
@@ -55,7 +55,7 @@ def _allowed(
 
 
 def _wanted(choice: str | Json | None) -> str:
-    """A word, or "=" and the name of a function. Raises RequestError."""
+    """The mode, or "=" and the name of a function. Raises RequestError."""
     match choice:
         case None:
             return "auto"

@@ -1,4 +1,4 @@
-"""Arguments that are written as an element each; what their values are the schema decides."""
+"""Parses arguments written as one element each; the schema decides their types."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from localspec.text.formats.parts import Element, Hole, Way
 from localspec.text.formats.tape import Reading, Tape, tokens
 
 _LONGEST_KEY = 256
-"""Characters of an argument's name."""
+"""Limit of an argument's name in characters."""
 
 
 class Made(NamedTuple):
-    """Arguments as a JSON object, the place behind them, and whether they are closed themselves."""
+    """Arguments as a JSON object, the place after them, and whether they are closed."""
 
     text: str
     end: int
@@ -25,7 +25,7 @@ class Made(NamedTuple):
 def elements(
     tape: Tape, at: int, way: Way, stops: Sequence[str], function: Json
 ) -> Reading[Made | None]:
-    """The elements from `at` on, of which one of `stops` is behind the last; none is no element.
+    """The elements from `at` on, with one of `stops` after the last; there may be none.
 
     None where an element has no end.
     """
@@ -45,7 +45,7 @@ def elements(
 def tree(
     tape: Tape, at: int, way: Way, stops: Sequence[str], function: Json
 ) -> Reading[Made | None]:
-    """Elements inside of elements, to the mark behind the last; None where they do not fit."""
+    """Nested elements, up to the mark after the last; None if they do not parse."""
     element = way.element
     if element is None:
         raise ValueError("this way has no elements")
@@ -64,7 +64,7 @@ def tree(
 def _one(
     tape: Tape, at: int, element: Element, stops: Sequence[str], function: Json
 ) -> Reading[tuple[str, Any, int] | None]:
-    """The argument whose element has begun before `at`, and the place behind it."""
+    """The argument whose element began before `at`, and the place after it."""
     key, kind, text = "", "", ""
     place: int = at
     for index, part in enumerate(element.parts[1:], 1):
@@ -84,7 +84,7 @@ def _one(
             )
             place = end
         elif index == len(element.parts) - 1:
-            pass  # the end of a value was looked for already
+            pass  # this end was already searched for
         elif (next_place := (yield from tape.mark(place, part))) is None:
             return None
         else:
@@ -99,7 +99,7 @@ def _one(
 
 
 def _typed(key: str, kind: str, text: str, element: Element, function: Json) -> Any:
-    """A value by what its element says of it, else by the schema."""
+    """A value typed by its element, or else by the schema."""
     if element.text_type and kind.strip() == element.text_type.strip():
         return text
     whole = typed.parameters(function)
@@ -110,7 +110,7 @@ def _typed(key: str, kind: str, text: str, element: Element, function: Json) -> 
 
 
 def _until(tape: Tape, at: int, text: str) -> Reading[int | None]:
-    """Where a short run ends that is followed by `text`."""
+    """The end of a short run that is followed by `text`."""
     end = at
     while (char := (yield from tape.peek(end))) and not tape.text.startswith(text[0], end):
         if char == "\n" or end - at > _LONGEST_KEY:
@@ -122,10 +122,10 @@ def _until(tape: Tape, at: int, text: str) -> Reading[int | None]:
 def _value(
     tape: Tape, at: int, element: Element, closing: str, stops: Sequence[str]
 ) -> Reading[tuple[int, int] | None]:
-    """Where a value ends, and the place behind its element.
+    """The end of a value, and the place after its element.
 
-    The end of an element may be part of a text: it is the end where another element follows, or a
-    mark that ends the call.
+    A value may contain the closing mark of its element: the end is where another element follows
+    it, or a mark that ends the call.
     """
     following = [tokens(str(element.parts[0]))[0], *(stop for stop in stops if stop)]
     first: tuple[int, int] | None = None
@@ -148,7 +148,7 @@ def _value(
 
 
 def _unclosed(tape: Tape, at: int, following: Sequence[str]) -> tuple[int, int] | None:
-    """A value without the end of its element goes to the next element, or to the call's end."""
+    """A value without a closing mark extends to the next element, or to the call's end."""
     places = [place for text in following if (place := tape.text.find(text, at)) >= 0]
     return (min(places), min(places)) if places else None
 
@@ -158,14 +158,14 @@ def _last(way: Way) -> Sequence[str]:
 
 
 class _Tree:
-    """Elements of MiniMax M3: each bracket has a mark before it, so that no text can be one."""
+    """A parser of MiniMax M3's nested elements: a mark before each bracket makes it unambiguous."""
 
     def __init__(self, text: str, mark: str) -> None:
         self._pieces = text.split(mark)
         self._at = 0
 
     def members(self, closing: str, wanted: Any, whole: Json) -> Any:
-        """What stands up to `closing`, by the schema: text, or the elements in it."""
+        """The content up to `closing`, by the schema: text, or nested elements."""
         text = self._rest()
         found: list[tuple[str, Any]] = []
         allowed = typed.types(wanted, whole)
@@ -190,7 +190,7 @@ class _Tree:
         return dict(found)
 
     def _rest(self) -> str:
-        """The text behind the bracket that is open now."""
+        """The text after the open bracket."""
         piece = self._pieces[self._at]
         return piece.partition(">")[2] if self._at else piece
 

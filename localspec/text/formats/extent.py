@@ -1,4 +1,4 @@
-"""How far a value reaches in a text that is still coming, without building it."""
+"""Finds where a value ends in an incoming text, without building the value."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from localspec.text.formats.tape import BLANK, Reading, Tape
 
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 _BEFORE_STRING = "{[(,:="
-"""What an apostrophe stands behind where it is a quote and not part of a word."""
+"""Characters after which an apostrophe is a quote and not part of a word."""
 GEMMA_QUOTE = '<|"|>'
 
 
 class Extent(NamedTuple):
-    """Where a value ends; `whole` if its brackets were closed, and not a mark came instead."""
+    """The end of a value; `whole` if its brackets were closed rather than ended by a mark."""
 
     end: int
     whole: bool
@@ -25,9 +25,9 @@ class Extent(NamedTuple):
 def bracketed(
     tape: Tape, at: int, stops: Sequence[str], *, gemma: bool = False, opened: bool = False
 ) -> Reading[Extent | None]:
-    """The extent of the value whose first bracket stands at `at`, or, if `opened`, before.
+    """The extent of the value whose first bracket is at `at`, or before it if `opened`.
 
-    None where the answer ends in the middle of it. One of `stops` outside of a string ends it too.
+    None where the answer ends inside of it. One of `stops` outside of a string ends it too.
     """
     outside = _outside(tuple(stops), gemma=gemma)
     reach = max(map(len, (*stops, GEMMA_QUOTE)), default=1)
@@ -58,13 +58,13 @@ def bracketed(
 
 
 def string(tape: Tape, at: int, quote: str, *, escapes: bool = True) -> Reading[int | None]:
-    """The place behind the quote that ends a string; None where the answer ends before."""
+    """The place after the quote that ends a string; None if the answer ends first."""
     pattern = _inside(quote, escapes=escapes)
     while True:
         found = pattern.search(tape.text, at)
         if found and found[0] == quote:
             return found.end()
-        if found and found.end() > found.start() + 1:  # an escape
+        if found and found.end() > found.start() + 1:  # an escape sequence
             at = found.end()
             continue
         at = found.start() if found else max(at, len(tape.text) - len(quote) + 1)

@@ -1,8 +1,8 @@
-"""The messages of a conversation in the form that a template reads.
+"""Converts a conversation's messages into the form that a template reads.
 
-Clients write a history in whatever form their API allows, and templates read less than that: some
-know no message of the system, some no result of a tool, some only one call in a message. What
-`recognise.Reads` says a template does not read is put into what it does, so that nothing is lost.
+Clients write a history in any form their API allows, and templates read less than that: some know
+no system message, some no tool result, some only one call in a message. Parts that a template does
+not read, by `recognise.Reads`, are moved into those that it does, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from localspec.wire.messages import Message
 
 _ID_LETTERS = 9
 _NOTHING = "…"
-"""What an assistant says that said nothing; templates refuse one that is empty."""
+"""The content of an empty assistant message, which templates would refuse."""
 
 
 def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Message]:
-    """The conversation as the template wants it."""
+    """The conversation in the template's form."""
     turns = [*_paired(map(_tidy, messages))]
     turns = [one for turn in _answered(turns, reads) for one in _apart(turn, reads)]
     turns = [_spoken(turn, form, reads) for turn in turns]
@@ -37,8 +37,8 @@ def prepared(messages: Sequence[Message], form: Format, reads: Reads) -> list[Me
     return [_shaped(turn, reads) for turn in turns]
 
 
-def told(messages: Sequence[Message], more: str) -> list[Message]:
-    """The conversation whose system message also says `more`."""
+def with_system_text(messages: Sequence[Message], more: str) -> list[Message]:
+    """The conversation with `more` added to its system message."""
     if messages and messages[0].role == "system":
         first = messages[0]
         text = f"{first.content}\n\n{more}" if more and first.content else first.content or more
@@ -47,7 +47,7 @@ def told(messages: Sequence[Message], more: str) -> list[Message]:
 
 
 def _tidy(message: Message) -> Message:
-    """Without fields that say nothing; calls complete, their arguments as objects."""
+    """A message without empty fields; calls complete, with their arguments as objects."""
     extra = {key: value for key, value in message.extra.items() if value not in (None, "", [])}
     made = extra.pop("tool_calls", None)
     if isinstance(made, list):
@@ -63,7 +63,7 @@ def _call(call: Any, index: int) -> Json | None:
         return None
     given = function.get("arguments")
     arguments = meant(given)
-    if arguments is None:  # what a client made of an answer; it is told as it is
+    if arguments is None:  # not JSON: it is passed on unchanged
         arguments = {"arguments": given}
     known = {key: value for key, value in call.items() if value is not None}
     id_ = str(known.get("id") or f"call_{index}")
@@ -76,7 +76,7 @@ def _call(call: Any, index: int) -> Json | None:
 
 
 def _paired(messages: Iterable[Message]) -> Iterator[Message]:
-    """Results with the id and the name of the call that they answer, where they lack one."""
+    """Results with the id and the name of their call where these are missing."""
     names: dict[str, str] = {}
     waiting: list[str] = []
     for message in messages:
@@ -100,7 +100,7 @@ def _paired(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _answered(turns: Sequence[Message], reads: Reads) -> Iterator[Message]:
-    """Where a message may have one call only: each call, and right behind it what it gave."""
+    """For templates with one call per message: each call, with its result right after it."""
     taken: set[int] = set()
     for index, turn in enumerate(turns):
         if index in taken:
@@ -132,7 +132,7 @@ def _results_behind(turns: Sequence[Message], index: int) -> list[int]:
 
 
 def _apart(turn: Message, reads: Reads) -> list[Message]:
-    """Words and calls in messages of their own, where a template shows but one of them."""
+    """Text and calls in separate messages, where a template shows only one of them."""
     if not (turn.extra.get("tool_calls") and turn.content and reads.calls):
         return [turn]
     thought = turn.extra.get("reasoning_content")
@@ -154,7 +154,7 @@ def _apart(turn: Message, reads: Reads) -> list[Message]:
 
 
 def _spoken(turn: Message, form: Format, reads: Reads) -> Message:
-    """Calls and results in words, where the template has no place for them."""
+    """Calls and results written as text, where the template has no place for them."""
     if turn.role == "tool" and not reads.results:
         return Message("user", f"<tool_response>\n{turn.content}\n</tool_response>")
     calls = turn.extra.get("tool_calls")
@@ -167,27 +167,29 @@ def _spoken(turn: Message, form: Format, reads: Reads) -> Message:
 
 
 def _led(turns: Sequence[Message], reads: Reads) -> list[Message]:
-    """What the system says where it is read: at the beginning, or with what a user says first."""
+    """System messages moved to the beginning, or into the first user message."""
     leading = [turn for turn in turns if turn.role == "system"]
     first = bool(turns) and turns[0].role == "system"
     if not leading or (reads.system and reads.late_system):
         return [*turns]
     if reads.system and first and len(leading) == 1:
         return [*turns]
-    said = "\n\n".join(turn.content for turn in leading if turn.content)
+    text = "\n\n".join(turn.content for turn in leading if turn.content)
     rest = [turn for turn in turns if turn.role != "system"]
     if reads.system:
-        return [Message("system", said), *rest]
+        return [Message("system", text), *rest]
     place = next((index for index, turn in enumerate(rest) if turn.role == "user"), None)
     if place is None:
-        return [Message("user", said), *rest]
-    asked = rest[place]
-    rest[place] = msgspec.structs.replace(asked, content=f"{said}\n\n{asked.content}".strip())
+        return [Message("user", text), *rest]
+    first_user = rest[place]
+    rest[place] = msgspec.structs.replace(
+        first_user, content=f"{text}\n\n{first_user.content}".strip()
+    )
     return rest
 
 
 def _merged(turns: Sequence[Message]) -> list[Message]:
-    """No two messages of one role in a row, but for results and for calls."""
+    """The conversation without two messages of one role in a row, except results and calls."""
     found: list[Message] = []
     for turn in turns:
         last = found[-1] if found else None
@@ -206,7 +208,7 @@ def _merged(turns: Sequence[Message]) -> list[Message]:
 
 
 def _alternating(turns: Sequence[Message]) -> Iterator[Message]:
-    """A word of the assistant where a user goes on behind what a function gave."""
+    """An assistant message inserted where a user message follows a function's result."""
     last = ""
     for turn in turns:
         if turn.role == "user" and last == "user":
@@ -217,7 +219,7 @@ def _alternating(turns: Sequence[Message]) -> Iterator[Message]:
 
 
 def _shaped(turn: Message, reads: Reads) -> Message:
-    """Arguments, ids, thoughts and contents as the template takes them."""
+    """Arguments, ids, thoughts and contents in the template's form."""
     extra = dict(turn.extra)
     if thought := extra.pop("reasoning_content", None):
         extra[reads.thought or "reasoning_content"] = thought
@@ -243,6 +245,6 @@ def _shaped_call(call: Json, reads: Reads) -> Json:
 
 
 def _nine(given: str) -> str:
-    """The id, or nine digits that stand for it."""
+    """The id if it has nine characters, or nine digits that replace it."""
     fits = len(given) == _ID_LETTERS and given.isascii() and given.isalnum()
     return given if fits else f"{zlib.crc32(given.encode()) % 10**_ID_LETTERS:0{_ID_LETTERS}d}"

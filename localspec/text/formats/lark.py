@@ -1,4 +1,4 @@
-"""The one grammar: what an answer may be that is held to its functions, made of the description."""
+"""Makes the Lark grammar of answers that are restricted to the offered functions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 
 
 def grammar(form: Format, offer: Offer, tokens: Mapping[str, Token]) -> str:
-    """Lark for answers with calls of the offer; with words only where it is not forced.
+    """Lark for answers with calls of the offer; with text only where no call is forced.
 
-    `tokens` are the marks that are one token of the vocabulary, which no letters can spell.
+    `tokens` maps marks to single tokens of the vocabulary, which no characters can spell.
     """
     maker = _Maker(form, offer, tokens)
     return maker.of_heads(form.heads) if form.heads else maker.of_marks(form.ways[0])
@@ -36,19 +36,19 @@ class _Maker:
     tokens: Mapping[str, Token]
 
     def of_marks(self, way: Way) -> str:
-        """Thoughts, words and calls, told apart by marks."""
+        """An answer of thoughts, text and calls, separated by marks."""
         offer = self.offer
         if not offer.functions:
-            return "\n".join(self._behind_thoughts(offer.said or self._words()))
+            return "\n".join(self._behind_thoughts(offer.text_rule or self._words()))
         begin = opening(way) if opening(way) != "{" else self._lead(way)
         mark = self._spelled(begin)
         rules = self._calls(way, begin)
         special = [part for part in mark.split(" ") if part.startswith("<[")]
         if offer.forced:
             answer = f"{mark} rest"
-        elif offer.said:
-            answer = f"{offer.said} | {mark} rest"
-        elif special:  # what stands before a token may be words
+        elif offer.text_rule:
+            answer = f"{offer.text_rule} | {mark} rest"
+        elif special:  # any text may precede a token
             answer = f"{self._words()} ({mark[mark.index(special[0]) :]} rest)?"
         else:
             answer = "WORDS | before rest"
@@ -57,12 +57,12 @@ class _Maker:
         return "\n".join([*self._behind_thoughts(answer), *rules])
 
     def of_heads(self, heads: Heads) -> str:
-        """Messages, each with its head; a call may follow thoughts and words."""
+        """An answer of messages with heads; a call may follow thoughts and text."""
         offer, again = self.offer, self._spelled(heads.again)
         before = f"({self._spelled(heads.thinks)} {_ANY} {again})?"
         if heads.before and not offer.forced:
             before += f" ({self._spelled(heads.before)} {_ANY} {again})?"
-        says = f"{self._spelled(heads.says)} ({offer.said or _ANY})"
+        says = f"{self._spelled(heads.says)} ({offer.text_rule or _ANY})"
         if not offer.functions:
             return f"start: {before} {says}"
         rules, calls = [], []
@@ -81,7 +81,7 @@ class _Maker:
         return "\n".join([f"start: {before} ({answer})", *rules])
 
     def _calls(self, way: Way, begin: str) -> list[str]:
-        """The rule `rest`: what follows `begin`, and the rules that it needs."""
+        """The rule `rest`, for what follows `begin`, and the rules that it needs."""
         lead = self._lead(way)
         first = self._spelled((way.opening + lead)[len(begin) :])
         more = f" ({self._spelled(way.between + lead)} call)*" if self.offer.parallel else ""
@@ -93,7 +93,7 @@ class _Maker:
         return rules
 
     def _lead(self, way: Way) -> str:
-        """What a call begins with, to where the functions differ."""
+        """The beginning of a call, up to where functions differ."""
         found = ""
         for part in way.call:
             if isinstance(part, Maybe):
@@ -109,7 +109,7 @@ class _Maker:
         return found
 
     def _one(self, way: Way, function: Json, index: int) -> str:  # noqa: C901 - each kind of part
-        """One call behind its lead, and on lines of their own the rules that it needs."""
+        """One call after its lead, and the rules that it needs on lines of their own."""
         name, args = str(function["name"]), f"args_{index}"
         parts, rules, begun = [], self._arguments(function, index), False
         for part in way.call:
@@ -142,7 +142,7 @@ class _Maker:
         return "\n".join([" ".join(part for part in parts if part), *rules])
 
     def _whole(self, function: Json) -> bool:
-        """Whether the arguments are held to their schema."""
+        """Whether the arguments must match their schema."""
         return self.offer.forced or bool(function.get("strict"))
 
     def _arguments(self, function: Json, index: int) -> list[str]:
@@ -150,7 +150,7 @@ class _Maker:
         return [f"args_{index}: %json {json.dumps(spaced(given or {'type': 'object'}))}"]
 
     def _notated(self, part: Hole, function: Json, name: str) -> tuple[list[str], list[str]]:
-        """Arguments in Python's words or in Gemma's."""
+        """Arguments in Python's or in Gemma's notation."""
         given = typed.parameters(function)
         style = PYTHON if part is Hole.KEYWORDS else self._gemma()
         rules = notated.Rules(name, style, given)
@@ -213,13 +213,13 @@ class _Maker:
         return self._spelled(part) if isinstance(part, str) else holes[part]
 
     def _json(self, closing: str, wanted: Json, given: Json, rule: str) -> tuple[str, list[str]]:
-        """A value that is no text, and the mark behind it."""
+        """A value that is no string, and the mark after it."""
         shared: Json = {key: given[key] for key in ("$defs", "definitions") if key in given}
         schema = json.dumps(spaced({**wanted, **shared}))
         return f"{rule}_json {self._spelled(closing)}", [f"{rule}_json: %json {schema}"]
 
     def _text(self, closing: str, wanted: Any, rule: str) -> tuple[str, list[str]]:
-        """A text, and the mark behind it."""
+        """A string, and the mark after it."""
         choices = wanted.get("enum") if isinstance(wanted, dict) else None
         if isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices):
             return f"({' | '.join(map(quoted, choices))}) {self._spelled(closing)}", []
@@ -231,19 +231,19 @@ class _Maker:
         return f"{rule}_text {ends}", [f"{rule}_text[suffix={quoted(mark)}]: {_ANY}"]
 
     def _any_elements(self, element: Element, prefix: str) -> tuple[list[str], list[str]]:
-        """Any elements, of a function whose arguments nothing is held to."""
+        """Any elements, for a function without a strict schema."""
         rule = f"{prefix}_any"
         made, more = self._element(element, '/[^<>"\\n]+/', None, {}, rule)
         return [f"({rule})*"], [f"{rule}: {made}", *more]
 
     def _words(self) -> str:
-        """Any words, and the marks around them that no letters can spell."""
+        """Any text, with single-token marks around it where the format has some."""
         marks = [mark for pair in self.form.words for mark in (pair.opening, pair.closing)]
         own = [self._spelled(mark) for mark in marks if mark.strip() in self.tokens]
         return f"({_ANY} ({' | '.join(own)}) )* {_ANY}" if own else _ANY
 
     def _behind_thoughts(self, answer: str) -> list[str]:
-        """The start rule of `answer`, behind thoughts where the model thinks before it answers."""
+        """The start rule of `answer`, after thoughts if the model thinks before it answers."""
         offer = self.offer
         if not self.form.thoughts or not (offer.thinks or offer.thinking):
             return [f"start: {answer}"]
@@ -259,7 +259,7 @@ class _Maker:
         return [f"start: {before} ({answer})", thought, "BLANKS: /[ \\n]{0,4}/"]
 
     def _spelled(self, text: str) -> str:
-        """A text in Lark: tokens where the vocabulary has one for a mark, else characters."""
+        """A text in Lark: single tokens for marks that have one, else characters."""
         marks = sorted((mark for mark in self.tokens if mark in text), key=len, reverse=True)
         if not marks:
             return quoted(text) if text else ""
@@ -273,7 +273,7 @@ class _Maker:
 
 
 def spaced(given: Json) -> Json:
-    """The schema of what is written with one blank behind commas and colons, and no other."""
+    """The schema for JSON with exactly one blank after commas and colons."""
     return {**given, "x-guidance": {**_SPACING, "lenient": True}}
 
 

@@ -1,4 +1,4 @@
-"""Marks of a format as a reader looks for them in a text that is still coming."""
+"""Search patterns for the marks of a format, in an incoming text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from localspec.text.formats.parts import Hole, Way
 from localspec.text.formats.tape import BLANK
 
 _LETTERS = 3
-"""Of a mark that begins like a word: with fewer at its end an answer that was cut may end so."""
+"""Least characters of a mark that begins like a word: a cut answer may end with fewer of them by
+chance."""
 
 
 def opening(way: Way) -> str:
-    """What calls of this way begin with, as far as it is a mark; "{" where they have none."""
+    """The mark with which calls of this way begin; "{" if they have none."""
     if way.opening:
         return begin(way.opening)
     first = way.call[0]
@@ -21,13 +22,13 @@ def opening(way: Way) -> str:
 
 
 def begin(mark: str) -> str:
-    """The first line of a mark, without a bracket that opens a list."""
+    """The first line of a mark, without an opening bracket of a list."""
     line = mark.strip(BLANK).partition("\n")[0].rstrip(BLANK)
     return line[:-1] if re.search(r"[>\]]\[$", line) else line
 
 
 def inner_mark(way: Way) -> str:
-    """What one call begins with where a mark stands around all; empty where that is none."""
+    """The mark of one call within a mark around all calls; "" if there is none."""
     first = way.call[0]
     return begin(first) if way.opening and isinstance(first, str) else ""
 
@@ -45,7 +46,7 @@ def closings(way: Way) -> list[str]:
 
 
 def searched(marks: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[str]]:
-    """A pattern for any of the marks, and what may become one of them."""
+    """A pattern for any of the marks, and for a beginning of one at the end of the text."""
     texts = sorted({mark for mark in marks if mark}, key=len, reverse=True)
     if not texts:
         return None, frozenset()
@@ -54,7 +55,7 @@ def searched(marks: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[st
 
 
 def unfinished(text: str, begun: frozenset[str]) -> int:
-    """Length of the longest end of `text` with which a mark may begin."""
+    """Length of the longest suffix of `text` that may be the beginning of a mark."""
     longest = max(map(len, begun), default=0)
     for size in range(min(longest, len(text)), 0, -1):
         if text[-size:] in begun:
@@ -63,7 +64,7 @@ def unfinished(text: str, begun: frozenset[str]) -> int:
 
 
 def is_mark(text: str, held: int, last: str) -> bool:
-    """Whether the last characters of an answer that was cut are the beginning of a mark."""
+    """Whether the end of a cut answer is the beginning of a mark."""
     begun = text[-held:]
     if not begun[0].isalpha() or (not last and held == len(text.lstrip(BLANK))):
         return True

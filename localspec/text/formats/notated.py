@@ -1,4 +1,4 @@
-"""Schemas in Lark, for arguments that are not written as JSON: in Python's words, or in Gemma's."""
+"""Schemas in Lark for arguments that are not JSON: in Python's or in Gemma's notation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from localspec.text.formats import typed
 from localspec.text.formats.offer import Json
 
 _MAX_DEPTH = 8
-"""Of schemas in one another that are held to; deeper values are any."""
+"""Depth of nested schemas that are enforced; deeper values may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How values are written: words, how a string and a key are, and what stands between values."""
+    """The notation of values: literals, strings, keys and separators."""
 
     words: Mapping[str, str]
     string: str
@@ -29,7 +29,7 @@ class Style:
 
 @dataclass(slots=True)
 class Rules:
-    """Rules of Lark for the arguments of one function; `name` begins all of their names."""
+    """Lark rules for the arguments of one function, with names that begin with `name`."""
 
     name: str
     style: Style
@@ -38,7 +38,7 @@ class Rules:
     _any: str = ""
 
     def fields(self, wanted: Json, assign: str) -> str:
-        """The name of a rule for the fields of an object, without brackets around them."""
+        """The name of a rule for the fields of an object, without its brackets."""
         return self._fields(wanted, assign, self.style.key, 0)
 
     def _value(self, wanted: Any, depth: int) -> str:
@@ -80,7 +80,7 @@ class Rules:
         return quoted(self.style.words["null"])
 
     def _fields(self, wanted: Json, assign: str, key: Callable[[str], str], depth: int) -> str:
-        """Fields in the order of the schema; those that are not required may be left out."""
+        """Fields in the order of the schema; those that are not required may be missing."""
         known = typed.table(wanted, "properties")
         needed = wanted.get("required")
         needed = needed if isinstance(needed, list) else []
@@ -118,5 +118,5 @@ class Rules:
 
 
 def quoted(text: str) -> str:
-    """Characters in Lark."""
+    """A string literal in Lark."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\x7f")

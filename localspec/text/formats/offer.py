@@ -1,4 +1,4 @@
-"""What one answer may do: which functions it may call, and whether it must."""
+"""The functions that one answer may call, and whether it must."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one answer may do.
+    """The functions offered to one answer.
 
-    `functions` are OpenAI's function objects, empty where none may be called. With `forced` nothing
-    but calls may come, with `only` of that function alone. `said` is Lark for what comes instead of
-    a call, empty for any words. `thinks`: the model may think before it answers; `thinking`: the
-    prompt has begun that already.
+    `functions` are OpenAI's function objects; empty means no calls. With `forced` only calls are
+    allowed, with `only` only of that function. `text_rule` is Lark for the text in place of a call,
+    "" for any text. `thinks`: the model may think before it answers; `thinking`: the prompt has
+    already begun the thoughts.
     """
 
     functions: Sequence[Json] = ()
     forced: bool = False
     only: str = ""
-    said: str = ""
+    text_rule: str = ""
     parallel: bool = True
     thinks: bool = False
     thinking: bool = False
@@ -34,15 +34,15 @@ class Offer:
 
     @property
     def callable(self) -> list[Json]:
-        """The functions that a grammar has to know."""
+        """The functions that a grammar must contain."""
         return [one for one in self.functions if self.only in ("", one["name"])]
 
     @property
     def constrains(self) -> bool:
-        """Whether a grammar is needed: by force, or for words or a function that are strict."""
+        """Whether a grammar is needed: for forced calls, restricted text, or a strict function."""
         strict = any(function.get("strict") for function in self.functions)
-        return self.forced or bool(self.said) or strict
+        return self.forced or bool(self.text_rule) or strict
 
     def function(self, name: str) -> Json:
-        """The function of that name; empty where none has it."""
+        """The function of that name; {} if there is none."""
         return next((one for one in self.functions if one["name"] == name), {})

@@ -1,7 +1,7 @@
-"""The description of a format: what one is made of. Data alone; the families are in `table.py`.
+"""The description of a call format, as data. The families are in `table.py`.
 
-A call is a sequence of parts: marks, which are texts, and holes for what differs from call to call.
-Reader, writer and grammar walk the same sequence, so that what one of them knows all do.
+A call is a sequence of parts: marks, which are fixed texts, and holes for what differs from call
+to call. Reader, writer and grammar all use the same sequence.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 
 class Hole(Enum):
-    """What stands between the marks of a call."""
+    """A variable part between the marks of a call."""
 
     NAME = "name"
     """The function's name."""
     ID = "id"
-    """Letters and digits that tell one call from another."""
+    """An id of letters and digits."""
     INDEX = "index"
     """The number of the call."""
     OBJECT = "object"
@@ -33,13 +33,13 @@ class Hole(Enum):
     ELEMENTS = "elements"
     """An element for each argument, as `Format.element` describes it."""
     TREE = "tree"
-    """An element for each argument, and inside of it one for each part of an object or a list."""
+    """An element for each argument, with nested elements for parts of objects and lists."""
     KEY = "key"
-    """An argument's name, inside of an element."""
+    """An argument's name in an element."""
     VALUE = "value"
-    """An argument's value, inside of an element."""
+    """An argument's value in an element."""
     TYPE = "type"
-    """How an element says what its value is, see `Element.text_type`."""
+    """The type in an element, see `Element.text_type`."""
 
 
 ARGUMENTS = frozenset({Hole.OBJECT, Hole.NOTED, Hole.KEYWORDS, Hole.ELEMENTS, Hole.TREE})
@@ -47,7 +47,7 @@ ARGUMENTS = frozenset({Hole.OBJECT, Hole.NOTED, Hole.KEYWORDS, Hole.ELEMENTS, Ho
 
 @dataclass(frozen=True, slots=True)
 class Maybe:
-    """A mark, or marks around a hole, that models write at times and `writing` does not."""
+    """A mark, or marks around a hole, that models may write and `writing` leaves out."""
 
     parts: tuple[str | Hole, ...]
 
@@ -57,10 +57,10 @@ Part: TypeAlias = str | Hole | Maybe
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """How one argument is written: `parts` with KEY and VALUE among them.
+    """The notation of one argument: `parts` contain KEY and VALUE.
 
-    `line`: one line break at each end of a value belongs to the marks. With a TYPE hole `text_type`
-    is what it says of a string, `type_of` how it says anything else ("json" names the JSON type).
+    `line`: one line break at each end of a value belongs to the marks. With a TYPE hole, strings
+    have the type `text_type` and other values `other_type` ("json" stands for the JSON type).
     """
 
     parts: tuple[str | Hole, ...]
@@ -71,11 +71,11 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to write calls.
+    """One notation of calls.
 
-    `opening` and `closing` stand around all calls that follow one another, `between` between two.
-    `known`: without marks that are unmistakable only names of functions that were offered count.
-    `first`: only where the answer, or what follows its thoughts, begins.
+    `opening` and `closing` are around consecutive calls, `between` is between two. `known`: the
+    marks are ambiguous, so only names of offered functions count. `first`: a call may begin only
+    at the beginning of the answer, or after its thoughts.
     """
 
     call: tuple[Part, ...]
@@ -90,10 +90,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Marks around thoughts, or around words.
+    """Marks around thoughts or text.
 
-    `own`: they are no words of any language, and count wherever they stand, not only where a part
-    of the answer begins.
+    `own`: the marks occur in no language and count anywhere, not only at the beginning of a part
+    of the answer.
     """
 
     opening: str
@@ -103,15 +103,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Messages with a head each, which says what the message is.
+    """The heads of messages, for formats in which an answer has several messages.
 
-    A head begins with one of `begins`, or with the answer where it begins with one of `goes_on`,
-    for a prompt may end inside of a head; `ends` closes it. `call` is a pattern for the name of a
-    function that is called, `thought` one for thoughts; all others are words. A message ends with
-    one of `closings`, or with the next head.
-
-    The rest is how heads are written by a model that is held to a grammar: of thoughts, of words
-    before a call, of the answer, and of a call of {name}; `again` begins the next message.
+    A head begins with one of `begins`, or, because a prompt may end inside of a head, the answer
+    begins with one of `goes_on`; `ends` closes it. `call` is a pattern for the name of a called
+    function, `thought` one for thoughts; all other messages are text. A message ends with one of
+    `closings`, or with the next head. The other fields are heads as a grammar requires them: of
+    thoughts, of text before a call, of the answer, and of a call of {name}; `again` begins the
+    next message.
     """
 
     begins: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The one reader: an answer into words, thoughts and calls, by the description of its format."""
+"""Parses any answer into text, thoughts and calls, by the description of its format."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from localspec.text.formats.parts import Format, Pair, Way
 from localspec.text.formats.tape import BLANK, Kind, Reading, Tape, tokens
 
 _HEAD_CHARS = 300
-"""Of a head of a message; what is longer is none."""
+"""Limit of a message's head in characters."""
 
 
 def reading(tape: Tape, form: Format, offer: Offer) -> Reading[None]:
-    """Make pieces of the answer on `tape`."""
+    """Turn the answer on `tape` into pieces."""
     yield from _Reading(tape, form, offer).answer()
 
 
 @dataclass(slots=True)
 class _Reading:
-    """One answer. Request lifetime."""
+    """The parser of one answer. Request lifetime."""
 
     tape: Tape
     form: Format
     offer: Offer
     _calls: Calls = field(init=False)
     _made: int = 0
-    """Calls that were handed over."""
+    """The number of calls emitted."""
     _ways: Sequence[Way] = field(init=False)
     _marks: re.Pattern[str] | None = field(init=False)
     _begun: frozenset[str] = field(init=False)
-    """All beginnings of marks, which may be marks when more has come."""
+    """All beginnings of marks, which may become marks with more text."""
     _inside: Pair | None = None
-    """The marks of words that are open."""
+    """The open marks around text."""
 
     def __post_init__(self) -> None:
         self._calls = Calls(self.tape, self.offer)
@@ -52,12 +52,12 @@ class _Reading:
         self._marks, self._begun = searched([*self._openings(), *self._others()])
 
     def answer(self) -> Reading[None]:
-        """All of it."""
+        """Parse the whole answer."""
         if self.form.heads:
             return (yield from self._messages())
         if self.offer.thinking:
             for pair in self.form.thoughts:
-                if (yield from self._take(pair.opening)):  # the model writes it once more
+                if (yield from self._take(pair.opening)):  # the model repeats the mark
                     break
             self._drop_begun()
             yield from self._thoughts([pair.closing for pair in self.form.thoughts])
@@ -73,7 +73,7 @@ class _Reading:
         return found
 
     def _others(self) -> list[str]:
-        """Marks that mean something wherever they stand."""
+        """Marks that count anywhere."""
         found = [*self.form.dropped]
         for pair in self.form.words:
             found += [begin(pair.opening)] if pair.own else []
@@ -84,13 +84,13 @@ class _Reading:
     # -- what a part of the answer begins with
 
     def _beginning(self) -> Reading[None]:
-        """Thoughts, marks of words, and calls that may only stand at a beginning."""
+        """Parse what may begin a part: thoughts, text marks, and calls limited to a beginning."""
         while (yield from self._begins()):
             pass
         self._drop_begun()
 
     def _drop_begun(self) -> None:
-        """Of an answer that was cut: nothing but the beginning of a mark is no word."""
+        """Drop the beginning of a mark at which an answer was cut."""
         tape, rest = self.tape, self.tape.text.strip(BLANK)
         marks = [*(pair.opening for pair in (*self.form.thoughts, *self.form.words))]
         marks += [*self.form.dropped, *self._openings()]
@@ -102,7 +102,7 @@ class _Reading:
             if (yield from self._take(pair.opening)):
                 yield from self._thoughts([pair.closing])
                 return True
-            if (yield from self._take(pair.closing)):  # of thoughts that were none
+            if (yield from self._take(pair.closing)):  # the end of thoughts without a beginning
                 return True
         for pair in self.form.words:
             if (yield from self._take(pair.opening)):
@@ -114,7 +114,7 @@ class _Reading:
         return (yield from self._first_calls())
 
     def _first_calls(self) -> Reading[bool]:
-        """Calls that may only stand where something begins."""
+        """Parse calls that may only stand at a beginning."""
         tape = self.tape
         for way in self._ways:
             if way.first:
@@ -131,10 +131,10 @@ class _Reading:
         return self.offer.thinks or self.offer.thinking
 
     def _take(self, mark: str) -> Reading[bool]:
-        """Take a mark that comes next, and the blanks around it."""
+        """Take the mark that comes next, and the blanks around it; False if there is none."""
         if not mark:
             return False
-        if mark[0].isalpha():  # a word is one to its end
+        if mark[0].isalpha():  # a mark that is a word ends at the word's end
             begin = yield from self.tape.blank(0)
             behind = yield from self.tape.literal(begin, mark)
         else:
@@ -153,7 +153,7 @@ class _Reading:
     def _prose(
         self, kind: Kind, marks: re.Pattern[str] | None, begun: frozenset[str]
     ) -> Reading[str | None]:
-        """Take words until a mark comes next, behind blanks perhaps; which, None at the end."""
+        """Take text until a mark comes next; returns the mark, None at the end."""
         tape = self.tape
         closing = self._inside.closing if self._inside and kind == "content" else ""
         if closing:
@@ -176,7 +176,7 @@ class _Reading:
             yield
 
     def _at_mark(self, mark: str) -> Reading[bool]:
-        """Read what the mark that comes next begins; whether something new may begin behind it."""
+        """Parse the part that the next mark begins; True if a new part may begin after it."""
         tape = self.tape
         at = tape.text.index(mark)
         for pair in self.form.thoughts:
@@ -203,7 +203,7 @@ class _Reading:
     # -- calls
 
     def _run(self, way: Way, at: int) -> Reading[bool]:
-        """Take the calls from `at` on; False, and nothing taken, where there is none."""
+        """Take the calls from `at` on; False if there is none, and then nothing is taken."""
         found = yield from self._first(way, at)
         if found is None:
             return False
@@ -219,7 +219,7 @@ class _Reading:
         return True
 
     def _next(self, way: Way) -> Reading[Found | None]:
-        """The call behind one that was taken. Of one that was cut nothing is left."""
+        """The call after a taken one. The rest of a call that was cut is dropped."""
         tape = self.tape
         begin = yield from tape.blank(0)
         tape.short = False
@@ -233,23 +233,23 @@ class _Reading:
         return found
 
     def _first(self, way: Way, at: int) -> Reading[Found | None]:
-        """The first of calls that begin at `at`, the mark around all of them perhaps forgotten."""
+        """The first of calls that begin at `at`, even without the mark around all of them."""
         place = yield from self.tape.mark(at, way.opening) if way.opening else _there(at)
         if place is None and inner_mark(way):
             place = at
         return None if place is None else (yield from self._calls.one(way, place))
 
     def _separated(self, way: Way, at: int) -> Reading[int | None]:
-        """The place behind what stands between two calls; None where something else does."""
+        """The place after a separator between two calls; None if there is none."""
         for text in (way.between.strip(BLANK), ",", ";"):
             if text and (place := (yield from self.tape.mark(at, text))) is not None:
                 return place
-        if way.opening:  # once more around the next call
+        if way.opening:  # repeated around the next call
             return (yield from self.tape.mark(at, way.opening))
         return None
 
     def _hand_over(self, found: Found) -> None:
-        """A call: its name first, then all of its arguments, so that no half of one is ever out."""
+        """Emit a call: its name, then all of its arguments. A partial call is never emitted."""
         tape = self.tape
         if found.name in self.form.pretends or (self._made and not self.offer.parallel):
             tape.give("markup", found.end)
@@ -259,7 +259,7 @@ class _Reading:
         tape.give("arguments", found.end - 1, found.arguments)
 
     def _end(self, way: Way) -> Reading[None]:
-        """Take the marks behind the last call, those that were written once too often as well."""
+        """Take the marks after the last call, including repeated ones."""
         marks = [text for text in (way.closing, *closings(way)) if text]
         while True:
             for mark in marks:
@@ -276,7 +276,7 @@ class _Reading:
             self.tape.give("markup", len(self.tape.text))
 
     def _is_end(self, way: Way, marks: Sequence[str]) -> bool:
-        """Whether what is left is the beginning of what may follow a call, and no words."""
+        """Whether the rest is only the beginning of what may follow a call."""
         rest = "".join(self.tape.text.split())
         ends = [
             *marks,
@@ -290,7 +290,7 @@ class _Reading:
         return any("".join(end.split()).startswith(rest) for end in ends)
 
     def _quoted(self, way: Way, at: int, found: Found) -> Reading[int | None]:
-        """The place behind a call that stands between backticks; None where it does not."""
+        """The place after a call between backticks; None if it is not quoted."""
         tape = self.tape
         if (tape.text[at - 1] if at else tape.last) != "`":
             return None
@@ -299,7 +299,7 @@ class _Reading:
         return end if (yield from tape.peek(end)) == "`" else None
 
     def _spoken(self, way: Way, at: int, found: Found) -> Reading[bool]:
-        """Whether a call is only spoken of: without a mark of its own, or unknown, among words."""
+        """Whether a call is only mentioned in text: it has no mark of its own, or is unknown."""
         tape = self.tape
         before = tape.text[at - 1] if at else tape.last
         unmarked = opening(way) == "{"
@@ -314,7 +314,7 @@ class _Reading:
     # -- thoughts
 
     def _thoughts(self, closings: Sequence[str]) -> Reading[None]:
-        """Take thoughts to their end. A whole call in thoughts that nothing ends, ends them."""
+        """Take thoughts to their end. A complete call in thoughts without an end ends them."""
         tape = self.tape
         yield from self._blanks()
         called = [mark for mark in self._openings() if mark != "{"]
@@ -348,7 +348,7 @@ class _Reading:
         return None
 
     def _closed_later(self, closings: Sequence[str], at: int) -> Reading[bool]:
-        """Whether thoughts that hold a call come to an end by themselves."""
+        """Whether thoughts that contain a call are closed later."""
         tape, longest = self.tape, max(map(len, closings), default=0)
         while not any(tape.text.find(closing, at) >= 0 for closing in closings):
             if tape.ended:
@@ -360,7 +360,7 @@ class _Reading:
     # -- messages with heads
 
     def _messages(self) -> Reading[None]:
-        """One message after the other, each with a head that says what it is."""
+        """Parse messages, each with a head that gives its kind."""
         heads, tape = self.form.heads, self.tape
         if heads is None:
             return None
@@ -386,14 +386,14 @@ class _Reading:
         return None
 
     def _is_head(self) -> bool:
-        """Whether what is left may be the beginning of a head."""
+        """Whether the rest may be the beginning of a head."""
         heads = self.form.heads
         begins = (*heads.begins, *heads.goes_on) if heads else ()
         rest = self.tape.text.lstrip(BLANK)
         return any(rest.startswith(one) or one.startswith(rest) for one in begins)
 
     def _head(self, begins: Sequence[str]) -> Reading[int | None]:
-        """The place behind the head of a message, which begins here; None where there is none."""
+        """The place after the head that begins here; None if there is none."""
         heads, tape = self.form.heads, self.tape
         for one in begins:
             if (yield from tape.literal(0, one)) is not None:
@@ -407,7 +407,7 @@ class _Reading:
         return end + len(heads.ends) if heads else None
 
     def _message_calls(self, name: str, head: int) -> Reading[None]:
-        """Take a call by the message whose head ends at `head`, as far as its body is one."""
+        """Take a call of a message whose head ends at `head`, if its body is one."""
         tape, heads = self.tape, self.form.heads
         if heads is None:
             return None
@@ -422,7 +422,7 @@ class _Reading:
         return (yield from self._body("content"))
 
     def _body(self, kind: Kind) -> Reading[None]:
-        """Take what a message says, to its end."""
+        """Take the body of a message."""
         heads, tape = self.form.heads, self.tape
         if heads is None:
             return None

@@ -1,7 +1,7 @@
-"""Which format a chat template belongs to, and what it reads: found out by rendering with it.
+"""Finds a chat template's format, and what it reads, by rendering with it.
 
-A known conversation with a call is rendered, and the format is taken whose reader finds that call
-in what the template wrote. Only where a template writes no call of the history its text has to do.
+A known conversation with a call is rendered; the format is the one whose reader finds that call in
+the result. The template's source is examined only if it writes no calls of the history.
 """
 
 from __future__ import annotations
@@ -51,16 +51,15 @@ OFFER = Offer([FIND, NOW], thinks=True)
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What of a conversation a template reads as it stands; the rest is put into its form.
+    """The parts of a conversation that a template reads as they are; others are converted.
 
-    `parts`: contents are lists of parts. `system`, `late_system`: messages of the system are shown,
-    at the beginning and later. `calls`, `results`: calls of the assistant and what they gave are.
-    `objects`: arguments are objects. `several`: of calls in one message all are shown. `beside`:
-    calls are shown behind words in the same message. `needs_system`: functions are only shown with
-    a message of the system. `alternates`: no role may come twice in a row. `short_ids`: nine
-    letters. `null`: a message that only calls has null as its content. `thought`: the field of
-    thoughts; empty where none is read. `one_text`: thoughts and words beside a call exclude each
-    other.
+    `parts`: contents are lists of parts. `system`, `late_system`: system messages are shown, at
+    the beginning and later. `calls`, `results`: the assistant's calls and their results are shown.
+    `objects`: arguments are objects. `several`: all calls of one message are shown. `beside`:
+    calls are shown after text in the same message. `needs_system`: functions are only shown with a
+    system message. `alternates`: no role may come twice in a row. `short_ids`: ids have nine
+    letters. `null`: a message with calls only has null as its content. `thought`: the field of
+    thoughts; "" if none is read. `one_text`: a call has either thoughts or text beside it.
     """
 
     parts: bool = False
@@ -81,7 +80,7 @@ class Reads:
 
 
 class Recognised(NamedTuple):
-    """A template's format, how that was found out, and what of it deserves a warning."""
+    """A template's format, how it was recognised, and a warning if there is one."""
 
     form: Format
     why: str
@@ -90,24 +89,24 @@ class Recognised(NamedTuple):
 
 
 def recognised(template: str, render: Render) -> Recognised:
-    """The format of a chat template that `render` renders with, whatever it does then."""
-    asker = _Asker(template, render)
+    """The format of a chat template that `render` renders with. Never raises."""
+    probe = _Probe(template, render)
     try:
-        reads = asker.reads()
-        form, why, warning = asker.form()
+        reads = probe.reads()
+        form, why, warning = probe.form()
     except Exception as error:  # noqa: BLE001 - no template may keep a model from loading
         said = f"The chat template was not understood: {error!r:.300}."
         return Recognised(GENERIC, "looking at it failed", said, Reads(tools=False, calls=False))
-    if form is GENERIC:  # what it is told in words comes back in words
-        own = asker.own
+    if form is GENERIC:  # functions described in text are called in text
+        own = probe.own
         reads = replace(
             reads, tools=False, calls=reads.calls and own, results=reads.results and own
         )
-    return Recognised(form, why, warning or asker.broken, reads)
+    return Recognised(form, why, warning or probe.broken, reads)
 
 
 def found_calls(text: str, form: Format, offer: Offer) -> tuple[list[tuple[str, Any]], int]:
-    """The calls that a format finds in a text, and how many characters it leaves as words."""
+    """The calls that a format finds in a text, and the number of characters left as text."""
     reader = Reader(lambda tape: reading(tape, form, offer))
     calls: list[tuple[str, Any]] = []
     left = 0
@@ -122,26 +121,26 @@ def found_calls(text: str, form: Format, offer: Offer) -> tuple[list[tuple[str, 
 
 
 def called(name: str, arguments: Any, id_: str = _SHORT_ID) -> Json:
-    """A call as a message holds it."""
+    """A call in a message's form."""
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 @dataclass(slots=True)
-class _Asker:
-    """Asks a template, by rendering, what it does. For one template."""
+class _Probe:
+    """Probes one template by rendering."""
 
     template: str
     render: Render
     broken: str = ""
-    """Why the template cannot render anything."""
+    """The reason why the template cannot render anything."""
     own: bool = False
-    """It writes calls of the history."""
+    """Whether it writes calls of the history."""
     _call: str = ""
-    """What it wrote of one call."""
+    """What it wrote for one call."""
     _reads: Reads = field(default_factory=Reads)
 
     def form(self) -> tuple[Format, str, str]:
-        """The format, why, and a warning."""
+        """The format, how it was recognised, and a warning."""
         if self._call:
             if form := self._reading():
                 return form, "a call of the history is written this way", ""
@@ -161,13 +160,13 @@ class _Asker:
         """What the template reads."""
         if self._shown([Message("user", USER)]) is None and self.broken:
             return self._reads
-        self._ask_contents()
-        self._ask_tools()
-        self._ask_calls()
-        self._ask_thoughts()
+        self._probe_contents()
+        self._probe_tools()
+        self._probe_calls()
+        self._probe_thoughts()
         return self._reads
 
-    def _ask_contents(self) -> None:
+    def _probe_contents(self) -> None:
         user = [Message("user", USER)]
         if not self._has(user, USER):
             self._set(parts=True)
@@ -182,15 +181,15 @@ class _Asker:
         self._set(late_system=self._has(late, SYSTEM, AGAIN))
         self._set(alternates=not self._has([*user, Message("user", AGAIN)], USER, AGAIN))
 
-    def _ask_tools(self) -> None:
+    def _probe_tools(self) -> None:
         user, name = [Message("user", USER)], str(FIND["name"])
         if not self._has(user, name, tools=TOOLS):
             shown = self._has([Message("system", ""), *user], name, tools=TOOLS)
             self._set(needs_system=shown, tools=shown)
 
-    def _ask_calls(self) -> None:
-        """How calls have to be given, and whether they are shown at all."""
-        user, result = Message("user", USER), Message("tool", RESULT, _answers(_SHORT_ID))
+    def _probe_calls(self) -> None:
+        """Find the form of calls that the template accepts, and whether it shows them at all."""
+        user, result = Message("user", USER), Message("tool", RESULT, _result_fields(_SHORT_ID))
         for null, objects in ((False, True), (False, False), (True, True), (True, False)):
             self._set(null=null, objects=objects)
             written = self._between(
@@ -201,7 +200,7 @@ class _Asker:
                 break
             if written and "ape" in written and not self._call:
                 self._call = written
-        if not self._call:  # perhaps without what it gave
+        if not self._call:  # perhaps without its result
             self._set(objects=True, null=False)
             alone = self._shown([user, self._made("")], TOOLS)
             if alone and "ape" in alone:
@@ -211,18 +210,18 @@ class _Asker:
         told = [user, Message("assistant", SAID) if not self.own else self._made(""), result]
         self._set(results=self._has(told, RESULT, tools=TOOLS))
         if self.own:
-            self._ask_shape(user)
+            self._probe_shape(user)
         lasting = [Message("system", SYSTEM), *told]
         if self._reads.results and not self._has(lasting, SYSTEM, tools=TOOLS):
-            self._set(system=False)  # shown only as long as a user has the last word
-        long = [user, self._made("", _ID), Message("tool", RESULT, _answers(_ID))]
+            self._set(system=False)  # shown only while a user message is last
+        long = [user, self._made("", _ID), Message("tool", RESULT, _result_fields(_ID))]
         self._set(short_ids=self.own and self._shown(long, TOOLS) is None)
 
-    def _ask_shape(self, user: Message) -> None:
-        """Whether several calls, and words beside one, may be in a message."""
+    def _probe_shape(self, user: Message) -> None:
+        """Find whether a message may have several calls, and text beside one."""
         results = [
-            Message("tool", RESULT, _answers(_SHORT_ID)),
-            Message("tool", OTHER, _answers(_OTHER_ID, "now_at")),
+            Message("tool", RESULT, _result_fields(_SHORT_ID)),
+            Message("tool", OTHER, _result_fields(_OTHER_ID, "now_at")),
         ]
         if not self._reads.results:
             results = []
@@ -237,7 +236,7 @@ class _Asker:
         words, call = after.find(SAID), after.find("ape")
         self._set(beside=call >= 0 and words < call)
 
-    def _ask_thoughts(self) -> None:
+    def _probe_thoughts(self) -> None:
         user = Message("user", USER)
         for name in ("reasoning_content", "thinking", "reasoning"):
             turns = [user, Message("assistant", SAID, {name: THOUGHT})]
@@ -245,7 +244,9 @@ class _Asker:
                 extra = {**self._made("").extra, name: THOUGHT}
                 turns = [user, Message("assistant", "", extra)]
                 turns += (
-                    [Message("tool", RESULT, _answers(_SHORT_ID))] if self._reads.results else []
+                    [Message("tool", RESULT, _result_fields(_SHORT_ID))]
+                    if self._reads.results
+                    else []
                 )
             if self._has(turns, THOUGHT, tools=TOOLS if self.own else None):
                 self._set(thought=name)
@@ -264,7 +265,7 @@ class _Asker:
         )
 
     def _reading(self, written: str = "") -> Format | None:
-        """The format that reads the known call in what was written, and leaves least besides."""
+        """The format that reads the known call in `written`, with the least text left over."""
         best: tuple[int, bool, int] | None = None
         for index, form in enumerate(FORMATS):
             own = replace(form, ways=form.ways[:1])
@@ -276,7 +277,7 @@ class _Asker:
         return FORMATS[best[2]] if best else None
 
     def _signed(self) -> Format | None:
-        """The first format of which the template's text holds a mark."""
+        """The first format with a mark in the template's source."""
         for form in FORMATS:
             shows = self._reads.tools or not form.offers
             if shows and any(sign in self.template for sign in form.signs):
@@ -308,7 +309,7 @@ class _Asker:
             return None
 
     def _between(self, text: str | None, before: str, behind: str) -> str:
-        """What stands between two texts; empty where one of them is missing."""
+        """The text between two texts; "" if one of them is missing."""
         if text is None or before not in text:
             return ""
         after = text.rpartition(before)[2]
@@ -324,7 +325,7 @@ _UNKNOWN = (
 )
 
 
-def _answers(id_: str, name: str = "zoo_find") -> Json:
+def _result_fields(id_: str, name: str = "zoo_find") -> Json:
     return {"tool_call_id": id_, "name": name}
 
 

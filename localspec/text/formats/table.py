@@ -1,6 +1,6 @@
-"""The formats of the families, as data. To add one is to add an entry.
+"""The formats of all families, as data; a new family is a new entry.
 
-Sources: what the chat templates of llama.cpp's `models/templates` write of calls in a history, the
+Sources: calls of a history as written by the chat templates of llama.cpp's `models/templates`, the
 parsers of llama.cpp and vLLM, and the models' cards.
 """
 
@@ -418,7 +418,7 @@ FORMATS = (
     ),
     Format("hermes", (TAGGED, CODER, *LOOSE), signs=("<tool_call>",)),
 )
-"""In the order in which they are tried; whichever reads back what a template wrote is taken."""
+"""In the order of trying: the first that reads back what a template wrote is taken."""
 
 GENERIC = Format("generic", (TAGGED, CODER, *LOOSE))
-"""For templates that say nothing of functions: the system message tells of them."""
+"""For templates without functions: the system message describes them."""

@@ -1,7 +1,7 @@
-"""The text of an answer as it comes in, and the pieces that a reader makes of it.
+"""The incoming text of an answer, and the pieces that a reader makes of it.
 
-A reader is a generator: it reads as if the whole answer were there, and yields where it has to wait
-for more. So what it says cannot depend on how the text was cut. Every character of the answer
+A reader is a generator: it reads as if the whole answer were there, and yields where it has to
+wait for more. So its result cannot depend on how the text was cut. Every character of the answer
 becomes part of exactly one piece, in order.
 """
 
@@ -31,7 +31,7 @@ _MOST_LOOKS = 64
 
 
 class Piece(NamedTuple):
-    """A part of an answer: `text` is what it says, `raw` the characters that it was read from."""
+    """A part of an answer: `text` is its content, `raw` the characters that it was read from."""
 
     kind: Kind
     text: str
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class Tape:
-    """What of an answer has come and is not read yet. Request lifetime.
+    """The unread text of an answer. Request lifetime.
 
     `peek`, `blank`, `literal`, `mark` and `find` look ahead and take nothing; `give` takes.
     """
@@ -68,7 +68,7 @@ class Tape:
             raise ValueError("a reading that takes nothing")
 
     def give(self, kind: Kind, count: int, text: str | None = None) -> None:
-        """The next `count` characters are a piece, which says them or `text`."""
+        """Make a piece of the next `count` characters; its content is `text` or themselves."""
         raw, self.text = self.text[:count], self.text[count:]
         if raw:
             self._taken += len(raw)
@@ -76,7 +76,7 @@ class Tape:
             self.pieces.append(Piece(kind, raw if text is None else text, raw))
 
     def peek(self, at: int) -> Reading[str]:
-        """The character at that place, "" behind the end of the answer."""
+        """The character at that place; "" after the end of the answer."""
         while at >= len(self.text):
             if self.ended:
                 self.short = True
@@ -95,7 +95,7 @@ class Tape:
             yield
 
     def literal(self, at: int, text: str) -> Reading[int | None]:
-        """The place behind `text`; None where something else stands."""
+        """The place after `text`; None if it does not come next."""
         end = at + len(text)
         while len(self.text) < end:
             if self.text[at:] != text[: max(0, len(self.text) - at)]:
@@ -107,7 +107,7 @@ class Tape:
         return end if self.text.startswith(text, at) else None
 
     def mark(self, at: int, text: str) -> Reading[int | None]:
-        """The place behind a mark, however many blanks stand before it and at its line breaks."""
+        """The place after a mark, with any blanks before it and at its line breaks, or None."""
         place: int | None = at
         for part in tokens(text):
             begin = yield from self.blank(at)
@@ -130,7 +130,7 @@ class Tape:
 
 @lru_cache(maxsize=512)
 def tokens(mark: str) -> Sequence[str]:
-    """What of a mark may have blanks before it: its lines, and a bracket at either end."""
+    """The parts of a mark that may have blanks before them: lines, and outer brackets."""
     found: list[str] = []
     for line in _LINES.split(mark):
         for pattern in (_LEADING, _TRAILING):
@@ -140,19 +140,19 @@ def tokens(mark: str) -> Sequence[str]:
 
 
 class Reader:
-    """Runs a format's reading over an answer that comes in parts. Request lifetime."""
+    """Runs a format's reader over an answer that comes in parts. Request lifetime."""
 
     def __init__(self, reading: Callable[[Tape], Reading[None]]) -> None:
         self._tape = Tape()
         self._reading: Reading[None] | None = reading(self._tape)
 
     def push(self, text: str) -> list[Piece]:
-        """What has become clear with `text`."""
+        """The pieces that `text` completes."""
         self._tape.text += text
         return self._advance()
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
-        """The answer is over: what was waiting for more. `cut`: it did not end by itself."""
+        """The remaining pieces at the end of the answer. `cut`: it was ended by a limit."""
         self._tape.ended = True
         self._tape.cut = cut
         return self._advance()
@@ -162,16 +162,16 @@ class Reader:
         try:
             if self._reading is not None:
                 next(self._reading)
-        except (StopIteration, RecursionError, ValueError):  # what no reader can read is words
+        except (StopIteration, RecursionError, ValueError):  # an unreadable answer is text
             self._reading = None
-        if self._reading is None:  # whatever a reading leaves is words
+        if self._reading is None:  # the rest after a reader's end is text
             tape.give("content", len(tape.text))
         pieces, tape.pieces = tape.pieces, []
         return pieces
 
 
 def words(tape: Tape) -> Reading[None]:
-    """Take all the rest as words."""
+    """Take the rest as text."""
     while not tape.ended:
         tape.give("content", len(tape.text))
         yield

@@ -1,7 +1,7 @@
-"""Variables of templates that say whether a model thinks, and how much.
+"""Template variables that control whether and how much a model thinks.
 
-OpenAI's `reasoning_effort`, and `enable_thinking`, which most templates ask for, have cousins. A
-client that sets one of them means what the template's own is for.
+OpenAI's `reasoning_effort` and the most common variable, `enable_thinking`, have variants. A
+client that sets one of them means the template's own variant.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 OFF = frozenset({"none", "off", "no", "false", "disabled", "disable", "no_think", "nothink"})
-"""Efforts that ask for no thoughts; all others ask for some."""
+"""Efforts that turn thinking off; all others turn it on."""
 
 _EFFORT = re.compile(r"\b(reasoning_effort|reasoning_strength|thinking_effort)\b")
 _FLAGS = ("enable_thinking", "thinking", "enable_reasoning")
@@ -19,13 +19,13 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "thinking_mode": ("enabled", "disabled"),
     "thinking_option": ("on", "off"),
 }
-"""Variables with words for on and off."""
+"""Variables with a word for on and a word for off."""
 
 
 def variables(template: str, given: Mapping[str, Any], effort: str | None) -> dict[str, Any]:
-    """The variables of a request for this template: `given` ones, and what follows from them.
+    """The variables of a request for this template: `given` ones, and those derived from them.
 
-    What the request says itself stays as it is.
+    Variables that the request sets itself stay unchanged.
     """
     found = dict(given)
     wants = _wanted(given, effort)
@@ -50,7 +50,7 @@ def variables(template: str, given: Mapping[str, Any], effort: str | None) -> di
 
 
 def _wanted(given: Mapping[str, Any], effort: str | None) -> bool | None:
-    """Whether the model is to think; None where nothing is said of it."""
+    """Whether the model is to think; None if the request does not say."""
     for name in _FLAGS:
         if isinstance(given.get(name), bool):
             return bool(given[name])
@@ -61,7 +61,7 @@ def _wanted(given: Mapping[str, Any], effort: str | None) -> bool | None:
 
 
 def _level(template: str, effort: str | None, *, wants: bool | None) -> str:
-    """The effort in the template's own words; empty for its own choice."""
+    """The effort in the template's own words; "" for its default."""
     if not _EFFORT.search(template):
         return effort or ""
     if wants is False:
@@ -84,7 +84,7 @@ _NEAREST = {
     "xhigh": ("xhigh", "max", "high"),
     "max": ("max", "xhigh", "high"),
 }
-"""Words of templates for an effort, the nearest first."""
+"""A template's words for an effort, the nearest first."""
 
 
 def _asks(template: str, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""Values that are written without a type: the schema of the function says what each of them is.
+"""Types values that are written without a type, by the function's schema.
 
-A string stays a string, whatever it looks like; a string or null is null only for `null`; anything
-else is JSON, also as Python writes it.
+A string stays a string, even if it looks like a number; a string or null is null only for `null`;
+anything else is JSON or Python's notation.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from localspec.text.formats import values
 Json: TypeAlias = dict[str, Any]
 
 _MAX_DEPTH = 12
-"""Of references and alternatives in one another that are followed."""
+"""Depth of nested references and alternatives that are followed."""
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 def types(  # noqa: C901, PLR0911 - one of each way to say it
     wanted: Any, whole: Json, depth: int = 0
 ) -> frozenset[str]:
-    """The types that a schema allows, in JSON Schema's words; empty where it does not say.
+    """The JSON Schema types that a schema allows; empty if it does not say.
 
-    `whole` is the schema that holds it, where its references lead.
+    `whole` is the schema that references are resolved in.
     """
     if not isinstance(wanted, dict) or depth > _MAX_DEPTH:
         return frozenset()
@@ -51,7 +51,7 @@ def types(  # noqa: C901, PLR0911 - one of each way to say it
 
 
 def value(text: str, wanted: Any, whole: Json) -> Any:
-    """What `text` is by the schema `wanted`; None for a parameter that has none."""
+    """The value of `text` by the schema `wanted`; None stands for a parameter without one."""
     allowed = types(wanted, whole)
     if wanted is None or "string" in allowed:
         if "null" in allowed and text.strip() == "null":
@@ -62,7 +62,7 @@ def value(text: str, wanted: Any, whole: Json) -> Any:
 
 
 def _typed(text: str, allowed: frozenset[str]) -> Any:
-    """The value of a text that is no string; where nothing reads it, the text after all."""
+    """The value of a text that is no string; the text itself if it does not parse."""
     try:
         found = values.read(text.strip())
     except ValueError:
@@ -76,13 +76,13 @@ def _typed(text: str, allowed: frozenset[str]) -> Any:
 
 
 def parameters(function: Json) -> Json:
-    """The schema of a function's arguments; empty where it has none."""
+    """The schema of a function's arguments; {} if it has none."""
     given = function.get("parameters")
     return given if isinstance(given, dict) else {}
 
 
 def property_of(name: str, whole: Json) -> Any:
-    """The schema of one argument; None where nothing is said of it."""
+    """The schema of one argument; None if there is none."""
     known = table(whole, "properties")
     if name in known:
         return known[name]
@@ -91,13 +91,13 @@ def property_of(name: str, whole: Json) -> Any:
 
 
 def table(given: Any, key: str) -> Json:
-    """An object inside of an object of a client's; empty where it is something else."""
+    """An object inside of a client's object; {} if it is something else."""
     found = given.get(key) if isinstance(given, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def _container(text: str, allowed: frozenset[str]) -> Any:
-    """An object or a list that is allowed where a string is as well; None where it is none."""
+    """An object or a list where a string is allowed as well; None if the text is none."""
     first = text.lstrip()[:1]
     if (first == "{" and "object" in allowed) or (first == "[" and "array" in allowed):
         try:
@@ -112,7 +112,7 @@ def _named(one: Any) -> str:
 
 
 def referred(reference: str, whole: Json) -> Any:
-    """The schema that a reference inside of the same schema leads to; None elsewhere."""
+    """The schema that a local reference leads to; None for other references."""
     found: Any = whole
     if not reference.startswith("#/"):
         return None

@@ -1,8 +1,8 @@
-"""Values as models write them: JSON, what is nearly JSON, Python's literals, and Gemma's notation.
+"""Parses values as models write them: JSON, near-JSON, Python literals, and Gemma's notation.
 
-A model that was shown JSON writes JSON, mostly. The rest is read the way a person would read it: a
-line break inside of a string, an escape that JSON does not know, `True`, a comma too many, quotes
-of the other kind. What no reading makes sense of raises ValueError; nothing is guessed.
+Models that were shown JSON mostly write JSON. Common deviations are accepted: a line break inside
+of a string, an unknown escape, `True`, a surplus comma, single quotes. Anything else raises
+ValueError; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 MAX_DEPTH = 100
-"""Of lists and objects in one another; deeper ones are no arguments of a function."""
+"""Depth of nested lists and objects; deeper ones are no arguments of a function."""
 
 _BLANK = re.compile(r"\s*")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d*(?:[eE][-+]?\d+)?")
@@ -33,10 +33,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How values are written: `quotes` are what strings stand between, the longest first.
+    """A notation of values.
 
-    `bare`: keys, and words that are nothing else, may stand without quotes. `escapes`: a backslash
-    in a string means something.
+    `quotes` are the delimiters of strings, the longest first. `bare`: keys, and values that are
+    single words, may stand without quotes. `escapes`: backslash escapes are read in strings.
     """
 
     quotes: tuple[str, ...] = ('"', "'")
@@ -50,7 +50,7 @@ GEMMA = Notation(('<|"|>', '"'), bare=True, escapes=False)
 
 
 def strict(text: str) -> Any:
-    """The value that `text` is as JSON. Raises ValueError, for NaN and infinite numbers too."""
+    """The value of `text` as JSON. Raises ValueError, for NaN and infinite numbers too."""
     try:
         return json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except RecursionError as error:
@@ -58,7 +58,7 @@ def strict(text: str) -> Any:
 
 
 def lenient(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any:
-    """The value that a person would read in `text`, all of it. Raises ValueError.
+    """The value of the whole `text` in a lenient notation. Raises ValueError.
 
     With `unclosed` the brackets at its end may be missing.
     """
@@ -74,7 +74,7 @@ def lenient(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> 
 
 
 def read(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any:
-    """The value in `text`: as JSON where it is some, else as it was meant. Raises ValueError."""
+    """The value of `text`: as JSON if it is valid, else leniently. Raises ValueError."""
     if notation is JSON:
         try:
             return strict(text)
@@ -84,9 +84,9 @@ def read(text: str, notation: Notation = JSON, *, unclosed: bool = False) -> Any
 
 
 def keywords(text: str, names: list[str]) -> dict[str, Any]:
-    """The arguments between the parentheses of a call in Python. Raises ValueError.
+    """The arguments between the parentheses of a Python call. Raises ValueError.
 
-    Those without a name belong to `names` in order.
+    Arguments without a name are assigned to `names` in order.
     """
     parser = _Parser(text, PYTHON)
     try:
@@ -96,7 +96,7 @@ def keywords(text: str, names: list[str]) -> dict[str, Any]:
 
 
 def written(value: Any) -> str:
-    """A value as JSON that any client can read. Raises ValueError where it is nested too deep."""
+    """A value as strict JSON. Raises ValueError where it is nested too deep."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:
@@ -116,9 +116,9 @@ def _finite(text: str) -> float:
 
 
 class _Parser:
-    """Reads one text from its beginning. Raises ValueError or IndexError where it makes no sense.
+    """A parser of one text. Raises ValueError or IndexError on invalid input.
 
-    With `inner_quotes` a string ends only at a quote behind which a string may end.
+    With `inner_quotes` a string ends only at a quote after which a string may end.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class _Parser:
         self._inner_quotes = inner_quotes
 
     def end(self) -> None:
-        """Nothing but blanks may follow."""
+        """Require that only blanks follow."""
         self._blank()
         if self.at < len(self.text):
             raise ValueError(self.text[self.at : self.at + 20])
@@ -156,7 +156,7 @@ class _Parser:
         return self._word()
 
     def keywords(self, names: list[str]) -> dict[str, Any]:
-        """Arguments of a call, to the end of the text."""
+        """The arguments of a call, to the end of the text."""
         found: dict[str, Any] = {}
         while not self._ended():
             name = _WORD.match(self.text, self.at)
@@ -206,7 +206,7 @@ class _Parser:
         return name[0].strip()
 
     def _word(self) -> Any:
-        """A number, a literal, or, where these may be bare, a word."""
+        """A number, a literal, or a word where bare words are allowed."""
         if word := _WORD.match(self.text, self.at):
             if word[0] in _LITERALS:
                 self.at = word.end()
@@ -222,7 +222,7 @@ class _Parser:
         raise ValueError("no value")
 
     def _quote(self) -> str:
-        """The quote that comes next; empty where none does."""
+        """The quote that comes next; "" if there is none."""
         for quote in self._notation.quotes:
             if self.text.startswith(quote, self.at):
                 return quote
@@ -230,18 +230,18 @@ class _Parser:
 
     def _string(self, quote: str) -> str:
         self.at += len(quote)
-        said: list[str] = []
+        chars: list[str] = []
         while True:
             if self.text.startswith(quote, self.at) and self._ends(quote):
                 self.at += len(quote)
-                return "".join(said)
+                return "".join(chars)
             if run := _PLAIN.match(self.text, self.at):
-                said.append(run[0])
+                chars.append(run[0])
                 self.at = run.end()
             elif self.text[self.at] == "\\" and self._notation.escapes:
-                said.append(self._escape())
+                chars.append(self._escape())
             else:
-                said.append(self.text[self.at])
+                chars.append(self.text[self.at])
                 self.at += 1
 
     def _ends(self, quote: str) -> bool:
@@ -249,7 +249,7 @@ class _Parser:
         return not self._inner_quotes or bool(_AFTER_STRING.match(self.text, behind))
 
     def _escape(self) -> str:
-        """What an escape says; one that nobody knows is what stands there."""
+        """The character of an escape; an unknown escape stays as it is."""
         char = self.text[self.at + 1]
         for letter, digits in (("u", 4), ("x", 2)):
             code = self.text[self.at + 2 : self.at + 2 + digits]
@@ -262,7 +262,7 @@ class _Parser:
         return _ESCAPES.get(char, "\\" + char)
 
     def _paired(self, high: str) -> str:
-        """One character of two surrogates."""
+        """The character of a surrogate pair."""
         low = self.text[self.at : self.at + 6]
         if "\ud800" <= high <= "\udbff" and re.fullmatch(r"\\u[dD][c-fC-F][0-9a-fA-F]{2}", low):
             self.at += 6

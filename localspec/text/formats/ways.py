@@ -1,4 +1,4 @@
-"""Ways to write calls that more than one family has, or that are long; parts of `table.py`."""
+"""Notations of calls that are long or shared by families; parts of `table.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY, VALUE, TYPE = Hole.KEY, Hole.VALUE, Hole.TYPE
 
 THINK = (Pair("<think>", "</think>"),)
 
-# Hermes, and the many that learned from it: JSON between tags.
+# Hermes, and many trained on its format: JSON between tags.
 TAGGED = Way(("<tool_call>\n", Hole.CALL, "\n</tool_call>"), between="\n")
 FENCED = Way((Hole.CALL,), opening="```json\n", closing="\n```", known=True)
 BARE = Way((Hole.CALL,), known=True, first=True)
@@ -95,12 +95,12 @@ KIMI = Way(
     closing="<|tool_calls_section_end|>",
 )
 
-# As some write it once in a while.
+# An occasional variant.
 KIMI_ONE = replace(KIMI, opening="<|tool_call_section_begin|>", closing="<|tool_call_section_end|>")
 
 
 def invoke(tag: str, inner: str) -> Way:
-    """Tags as XML has them, the names in attributes."""
+    """XML tags with names in attributes."""
     return Way(
         (f'<{inner}invoke name="', NAME, '">\n', Hole.ELEMENTS, f"</{inner}invoke>"),
         opening=f"<{tag}>\n",

@@ -1,4 +1,4 @@
-"""The one writer: calls as a family's models write them, for templates that leave them out."""
+"""Writes calls in a family's format, for templates that leave them out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localspec.text.formats.parts import Element, Format, Hole, Maybe, Way
 from localspec.text.formats.values import GEMMA, written
 
 _WRITTEN_MARKS = (":", "functions.", "[ARGS]")
-"""Marks that a reader does without, and a writer does not."""
+"""Optional marks that the writer still writes."""
 
 
 def calls(form: Format, made: Iterable[tuple[str, Json]]) -> str:
@@ -21,8 +21,8 @@ def calls(form: Format, made: Iterable[tuple[str, Json]]) -> str:
     return f"{way.opening}{way.between.join(texts)}{way.closing}"
 
 
-def told(form: Format, functions: Iterable[Json]) -> str:
-    """How to call functions, for a template that does not say it; a part of the system's words."""
+def tool_instructions(form: Format, functions: Iterable[Json]) -> str:
+    """Instructions for calling functions, for the system message of a template without any."""
     lines = (json.dumps({"type": "function", "function": one}) for one in functions)
     shape = calls(form, [("<function-name>", {})]).replace("{}", "<arguments-as-JSON-object>")
     return _OFFER.format(signatures="\n".join(lines), shape=shape)
@@ -43,7 +43,7 @@ For each call write a JSON object with the function's name and its arguments wit
 
 
 def marks_written(part: Maybe) -> list[str]:
-    """The marks of a part that may be left out, as far as a writer writes them."""
+    """The marks of an optional part that the writer writes."""
     marks = [inner for inner in part.parts if isinstance(inner, str)]
     return marks if marks and marks[0] in _WRITTEN_MARKS else []
 
@@ -96,7 +96,7 @@ def _element(element: Element, key: str, value: Any) -> str:
 
 
 def _branches(element: Element, given: Any) -> str:
-    """Elements inside of elements."""
+    """Nested elements."""
     if isinstance(given, dict):
         items = list(given.items())
     elif isinstance(given, list):
@@ -110,7 +110,7 @@ def _branches(element: Element, given: Any) -> str:
 
 
 def python(value: Any) -> str:
-    """A value as Python writes it, strings as JSON does."""
+    """A value in Python's notation, with strings in JSON's."""
     match value:
         case bool() | None:
             return repr(value)
