@@ -64,18 +64,18 @@ async def _serve(options: Options, log: CountingHandler) -> None:
     logging.getLogger("localspec").setLevel(level.upper())
     for path in await asyncio.to_thread(paths.close_to_others):
         _log.warning("closed path=%s reason=others could write it", path)
-    counting = asyncio.create_task(_settle(log))
+    counting = asyncio.create_task(_write_counts(log))
     try:
         await server.run()
     finally:
         counting.cancel()
 
 
-async def _settle(log: CountingHandler) -> None:
+async def _write_counts(log: CountingHandler) -> None:
     """Let counts of what repeated itself be written when their time has come, for ever."""
     while True:
         await asyncio.sleep(WINDOW_SECONDS)
-        log.settle(time.monotonic())
+        log.write_counts(time.monotonic())
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ class Repeats:
 
     def writes(self, logger: str, level: int, template: str, text: str, now: float) -> bool:
         """Whether this event is written. It is counted otherwise."""
-        said = _NUMBERS.sub("#", text) if level >= logging.WARNING else text
-        same = self._kind(self._same, (logger, level, said), text, now)
+        numberless = _NUMBERS.sub("#", text) if level >= logging.WARNING else text
+        same = self._kind(self._same, (logger, level, numberless), text, now)
         alike = self._kind(self._alike, (logger, level, template), template, now)
         for kind, most in ((same, SAME), (alike, ALIKE)):
             if kind.written >= most:
@@ -127,12 +127,12 @@ class CountingHandler(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it; before that, the counts whose time has come."""
         now = self._clock()
-        self.settle(now)
+        self.write_counts(now)
         text = bounded(record.getMessage(), MAX_LINE_CHARS)
         if self._repeats.writes(record.name, record.levelno, str(record.msg), text, now):
             super().emit(record)
 
-    def settle(self, now: float) -> None:
+    def write_counts(self, now: float) -> None:
         """Write the counts whose time has come."""
         self.acquire()
         try:
@@ -143,7 +143,7 @@ class CountingHandler(logging.StreamHandler[Any]):
 
     def close(self) -> None:
         """Write all counts, and end."""
-        self.settle(float("inf"))
+        self.write_counts(float("inf"))
         super().close()
 
 

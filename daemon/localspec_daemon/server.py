@@ -39,7 +39,7 @@ from localspec_daemon.supervisor.worker import COMMAND
 _log = logging.getLogger("localspec.server")
 
 ACCEPTS = 4
-"""Connections of one door that are taken before the event loop looks at anything else."""
+"""Connections of one listener that are taken before the event loop looks at anything else."""
 MAX_HEADER_LINE_BYTES = 4096
 MAX_HEADER_LINES = 64
 CLEANUP_SECONDS = 0.5
@@ -87,8 +87,8 @@ class Server:
         self.socket_path = options.socket_path or default
         self.supervisor.socket = str(self.socket_path)
         self._options = options
-        room = shares(descriptors(), options.max_connections)
-        self._connections = Connections(room, options.unknown_seconds)
+        limits = shares(descriptors(), options.max_connections)
+        self._connections = Connections(limits, options.unknown_seconds)
         self.ready = asyncio.Event()
         """Set once the socket answers."""
         self._stop = asyncio.Event()
@@ -105,7 +105,7 @@ class Server:
         }
         async with AsyncExitStack() as stack:
             stack.enter_context(signals(handlers))  # first in, last out: also while closing
-            runner = await self._startup(stack, await self._doors(stack))
+            runner = await self._startup(stack, await self._listeners(stack))
             stack.enter_context(watcher)
             tasks = [
                 asyncio.create_task(watcher.run()),
@@ -125,22 +125,22 @@ class Server:
             self._now.set()
         self._stop.set()
 
-    async def _doors(self, stack: AsyncExitStack) -> list[listen.Door]:
+    async def _listeners(self, stack: AsyncExitStack) -> list[listen.Listener]:
         """The sockets of systemd, and those the configuration adds; TCP comes last.
 
         The lock is held in any case: of two daemons on a path one serves.
         """
-        doors = [stack.enter_context(door) for door in socket_activation.doors()]
-        self.supervisor.activated = bool(doors)
-        here = [door.getsockname() for door in doors]
+        listeners = [stack.enter_context(listener) for listener in socket_activation.listeners()]
+        self.supervisor.activated = bool(listeners)
+        here = [listener.getsockname() for listener in listeners]
         if str(self.socket_path) in here:
-            await self._follow(stack.enter_context(listen.claim(self.socket_path)))
+            await self._follow(stack.enter_context(listen.lock(self.socket_path)))
         else:
-            doors.insert(0, stack.enter_context(listen.unix(self.socket_path)))
+            listeners.insert(0, stack.enter_context(listen.unix(self.socket_path)))
         wanted = self.supervisor.config.server.tcp
         if wanted and settings.tcp_address(wanted) not in [name[:2] for name in here]:
-            doors.append(stack.enter_context(listen.tcp(settings.tcp_address(wanted))))
-        return sorted(doors, key=lambda door: door.family != socket.AF_UNIX)
+            listeners.append(stack.enter_context(listen.tcp(settings.tcp_address(wanted))))
+        return sorted(listeners, key=lambda listener: listener.family != socket.AF_UNIX)
 
     async def _follow(self, taken: Callable[[], bool]) -> None:
         """Wait for a daemon that makes way for the service: its socket keeps who asks meanwhile.
@@ -153,8 +153,10 @@ class Server:
                 raise listen.already_running(self.socket_path)
             await asyncio.sleep(FOLLOW_POLL_SECONDS)
 
-    async def _startup(self, stack: AsyncExitStack, doors: Sequence[listen.Door]) -> web.AppRunner:
-        tcp = doors[-1].family != socket.AF_UNIX
+    async def _startup(
+        self, stack: AsyncExitStack, listeners: Sequence[listen.Listener]
+    ) -> web.AppRunner:
+        tcp = listeners[-1].family != socket.AF_UNIX
         token_hash = listen.token(paths.state_dir() / "token") if tcp else None
         runner = Runner(
             create_app(
@@ -173,37 +175,37 @@ class Server:
             max_field_size=MAX_HEADER_LINE_BYTES,
             max_headers=MAX_HEADER_LINES,
         )
-        door_of_page: routes.OpenDoor = partial(self._door_of_page, stack, runner)
-        runner.app[routes.DOOR] = door_of_page
+        page_address: routes.OpenPort = partial(self._page_address, stack, runner)
+        runner.app[routes.OPEN_PORT] = page_address
         await runner.setup()
         stack.push_async_callback(self.supervisor.close)
         stack.push_async_callback(runner.cleanup)
         if tcp:
-            self.supervisor.tcp = listen.address(doors[-1])
-        for each in doors:
+            self.supervisor.tcp = listen.address(listeners[-1])
+        for each in listeners:
             await self._open(runner, each)
         if runner.app[routes.PASSES].kept().keys:  # tabs wait for it
             with contextlib.suppress(AlreadyRunning):
-                await door_of_page()
+                await page_address()
         return runner
 
-    async def _open(self, runner: web.AppRunner, door: listen.Door) -> None:
-        if door.family == socket.AF_UNIX:
-            door.full = lambda: self._connections.full
-        await web.SockSite(runner, door, backlog=ACCEPTS).start()
+    async def _open(self, runner: web.AppRunner, listener: listen.Listener) -> None:
+        if listener.family == socket.AF_UNIX:
+            listener.full = lambda: self._connections.full
+        await web.SockSite(runner, listener, backlog=ACCEPTS).start()
 
-    async def _door_of_page(self, stack: AsyncExitStack, runner: web.AppRunner) -> str:
+    async def _page_address(self, stack: AsyncExitStack, runner: web.AppRunner) -> str:
         """The loopback address for the page: that of server.tcp, else one of its own.
 
         Its port stays the same where it can, because browsers keep conversations by it.
         """
         if not self.supervisor.tcp:
             try:
-                door = listen.tcp(PAGE_ADDRESS)
+                listener = listen.tcp(PAGE_ADDRESS)
             except AlreadyRunning:
-                door = listen.tcp((PAGE_ADDRESS[0], 0))
-            self.supervisor.tcp = listen.address(stack.enter_context(door))
-            await self._open(runner, door)
+                listener = listen.tcp((PAGE_ADDRESS[0], 0))
+            self.supervisor.tcp = listen.address(stack.enter_context(listener))
+            await self._open(runner, listener)
         return self.supervisor.tcp
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -47,7 +47,7 @@ class Caller:
 
     open = True
 
-    def turn_away(self) -> None:
+    def close_now(self) -> None:
         """Closes it."""
         self.open = False
 
@@ -65,13 +65,13 @@ def test_nobody_takes_room_from_those_above(sizes: tuple[int, int, int], events:
     for event in events:
         one = Caller()
         if event == "socket" and not room.full:
-            room.enter(one, on_socket=True)
+            room.add(one, on_socket=True)
             owners.append(one)
         elif event in {"unknown", "token"}:
-            room.enter(one, on_socket=False)
+            room.add(one, on_socket=False)
             unknown = [*unknown, one][-room.shares.unknown :]
         elif event == "leave" and unknown:
-            room.leave(unknown.pop())
+            room.remove(unknown.pop())
         if event == "token":
             with contextlib.suppress(Busy):
                 room.admit(one)
@@ -212,7 +212,7 @@ def test_the_soft_limit_is_raised_at_start() -> None:
 
 FULL = """
 import os, resource, socket, sys
-from localspec_daemon import listen
+from localspec_daemon.http import listen
 from pathlib import Path
 path = Path(sys.argv[1])
 with listen.unix(path) as door:

@@ -10,7 +10,7 @@ import tiny
 from localspec.config import Config
 from localspec.errors import BadGGUF
 from localspec.wire.messages import Load
-from localspec_daemon.supervisor.memory_demand import Demand, sound
+from localspec_daemon.supervisor.memory_demand import Demand, checked
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def test_a_draft_that_does_not_fit_is_left_out_with_the_reason(
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
     load = Load("it", str(target), str(tmp_path / f"{draft}.gguf"), Config())
-    told = sound(load)
+    told = checked(load)
     assert (told == load) is (not why)
     assert bool(told.draft_path) is (not why)
     assert why in told.no_draft
     assert (Demand.read(load).wish.draft is None) is bool(why)
     with pytest.raises(BadGGUF, match=r"cut\.gguf"):
-        sound(Load("it", str(cut), str(target), Config()))
+        checked(Load("it", str(cut), str(target), Config()))

@@ -104,7 +104,7 @@ def test_a_killed_remote_ends_its_streams_and_is_named_until_it_is_back(
                 assert status == 503
                 assert hosts[1].address in answer["error"]["message"]
                 assert "worker-host" in answer["error"]["fix"]
-            assert (it.model().crashes.times, it.model().safe_kernels) == ([], False)
+            assert (it.model().crashes.times, it.model().fallbacks.safe_kernels) == ([], False)
             hosts.append(WorkerHost(hosts[1].address))
             status, after = await it.ask(TEXT, **ASKED)
             assert (status, content(after)) == (200, content(before))

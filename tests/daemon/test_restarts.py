@@ -16,9 +16,9 @@ from localspec.wire.messages import Heartbeat
 from localspec_daemon.supervisor.health import activity
 from localspec_daemon.supervisor.restarts import (
     CRASH_WINDOW_SECONDS,
+    INACTIVE_SECONDS,
     LOADING_PATIENCE_SECONDS,
     PATIENCE_SECONDS,
-    STILL_PATIENCE_SECONDS,
     UNMEASURED_PATIENCE_SECONDS,
     CrashHistory,
     Watchdog,
@@ -34,7 +34,7 @@ def ready_watchdog() -> Watchdog:
     """Returns a fast worker's watchdog that is ready and knows its costs at time 0."""
     watchdog = Watchdog(prefill_rows=512)
     watchdog.loading(ready=True)
-    watchdog.heard(beat(0, cost_ms_by_rows={1: 10.0}))
+    watchdog.heartbeat(beat(0, cost_ms_by_rows={1: 10.0}))
     watchdog.tick(0.0)
     return watchdog
 
@@ -43,7 +43,7 @@ def test_costs_of_another_machine_shorten_no_patience() -> None:
     """Forwards run here, however fast a simulated machine's table is."""
     watchdog = Watchdog(prefill_rows=512, timed_here=False)
     watchdog.loading(ready=True)
-    watchdog.heard(beat(0, cost_ms_by_rows={1: 0.01}))
+    watchdog.heartbeat(beat(0, cost_ms_by_rows={1: 0.01}))
     assert watchdog.patience_seconds == UNMEASURED_PATIENCE_SECONDS
 
 
@@ -94,7 +94,7 @@ def test_a_silent_worker_is_condemned_after_the_patience_and_doubted_after_half(
     watchdog = ready_watchdog()
     for now in range(1, int(PATIENCE_SECONDS) + 1):
         watchdog.tick(float(now))
-        assert watchdog.doubtful == (now > PATIENCE_SECONDS / 2)
+        assert watchdog.stalled == (now > PATIENCE_SECONDS / 2)
         assert watchdog.verdict() is None
     watchdog.tick(PATIENCE_SECONDS + 1)
     assert watchdog.verdict() == "no sign of life for 31 s"
@@ -104,7 +104,7 @@ def test_a_worker_that_beats_but_does_not_step_is_condemned() -> None:
     """While a request is active, steps have to progress."""
     watchdog = ready_watchdog()
     for now in range(1, int(PATIENCE_SECONDS) + 2):
-        watchdog.heard(beat(steps=7, active=1))
+        watchdog.heartbeat(beat(steps=7, active=1))
         watchdog.tick(float(now))
     assert watchdog.verdict() == "no decoding step for 31 s"
 
@@ -113,10 +113,10 @@ def test_an_idle_worker_may_stand_still_for_ever() -> None:
     """Without an active request, steps need not progress."""
     watchdog = ready_watchdog()
     for now in range(1, 1000):
-        watchdog.heard(beat(steps=7))
+        watchdog.heartbeat(beat(steps=7))
         watchdog.tick(float(now))
     assert watchdog.verdict() is None
-    assert not watchdog.doubtful
+    assert not watchdog.stalled
 
 
 def test_a_loading_worker_has_more_patience_which_each_progress_renews() -> None:
@@ -137,13 +137,13 @@ def test_a_loading_worker_in_which_nothing_moves_is_condemned_sooner() -> None:
     """A stopped process uses no CPU and reads nothing; a busy one has the long timeout."""
     still, busy, untold, done = (Watchdog(prefill_rows=512) for _ in range(4))
     done.loading(ready=True)
-    for now in range(int(STILL_PATIENCE_SECONDS) + 2):
+    for now in range(int(INACTIVE_SECONDS) + 2):
         for watchdog in (still, busy, untold, done):
             assert watchdog.verdict() is None
         still.tick(float(now), (5, 7))
         busy.tick(float(now), (5, now))
         untold.tick(float(now))
-        done.heard(beat(steps=now))
+        done.heartbeat(beat(steps=now))
         done.tick(float(now), (5, 7))
     assert still.verdict() == "standing still for 61 s"
     assert {busy.verdict(), untold.verdict(), done.verdict()} == {None}
@@ -170,12 +170,12 @@ def test_the_patience_grows_with_what_steps_cost_here() -> None:
     watchdog = ready_watchdog()
     clock = itertools.count(1)
     for steps in range(1, 12):
-        watchdog.heard(beat(steps, active=1))
+        watchdog.heartbeat(beat(steps, active=1))
         for _ in range(10):
             watchdog.tick(float(next(clock)))
     assert watchdog.patience_seconds > 100
     slow_prefill = ready_watchdog()
-    slow_prefill.heard(beat(0, cost_ms_by_rows={1: 500.0, 8: 800.0}))
+    slow_prefill.heartbeat(beat(0, cost_ms_by_rows={1: 500.0, 8: 800.0}))
     assert slow_prefill.patience_seconds == pytest.approx(4 * 0.1 * 512)
 
 
@@ -183,7 +183,7 @@ def test_a_worker_that_has_not_measured_anything_yet_may_be_slow() -> None:
     """A large model's first prompt is no hang; endless silence is one."""
     watchdog = Watchdog(prefill_rows=512)
     watchdog.loading(ready=True)
-    watchdog.heard(beat(0, active=1))
+    watchdog.heartbeat(beat(0, active=1))
     for now in range(int(UNMEASURED_PATIENCE_SECONDS)):
         watchdog.tick(float(now))
     assert watchdog.verdict() is None
@@ -195,7 +195,7 @@ def test_a_worker_that_has_not_measured_anything_yet_may_be_slow() -> None:
 def test_a_suspended_machine_condemns_nobody_at_wake_up() -> None:
     """Time in which the supervisor itself did not run is not counted against workers."""
     watchdog = ready_watchdog()
-    watchdog.heard(beat(1, active=1))
+    watchdog.heartbeat(beat(1, active=1))
     watchdog.tick(3600.0)
     assert watchdog.verdict() is None
-    assert not watchdog.doubtful
+    assert not watchdog.stalled

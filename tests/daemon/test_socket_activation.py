@@ -89,11 +89,11 @@ def test_rubbish_in_the_environment_is_no_socket() -> None:
         assert socket_activation.names({"LISTEN_PID": "7", "LISTEN_FDS": count}, 7) == []
 
 
-def handed(given: socket.socket, monkeypatch: pytest.MonkeyPatch) -> list[listen.Door]:
+def handed(given: socket.socket, monkeypatch: pytest.MonkeyPatch) -> list[listen.Listener]:
     """Returns the result of adopting one socket with the name "door"."""
     for name, value in (("PID", os.getpid()), ("FDS", 1), ("FDNAMES", "door")):
         monkeypatch.setenv(f"LISTEN_{name}", str(value))
-    return socket_activation.doors(given.detach())
+    return socket_activation.listeners(given.detach())
 
 
 def opened(kind: str, directory: Path) -> tuple[socket.socket, type[LocalSpecError], str]:
@@ -133,7 +133,7 @@ def test_a_descriptor_that_is_no_socket_is_said(
     monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
     monkeypatch.setenv("LISTEN_FDS", "1")
     with (tmp_path / "file").open("wb") as file, pytest.raises(ConfigError, match="is no socket"):
-        socket_activation.doors(file.fileno())
+        socket_activation.listeners(file.fileno())
 
 
 def test_who_connects_while_the_daemon_restarts_waits_and_is_answered(

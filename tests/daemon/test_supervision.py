@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from localspec_daemon.supervisor.pool import MOURNING_SECONDS
-from localspec_daemon.supervisor.restarts import PATIENCE_SECONDS, STILL_PATIENCE_SECONDS
+from localspec_daemon.supervisor.pool import KILL_SECONDS
+from localspec_daemon.supervisor.restarts import INACTIVE_SECONDS, PATIENCE_SECONDS
 
 ROOM_FOR_ONE = 100 << 20
 """Bytes: a process with a tiny model is counted as 75 MB."""
@@ -110,8 +110,8 @@ def test_a_load_without_memory_is_followed_by_smaller_plans(harness: Any, daemon
     async def scene() -> None:
         async with daemon(harness) as it:
             assert (await it.ask("say hello", model="hungry"))[0] == 200
-            assert it.model("hungry").smaller == 2
-            assert not it.model("hungry").safe_kernels
+            assert it.model("hungry").fallbacks.smaller == 2
+            assert not it.model("hungry").fallbacks.safe_kernels
 
     asyncio.run(scene())
 
@@ -162,7 +162,7 @@ def test_a_signal_that_is_no_fault_blames_no_kernels(harness: Any, daemon: Any) 
             status, answer = await it.ask("say hello", model="stopped")
             assert (status, answer["error"]["code"]) == (502, "worker_crashed")
             assert "SIGUSR1" in answer["error"]["message"]
-            assert not it.model("stopped").safe_kernels
+            assert not it.model("stopped").fallbacks.safe_kernels
 
     asyncio.run(scene())
 
@@ -175,9 +175,9 @@ def test_safe_kernels_are_forgotten_with_the_worker(harness: Any, daemon: Any) -
         async with daemon(harness, tick_seconds=3600) as it:
             await it.ask("say hello", model="mortal")
             model = it.model("mortal")
-            assert model.safe_kernels
+            assert model.fallbacks.safe_kernels
             it.server.supervisor.pool.tick(asyncio.get_running_loop().time() + 601)
-            assert not model.safe_kernels
+            assert not model.fallbacks.safe_kernels
             await it.until(lambda: not model.resident)
 
     asyncio.run(scene())
@@ -206,10 +206,10 @@ def test_a_stopped_load_is_noticed(harness: Any, daemon: Any) -> None:
             (pid,) = _children() - others
             os.kill(pid, signal.SIGSTOP)
             now = asyncio.get_running_loop().time()
-            for second in range(int(STILL_PATIENCE_SECONDS) + 2):
+            for second in range(int(INACTIVE_SECONDS) + 2):
                 it.server.supervisor.pool.tick(now + second)
             assert "killed after standing still for 6" in (await stream.rest())[-1]
-            assert not it.model("gated").safe_kernels
+            assert not it.model("gated").fallbacks.safe_kernels
 
     asyncio.run(scene())
 
@@ -347,14 +347,14 @@ def test_a_hung_worker_is_killed_and_replaced(harness: Any, daemon: Any) -> None
                     pool.tick(now + second)
                 async with it.http.get("/health") as response:
                     assert response.status == 503
-                assert pool.sound(clock() + 3600)
+                assert pool.can_recover(clock() + 3600)
                 for second in range(int(PATIENCE_SECONDS * 0.7), int(PATIENCE_SECONDS) + 3):
                     pool.tick(now + second)
-                assert pool.sound(clock())
-                assert not pool.sound(clock() + MOURNING_SECONDS)
+                assert pool.can_recover(clock())
+                assert not pool.can_recover(clock() + KILL_SECONDS)
                 assert "no sign of life" in await stream.next(": going on")
             await it.until(lambda: it.model().worker not in {None, old})
-            assert pool.sound(clock() + 3600)
+            assert pool.can_recover(clock() + 3600)
             assert await it.get("/health") == {"status": "ok"}
 
     asyncio.run(scene())

@@ -52,7 +52,7 @@ def test_a_third_death_is_the_end_of_an_answer(harness: Any, daemon: Any) -> Non
                 lines = await stream.rest()
             assert json.loads(lines[-1][6:])["error"]["code"] == "worker_crashed"
             assert (await it.ask("say hello"))[0] == 200
-            assert it.model().smaller == 0
+            assert it.model().fallbacks.smaller == 0
 
     asyncio.run(scene())
 
@@ -68,12 +68,12 @@ def test_a_broken_file_spoils_no_request_for_others(harness: Any, daemon: Any) -
             assert (await it.ask("say hello", model="brittle"))[0] == 422
             assert it.model("brittle").crashes.streak == 1
             assert (await it.ask("say hello"))[0] == 200
-            poisons = it.server.supervisor.pool.poisons
-            assert len(poisons) == 1
+            refused = it.server.supervisor.pool.refused_requests
+            assert len(refused) == 1
             os.utime(harness.models / "brittle.gguf", ns=(1, 1))
             await it.server.supervisor.reload(changed=False)
             await it.ask("say hello", model="brittle")
-            assert len(poisons) == 2
+            assert len(refused) == 2
 
     asyncio.run(scene())
 
@@ -121,8 +121,8 @@ def test_an_answer_outlives_a_load_that_is_killed(harness: Any, daemon: Any) -> 
                 await stream.next(": going on")
                 await it.until(lambda: it.model("hunted").worker)
                 assert len(it.model("hunted").crashes.times) == 3
-                assert not it.model("hunted").safe_kernels
-                assert it.model("hunted").smaller == 0
+                assert not it.model("hunted").fallbacks.safe_kernels
+                assert it.model("hunted").fallbacks.smaller == 0
             assert (await it.ask("say hello", model="hunted"))[0] == 200
 
     asyncio.run(scene())

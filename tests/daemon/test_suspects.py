@@ -25,10 +25,10 @@ from localspec.wire.messages import (
 from localspec_daemon.supervisor.resumption import MAX_RESUMES, Stream, digest
 from localspec_daemon.supervisor.suspects import (
     MAX_FAULTS,
-    POISON_SECONDS,
+    REFUSAL_SECONDS,
     TRIAL_TOKENS,
     Files,
-    Poisons,
+    RefusedRequests,
     Trials,
 )
 
@@ -104,38 +104,38 @@ def test_a_digest_is_of_what_is_asked() -> None:
 class CrashScenario:
     """A worker and its requests, some of which always kill it."""
 
-    poisons: frozenset[int]
+    killing: frozenset[int]
     trials: Trials = field(default_factory=Trials)
     deaths: int = 0
 
     def run(self, streams: Sequence[Stream]) -> list[Stream]:
-        """Runs all requests until each is finished or convicted; returns the convicted."""
+        """Runs all requests until each is finished or blamed; returns the blamed."""
         waiting = list(streams)
         while waiting:
-            aboard = [each for each in waiting if self.trials.admits(each)]
-            killers = [each for each in aboard if int(each.request.id) in self.poisons]
+            running = [each for each in waiting if self.trials.admits(each)]
+            killers = [each for each in running if int(each.request.id) in self.killing]
             if killers:
                 self.deaths += 1
-                self.trials.crashed(aboard, faulty=True)
-                waiting = [each for each in waiting if not each.convicted]
+                self.trials.crashed(running, faulty=True)
+                waiting = [each for each in waiting if not each.blamed]
                 continue
-            for each in aboard:
-                self.trials.heard(each, TRIAL_TOKENS)
+            for each in running:
+                self.trials.progressed(each, TRIAL_TOKENS)
                 self.trials.over(each)
-            waiting = [each for each in waiting if each not in aboard]
-        return [each for each in streams if each.convicted]
+            waiting = [each for each in waiting if each not in running]
+        return [each for each in streams if each.blamed]
 
 
 @given(st.integers(1, 8), st.sets(st.integers(0, 7), max_size=4))
 def test_exactly_the_killers_are_convicted_and_cost_two_workers_each(
-    count: int, poisons: set[int]
+    count: int, killing: set[int]
 ) -> None:
     """For any number and order; no other request comes near the limit of resumes."""
     streams = [Stream(request(str(number))) for number in range(count)]
-    court = CrashScenario(frozenset(poisons))
-    convicted = court.run(streams)
-    killers = [each for each in streams if int(each.request.id) in poisons]
-    assert convicted == killers
+    court = CrashScenario(frozenset(killing))
+    blamed = court.run(streams)
+    killers = [each for each in streams if int(each.request.id) in killing]
+    assert blamed == killers
     assert court.deaths <= MAX_FAULTS * len(killers)
     assert all(each.crashes <= 1 <= MAX_RESUMES for each in streams if each not in killers)
 
@@ -148,9 +148,9 @@ def test_nobody_boards_during_a_trial_and_sixteen_tokens_end_it() -> None:
     assert trials.admits(one)
     assert not trials.admits(other)
     assert not trials.admits(new)
-    assert not trials.heard(one, TRIAL_TOKENS - 1)
-    assert not trials.heard(other, TRIAL_TOKENS)
-    assert trials.heard(one, 1)
+    assert not trials.progressed(one, TRIAL_TOKENS - 1)
+    assert not trials.progressed(other, TRIAL_TOKENS)
+    assert trials.progressed(one, 1)
     assert trials.admits(new)
     assert trials.admits(other)
     assert not trials.admits(Stream(request("newer")))
@@ -159,7 +159,7 @@ def test_nobody_boards_during_a_trial_and_sixteen_tokens_end_it() -> None:
 
 
 def test_nobody_is_tried_for_what_came_from_outside() -> None:
-    """All run at once and none is convicted; but each death counts as a resume."""
+    """All run at once and none is blamed; but each death counts as a resume."""
     streams = [Stream(request(str(number))) for number in range(3)]
     trials = Trials()
     for _ in range(MAX_RESUMES + 1):
@@ -186,24 +186,24 @@ def test_who_shares_the_worker_with_a_suspect_is_not_blamed() -> None:
     trials = Trials()
     trials.crashed([one, other], faulty=True)
     assert trials.admits(one)
-    trials.heard(one, TRIAL_TOKENS)
+    trials.progressed(one, TRIAL_TOKENS)
     assert trials.admits(other)
     assert trials.crashed([one, other], faulty=True) is other
     assert (one.crashes, other.crashes) == (0, 2)
 
 
-# --- poison ---------------------------------------------------------------------------------------
+# --- refused requests -----------------------------------------------------------------------------
 
 
-def test_poison_is_refused_for_a_while_and_nothing_else() -> None:
+def test_a_blamed_request_is_refused_for_a_while_and_nothing_else() -> None:
     """For every client; the sentence has the reason and the time."""
-    poisons = Poisons()
-    poisons.check(FILES, request(), 0.0)
-    assert "SIGSEGV" in str(poisons.add(FILES, request(), "SIGSEGV", 0.0))
-    poisons.check(FILES, request(prompt="other"), 1.0)
+    table = RefusedRequests()
+    table.check(FILES, request(), 0.0)
+    assert "SIGSEGV" in str(table.add(FILES, request(), "SIGSEGV", 0.0))
+    table.check(FILES, request(prompt="other"), 1.0)
     with pytest.raises(Poisonous, match="9 minutes"):
-        poisons.check(FILES, request(seed=3), 60.0)
-    poisons.check(FILES, request(), POISON_SECONDS)
+        table.check(FILES, request(seed=3), 60.0)
+    table.check(FILES, request(), REFUSAL_SECONDS)
 
 
 IDENTITIES = st.tuples(*[st.integers(0, 3)] * 4)
@@ -214,29 +214,29 @@ IDENTITIES = st.tuples(*[st.integers(0, 3)] * 4)
     st.tuples(st.tuples(IDENTITIES), st.text(max_size=2)),
 )
 def test_a_verdict_is_of_one_request_on_the_files_of_one_model(
-    convicted: set[tuple[Files, str]], asked: tuple[Files, str]
+    blamed: set[tuple[Files, str]], asked: tuple[Files, str]
 ) -> None:
     """The same request is served by another model, and by a replaced file."""
-    poisons = Poisons()
-    for files, prompt in convicted:
-        poisons.add(files, request(prompt=prompt), "SIGABRT", 0.0)
+    table = RefusedRequests()
+    for files, prompt in blamed:
+        table.add(files, request(prompt=prompt), "SIGABRT", 0.0)
     files, prompt = asked
     refused = False
     try:
-        poisons.check(files, request(prompt=prompt), 1.0)
+        table.check(files, request(prompt=prompt), 1.0)
     except Poisonous:
         refused = True
-    assert refused == (asked in convicted)
+    assert refused == (asked in blamed)
 
 
-def test_the_table_of_poisons_has_an_end() -> None:
+def test_the_table_of_refused_requests_has_an_end() -> None:
     """Expired entries are dropped first, then the oldest."""
-    poisons = Poisons()
+    table = RefusedRequests()
     for number in range(300):
-        poisons.add(FILES, request(prompt=str(number)), "SIGSEGV", float(number))
-    poisons.check(FILES, request(prompt="0"), 300.0)
+        table.add(FILES, request(prompt=str(number)), "SIGSEGV", float(number))
+    table.check(FILES, request(prompt="0"), 300.0)
     with pytest.raises(Poisonous):
-        poisons.check(FILES, request(prompt="299"), 300.0)
-    assert len(poisons) == 256
-    poisons.add(FILES, request(), "SIGSEGV", 10_000.0)
-    assert len(poisons) == 1
+        table.check(FILES, request(prompt="299"), 300.0)
+    assert len(table) == 256
+    table.add(FILES, request(), "SIGSEGV", 10_000.0)
+    assert len(table) == 1

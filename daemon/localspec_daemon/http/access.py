@@ -2,7 +2,7 @@
 
 | caller | identity | Host | Origin, Sec-Fetch-Site | body |
 | --- | --- | --- | --- | --- |
-| Unix socket | the kernel's uid, checked by `listen.Door` | any | refused | capped, in time |
+| Unix socket | the kernel's uid, checked by `listen.Listener` | any | refused | capped, in time |
 | TCP on loopback | bearer token or API key | this address and port | refused | and no form |
 | the page of `localspec web` | cookie and key | the same | its own | the same |
 
@@ -27,7 +27,7 @@ from multidict import CIMultiDictProxy
 
 from localspec.errors import Forbidden, RequestError, TooLarge
 from localspec_daemon.api.dialect import Caller
-from localspec_daemon.http.body_limits import beside, check_values
+from localspec_daemon.http.body_limits import check_values, off_loop
 from localspec_daemon.http.origins import allowed
 from localspec_daemon.http.raw_errors import HttpConnection
 from localspec_daemon.page.passes import Passes, cookie_names
@@ -193,7 +193,7 @@ async def body(request: web.Request, limit_bytes: int) -> bytes:
     """
     if request.get(_BODY) is None:
         data = await _received(request, limit_bytes)
-        await beside(partial(check_values, data), data)
+        await off_loop(partial(check_values, data), data)
         request[_BODY] = data
     return request[_BODY]
 

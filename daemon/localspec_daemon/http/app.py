@@ -18,7 +18,7 @@ from localspec_daemon.http.origins import sharing
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.route import ANTHROPIC, OPENAI, family
 from localspec_daemon.http.routes import TABLE
-from localspec_daemon.http.serve import SILENCE_SECONDS, SUPERVISOR, bug
+from localspec_daemon.http.serve import SILENCE_SECONDS, SUPERVISOR, internal_error
 from localspec_daemon.page import colours, memory, routes
 from localspec_daemon.page.passes import Passes
 from localspec_daemon.supervisor.supervisor import Supervisor
@@ -54,24 +54,26 @@ def create_app(
     """
     passes = Passes(memory.load(pages)) if pages else Passes()
     front = access_control(token_hash, lambda: supervisor.config.server.origins, passes)
-    app = web.Application(middlewares=[edge, front])
+    app = web.Application(middlewares=[error_responses, front])
     app[SUPERVISOR] = supervisor
     app[SILENCE_SECONDS] = silence_seconds
-    app[colours.LANE] = asyncio.Semaphore(1)
+    app[colours.ONE_AT_A_TIME] = asyncio.Semaphore(1)
     app[routes.PASSES] = passes
-    app[routes.KEEP] = partial(memory.keep, pages) if pages else lambda _: None
-    app.on_response_prepare.append(_sign)
+    app[routes.KEEP_PASSES] = partial(memory.keep, pages) if pages else lambda _: None
+    app.on_response_prepare.append(_add_headers)
     app[openapi.ROUTES] = TABLE
     for route in TABLE:
-        app.router.add_route(route.method, route.path, route.handler, expect_handler=_later)
+        app.router.add_route(
+            route.method, route.path, route.handler, expect_handler=_continue_later
+        )
         if route.method == "GET":
-            app.router.add_route("HEAD", route.path, route.handler, expect_handler=_later)
-    app.router.add_route("*", "/{path:.*}", nowhere, expect_handler=_later)
+            app.router.add_route("HEAD", route.path, route.handler, expect_handler=_continue_later)
+    app.router.add_route("*", "/{path:.*}", not_found, expect_handler=_continue_later)
     return app
 
 
 @web.middleware
-async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def error_responses(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The one place where an error becomes a response."""
     try:
         return await handler(request)
@@ -82,10 +84,10 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
     except ConnectionError:
         raise  # the client has gone
     except Exception:  # noqa: BLE001 - a bug must not take the connection's other requests along
-        return _failure(request, bug())
+        return _failure(request, internal_error())
 
 
-async def nowhere(request: web.Request) -> web.StreamResponse:
+async def not_found(request: web.Request) -> web.StreamResponse:
     """Every path and method that nothing else takes. Raises NoSuchPath, WrongMethod."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
@@ -100,11 +102,11 @@ async def nowhere(request: web.Request) -> web.StreamResponse:
     )
 
 
-async def _later(_request: web.Request) -> None:
-    """`Expect: 100-continue` is answered when the body is read, by `wall.body`: after the token."""
+async def _continue_later(_request: web.Request) -> None:
+    """Leave `Expect: 100-continue` to `access.body`, which answers it once the token was seen."""
 
 
-async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """On every response: the request's id, the caller's own or a new one, and for which page."""
     given = request.headers.get("X-Request-Id", "")
     known = re.fullmatch(rf"[!-~]{{1,{MAX_REQUEST_ID}}}", given)
@@ -118,7 +120,7 @@ def _failure(
 ) -> web.Response:
     """The error in the shape of the family that asked; a sentence for a person at a browser."""
     status = status_ or error.status
-    if (page := routes.stranger(request, status)) is not None:
+    if (page := routes.browser_refusal(request, status)) is not None:
         return page
     default = ANTHROPIC if "anthropic-version" in request.headers else OPENAI
     shown = family(request.path, default).errors(error)

@@ -23,7 +23,7 @@ LONG_BYTES = 1 << 17
 """A body up to this size is read at once: it is too short to hold too much."""
 
 _Made = TypeVar("_Made")
-_BESIDE = ThreadPoolExecutor(1, "reading")  # two would double what the event loop waits for each
+_POOL = ThreadPoolExecutor(1, "reading")  # two would double what the event loop waits for each
 
 
 def check_values(body: bytes) -> None:
@@ -40,14 +40,14 @@ def check_values(body: bytes) -> None:
         raise _too_many(MAX_CONTAINERS, "lists and objects")
 
 
-async def beside(make: Callable[[], _Made], body: bytes) -> _Made:
+async def off_loop(make: Callable[[], _Made], body: bytes) -> _Made:
     """The result of `make` on a body; a long one is parsed on a thread beside the event loop.
 
     Raises what `make` raises.
     """
     if len(body) <= LONG_BYTES:
         return make()
-    return await asyncio.get_running_loop().run_in_executor(_BESIDE, make)
+    return await asyncio.get_running_loop().run_in_executor(_POOL, make)
 
 
 def _too_many(most: int, what: str) -> TooLarge:

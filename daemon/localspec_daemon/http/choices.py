@@ -17,7 +17,7 @@ from localspec_daemon.supervisor.worker import StreamEvent
 ChoiceEvent: TypeAlias = tuple[int, Progress | Resumed | StreamEvent]
 
 
-async def answered(
+async def choice_events(
     supervisor: Supervisor, found: Model, asked: ParsedRequest
 ) -> AsyncGenerator[ChoiceEvent]:
     """The events of all choices, each with its choice's number.

@@ -65,7 +65,7 @@ def descriptors() -> int:
 class Connection(Protocol):
     """The needed part of a connection."""
 
-    def turn_away(self) -> None:
+    def close_now(self) -> None:
         """Close it now."""
 
 
@@ -84,7 +84,7 @@ class Connections:
         """Whether the Unix socket has as many as it may."""
         return len(self._socket) >= self.shares.socket
 
-    def enter(self, one: Connection, *, on_socket: bool) -> None:
+    def add(self, one: Connection, *, on_socket: bool) -> None:
         """One was accepted. On TCP it is unknown, and the oldest of those makes way for it."""
         if on_socket:
             self._socket[one] = None
@@ -92,7 +92,7 @@ class Connections:
         while len(self._unknown) >= self.shares.unknown:
             oldest = next(iter(self._unknown))
             del self._unknown[oldest]
-            oldest.turn_away()
+            oldest.close_now()
         self._unknown[one] = None
 
     def admit(self, one: Connection) -> None:
@@ -111,7 +111,7 @@ class Connections:
         """Whether none of its requests had the token yet."""
         return one in self._unknown
 
-    def leave(self, one: Connection) -> None:
+    def remove(self, one: Connection) -> None:
         """It was closed."""
         for kind in (self._socket, self._known, self._unknown):
             kind.pop(one, None)

@@ -26,7 +26,7 @@ from localspec_daemon.api.openai_types import Prompts
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 from localspec_daemon.http.tokens import decoded
-from localspec_daemon.supervisor.keep_alive import wished_seconds
+from localspec_daemon.supervisor.keep_alive import requested_seconds
 from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.supervisor import Supervisor
 
@@ -72,14 +72,14 @@ class OllamaEmbeddingRequest(msgspec.Struct):
 
 async def openai_vectors(request: web.Request) -> web.Response:
     """POST /v1/embeddings."""
-    asked, model, told = await _generally(request)
-    count = sum(told.tokens)
+    asked, model, answer = await _openai_answer(request)
+    count = sum(answer.tokens)
     return json_response(
         {
             "object": "list",
             "data": [
                 {"object": "embedding", "index": index, "embedding": vector}
-                for index, vector in enumerate(_shown(told, asked.encoding_format))
+                for index, vector in enumerate(_shown(answer, asked.encoding_format))
             ],
             "model": model,
             "usage": {"prompt_tokens": count, "total_tokens": count},
@@ -89,9 +89,9 @@ async def openai_vectors(request: web.Request) -> web.Response:
 
 async def llama_vectors(request: web.Request) -> web.Response:
     """POST /embedding."""
-    _, _, told = await _generally(request)
+    _, _, answer = await _openai_answer(request)
     return json_response(
-        [{"index": index, "embedding": [one]} for index, one in enumerate(_shown(told))]
+        [{"index": index, "embedding": [one]} for index, one in enumerate(_shown(answer))]
     )
 
 
@@ -102,14 +102,14 @@ async def ollama_vectors(request: web.Request) -> web.Response:
     given: Any = asked.input
     texts = prompts(given, "input", MAX_TEXTS, empty=True)
     embed = Embed(identity("embd"), texts, width=asked.dimensions, cut=asked.truncate is not False)
-    told = await _ollama_told(request, asked, embed)
+    answer = await _ollama_answer(request, asked, embed)
     return json_response(
         {
             "model": asked.model,
-            "embeddings": _shown(told),
+            "embeddings": _shown(answer),
             "total_duration": round(1e9 * (time.monotonic() - began)),
             "load_duration": 0,
-            "prompt_eval_count": sum(told.tokens),
+            "prompt_eval_count": sum(answer.tokens),
         }
     )
 
@@ -118,47 +118,49 @@ async def ollama_vector(request: web.Request) -> web.Response:
     """POST /api/embeddings: as the model gives it, of whatever length."""
     asked = await decoded(request, OllamaEmbeddingRequest)
     embed = Embed(identity("embd"), prompts(asked.prompt), norm=-1, cut=True)
-    told = await _ollama_told(request, asked, embed)
-    return json_response({"embedding": _shown(told)[0]})
+    answer = await _ollama_answer(request, asked, embed)
+    return json_response({"embedding": _shown(answer)[0]})
 
 
-async def _generally(request: web.Request) -> tuple[EmbeddingRequest, str, QuestionAnswer]:
+async def _openai_answer(request: web.Request) -> tuple[EmbeddingRequest, str, QuestionAnswer]:
     """The shared part of OpenAI's and llama-server's embedding endpoints."""
     asked = await decoded(request, EmbeddingRequest)
     texts = prompts(
         asked.content if asked.input is None else asked.input, "input", MAX_TEXTS, empty=True
     )
     norm = 2 if asked.embd_normalize is None else asked.embd_normalize
-    model, told = await _told(
+    model, answer = await _model_and_answer(
         request, asked.model, Embed(identity("embd"), texts, norm, asked.dimensions)
     )
-    return asked, model, told
+    return asked, model, answer
 
 
-async def _told(request: web.Request, name: str | None, embed: Embed) -> tuple[str, QuestionAnswer]:
-    """Which model answered, and what. Raises what `Model.ask` raises."""
+async def _model_and_answer(
+    request: web.Request, name: str | None, embed: Embed
+) -> tuple[str, QuestionAnswer]:
+    """Which model answered, and what. Raises what `Model.answer` raises."""
     found = await _encoder(request.app[SUPERVISOR], name)
-    return found.name, await _asked(request, found, embed)
+    return found.name, await _answer(request, found, embed)
 
 
-async def _ollama_told(
+async def _ollama_answer(
     request: web.Request, asked: OllamaEmbedRequest | OllamaEmbeddingRequest, embed: Embed
 ) -> QuestionAnswer:
     """The same for Ollama's clients, who say how long the model should stay."""
-    wished = wished_seconds(asked.keep_alive)
+    wished = requested_seconds(asked.keep_alive)
     supervisor = request.app[SUPERVISOR]
     found = await _encoder(supervisor, asked.model.removesuffix(":latest"))
-    with supervisor.pool.staying(found, wished):
-        return await _asked(request, found, embed)
+    with supervisor.pool.keep_alive(found, wished):
+        return await _answer(request, found, embed)
 
 
-async def _asked(request: web.Request, model: Model, embed: Embed) -> QuestionAnswer:
+async def _answer(request: web.Request, model: Model, embed: Embed) -> QuestionAnswer:
     supervisor = request.app[SUPERVISOR]
     async with supervisor.request():
         began = time.monotonic()
-        told = await model.ask(embed, supervisor.config.server.max_queue)
-        supervisor.tallies[model.name].embedded(told.tokens, time.monotonic() - began)
-        return told
+        answer = await model.answer(embed, supervisor.config.server.max_queue)
+        supervisor.tallies[model.name].embedded(answer.tokens, time.monotonic() - began)
+        return answer
 
 
 async def _encoder(supervisor: Supervisor, name: str | None) -> Model:
@@ -214,11 +216,11 @@ def _read(path: Path, _modified: int, fits: Callable[[Header], bool]) -> bool:
     return fits(header.read(path))
 
 
-def _shown(told: QuestionAnswer, encoding: str | None = None) -> list[Any]:
+def _shown(answer: QuestionAnswer, encoding: str | None = None) -> list[Any]:
     """The vectors as numbers, or in Base64."""
     if encoding == "base64":
-        return [base64.b64encode(vector).decode() for vector in told.vectors]
-    return [_numbers(vector) for vector in told.vectors]
+        return [base64.b64encode(vector).decode() for vector in answer.vectors]
+    return [_numbers(vector) for vector in answer.vectors]
 
 
 def _numbers(vector: bytes) -> list[float]:

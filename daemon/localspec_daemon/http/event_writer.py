@@ -30,25 +30,25 @@ class EventWriter:
     _why: str = "waiting for its turn"
     _begun: bool = False
 
-    def tell(self, event: ChoiceEvent | None, now: float) -> Output:
+    def output(self, event: ChoiceEvent | None, now: float) -> Output:
         """The output for the next event; None is a pause that was too long for some clients."""
-        told: Output = ()
+        output: Output = ()
         match event:
             case None:
-                told = tuple(self.reply.waiting()) or (self._why,)
+                output = tuple(self.reply.waiting()) or (self._why,)
             case _, Progress() as progress:
-                told = self._loading(progress, now)
+                output = self._loading(progress, now)
             case _, Resumed(cause):
-                told = (f"going on with another worker after {cause}",)
+                output = (f"going on with another worker after {cause}",)
             case _, Started() as started:
-                told = self._begin(started)
+                output = self._begin(started)
             case choice, Reading() as reading:
-                told = self.reply.reading(choice, reading)
+                output = self.reply.reading(choice, reading)
             case choice, Delta() as delta:
-                told, self._why = self.reply.delta(choice, delta), ""
+                output, self._why = self.reply.delta(choice, delta), ""
             case choice, Finished() as finished:
-                told = self.reply.finish(choice, finished)
-        return told
+                output = self.reply.finish(choice, finished)
+        return output
 
     def _loading(self, progress: Progress, now: float) -> Output:
         self._why = progress.why or f"loading {progress.stage} {progress.fraction:.0%}"

@@ -1,4 +1,4 @@
-"""The doors: a private Unix socket, and a loopback TCP port for those who asked for one."""
+"""The listeners: a private Unix socket, and a loopback TCP port for those who asked for one."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _BUSY = (
 )
 
 
-class Door(socket.socket):
+class Listener(socket.socket):
     """A listening socket that looks at every caller before a byte of theirs is read.
 
     On a Unix socket the kernel says whose process it is; all but the `owner` are turned away, and
     every client is while `full` says that there are too many connections. One file is kept open in
     reserve: where this process may open no other, it is closed for as long as it takes to say so to
-    who waits at the door, which would otherwise call for ever.
+    who waits at the listener, which would otherwise call for ever.
     """
 
     full: Callable[[], bool] = staticmethod(lambda: False)
@@ -114,7 +114,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 @contextmanager
-def unix(path: Path) -> Iterator[Door]:
+def unix(path: Path) -> Iterator[Listener]:
     """The private socket, bound and not yet listening; gone from the disk at the end.
 
     The lock beside it is held for as long, so of two daemons exactly one wins, also while the first
@@ -127,21 +127,21 @@ def unix(path: Path) -> Iterator[Door]:
             fix="Set server.socket to a shorter path.",
             param="server.socket",
         )
-    with alone(path):
+    with locked(path):
         _remove_stale(path)
-        door = Door(socket.AF_UNIX, socket.SOCK_STREAM)
-        with door:
+        listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+        with listener:
             mask = os.umask(0o177)
             try:
                 with _explained(path):
-                    door.bind(str(path))
+                    listener.bind(str(path))
             finally:
                 os.umask(mask)
             born = path.lstat()
             if stat.S_IMODE(born.st_mode) != PRIVATE:
                 raise Forbidden(f"{path} could not be made private.", fix="Move server.socket.")
             try:
-                yield door
+                yield listener
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     if path.lstat().st_ino == born.st_ino:
@@ -149,16 +149,16 @@ def unix(path: Path) -> Iterator[Door]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """The lock beside a socket's path. Raises AlreadyRunning, Forbidden."""
-    with claim(path) as taken:
+    with lock(path) as taken:
         if not taken():
             raise already_running(path)
         yield
 
 
 @contextmanager
-def claim(path: Path) -> Iterator[Callable[[], bool]]:
+def lock(path: Path) -> Iterator[Callable[[], bool]]:
     """Takes the lock beside a socket's path; False for as long as another daemon has it.
 
     It is in a directory that is ours alone to write to. Raises Forbidden.
@@ -183,27 +183,27 @@ def claim(path: Path) -> Iterator[Callable[[], bool]]:
         os.close(handle)  # the file stays: removing it would let two daemons lock two files
 
 
-def tcp(address: tuple[str, int]) -> Door:
+def tcp(address: tuple[str, int]) -> Listener:
     """A bound socket on loopback. Raises AlreadyRunning when the port is taken."""
     host, port = address
-    door = Door(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener = Listener(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
     except OSError as error:
-        door.close()
+        listener.close()
         who = port_owner(port)
         raise AlreadyRunning(
             f"server.tcp = {host}:{port} cannot be used: {error.strerror}"
             + (f", by {who}." if who else "."),
             fix='Choose another server.tcp in the configuration, such as "127.0.0.1:0".',
         ) from error
-    return door
+    return listener
 
 
-def address(door: Door) -> str:
-    """Where a TCP door is, as a URL has it: "127.0.0.1:8080", "[::1]:8080"."""
-    host, port = door.getsockname()[:2]
+def address(listener: Listener) -> str:
+    """Where a TCP listener is, as a URL has it: "127.0.0.1:8080", "[::1]:8080"."""
+    host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -66,7 +66,7 @@ async def models(request: web.Request) -> web.Response:
 async def model(request: web.Request) -> web.Response:
     """GET /v1/models/{id}: one of them; the id may contain slashes and colons."""
     supervisor, name = request.app[SUPERVISOR], request.match_info["id"]
-    if to := await supervisor.elsewhere(name):
+    if to := await supervisor.upstream_route(name):
         return json_response(_upstream_card(to))
     return json_response(_card(supervisor, await supervisor.entry(name)))
 
@@ -159,13 +159,13 @@ async def changes(request: web.Request) -> web.StreamResponse:
     """GET /models/sse: each model's status, now and whenever it changes, as long as one listens."""
     supervisor = request.app[SUPERVISOR]
     stream = FrameStream(request, UNENDING_EVENTS)
-    told: dict[str, Json] = {}
+    sent: dict[str, Json] = {}
     await stream.comment("models")
     while True:
         for entry in await supervisor.entries():
             status = _status(supervisor, entry)
-            if told.get(entry.name) != status:
-                told[entry.name] = status
+            if sent.get(entry.name) != status:
+                sent[entry.name] = status
                 event = {"model": entry.name, "event": "model_status", "data": status}
                 await stream.data(event)
         with contextlib.suppress(TimeoutError):
@@ -188,7 +188,7 @@ async def unload(request: web.Request) -> web.Response:
     """
     found = await _named(request)
     request.app[SUPERVISOR].pool.retire(found)
-    found.give_up()
+    found.cancel_loading()
     return json_response({"model": found.name, "status": "unloading", "success": True})
 
 

@@ -22,9 +22,9 @@ from localspec_daemon.api.framing import LINES
 from localspec_daemon.api.ollama import OllamaReply, stamp
 from localspec_daemon.http.access import body, caller
 from localspec_daemon.http.output import FrameStream, json_response
-from localspec_daemon.http.serve import SUPERVISOR, spoken
+from localspec_daemon.http.serve import SUPERVISOR, text_handler
 from localspec_daemon.supervisor import memory_use
-from localspec_daemon.supervisor.keep_alive import wished_seconds
+from localspec_daemon.supervisor.keep_alive import requested_seconds
 from localspec_daemon.supervisor.supervisor import Supervisor
 
 VERSION = "0.12.0"
@@ -145,19 +145,19 @@ async def delete(request: web.Request) -> web.StreamResponse:
     )
 
 
-def speaks(dialect: Dialect) -> Handler:
+def ollama_handler(dialect: Dialect) -> Handler:
     """The handler of a dialect whose bodies may have nothing to answer, only a model to load."""
-    answer = spoken(dialect)
+    answer = text_handler(dialect)
 
     async def handler(request: web.Request) -> web.StreamResponse:
         supervisor = request.app[SUPERVISOR]
         data = await body(request, supervisor.config.server.max_body_bytes)
         asked = dialect.read(data, supervisor.config, caller(request))
-        wished = wished_seconds(asked.body.keep_alive)
+        wished = requested_seconds(asked.body.keep_alive)
         if asked.generates and wished is None:
             return await answer(request)
         found = await supervisor.model(asked.model)
-        with supervisor.pool.staying(found, wished):
+        with supervisor.pool.keep_alive(found, wished):
             if asked.generates:
                 return await answer(request)
             reply = dialect.reply(asked, found.name)
@@ -210,7 +210,7 @@ def _expiry(supervisor: Supervisor, name: str) -> dict[str, Any]:
     model = supervisor.pool.models.get(name)
     left = _FOR_EVER_SECONDS
     if model:
-        left = min(left, supervisor.pool.stay_seconds(model))
+        left = min(left, supervisor.pool.keep_alive_seconds(model))
     now = asyncio.get_running_loop().time()
     used = model.used_at if model and not model.requests else now
     held = memory_use.taken(model) if model else {}

@@ -25,7 +25,7 @@ ROUTES: web.AppKey[tuple[Route, ...]] = web.AppKey("routes", tuple)
 REF = "#/components/schemas/{name}"
 JSON = "application/json"
 
-_DOOR = (400, 401, 403, 417, 431)
+_ANY = (400, 401, 403, 417, 431)
 """Errors of any request: a broken head, no token, a web page or a wrong Host."""
 _BODY = (413, 415)
 _MODEL = (404, 422, 429, 502, 503, 507)
@@ -66,7 +66,7 @@ def document(routes: tuple[Route, ...]) -> Json:
         "components": {
             "schemas": components,
             "responses": {
-                _refusal(route, code): _said(code, schemas[family(route.path).shape])
+                _refusal(route, code): _error_response(code, schemas[family(route.path).shape])
                 for route in routes
                 for code in _refusals(route)
             },
@@ -130,7 +130,7 @@ def _responses(route: Route, schemas: dict[Any, Json]) -> Iterator[tuple[int, Js
     if content:
         yield 200, {"description": route.about, "content": content}
     for code, kind in route.also:
-        yield code, _said(code, schemas[kind])
+        yield code, _error_response(code, schemas[kind])
     for code in sorted({*_refusals(route)} - {code for code, _ in route.also}):
         yield code, {"$ref": f"#/components/responses/{_refusal(route, code)}"}
 
@@ -138,7 +138,7 @@ def _responses(route: Route, schemas: dict[Any, Json]) -> Iterator[tuple[int, Js
 def _refusals(route: Route) -> Iterable[int]:
     body = _BODY if route.takes else ()
     asks = route.takes or route.queries or "{" in route.path
-    return (*_DOOR, *body, *(_MODEL if route.loads else _NAMED if asks else ()))
+    return (*_ANY, *body, *(_MODEL if route.loads else _NAMED if asks else ()))
 
 
 def _refusal(route: Route, code: int) -> str:
@@ -146,7 +146,7 @@ def _refusal(route: Route, code: int) -> str:
     return f"{family(route.path).name}{code}"
 
 
-def _said(code: int, schema: Json) -> Json:
+def _error_response(code: int, schema: Json) -> Json:
     return {"description": HTTPStatus(code).phrase, "content": {JSON: {"schema": schema}}}
 
 

@@ -34,10 +34,10 @@ async def status(request: web.Request) -> web.Response:
 
 async def health(request: web.Request) -> web.Response:
     """GET /health: whether requests make progress, not whether a port answers."""
-    ailment = request.app[SUPERVISOR].ailment()
-    if not ailment:
+    unhealthy_reason = request.app[SUPERVISOR].unhealthy_reason()
+    if not unhealthy_reason:
         return json_response({"status": "ok"})
-    fields = {"code": 503, "message": ailment, "type": "unavailable_error"}
+    fields = {"code": 503, "message": unhealthy_reason, "type": "unavailable_error"}
     return json_response({"error": fields}, 503)
 
 

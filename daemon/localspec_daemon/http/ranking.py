@@ -49,14 +49,14 @@ async def rank(request: web.Request) -> web.Response:
     embed = Embed(identity("rank"), [*documents], norm=-1, width=1, query=asked.query)
     async with supervisor.request():
         began = time.monotonic()
-        told = await found.ask(embed, supervisor.config.server.max_queue)
-        supervisor.tallies[found.name].embedded(told.tokens, time.monotonic() - began)
-    scores = [struct.unpack("<f", vector)[0] for vector in told.vectors]
+        answer = await found.answer(embed, supervisor.config.server.max_queue)
+        supervisor.tallies[found.name].embedded(answer.tokens, time.monotonic() - began)
+    scores = [struct.unpack("<f", vector)[0] for vector in answer.vectors]
     order = sorted(range(len(scores)), key=lambda index: -scores[index])[: asked.top_n]
     if asked.documents is None:
         more = documents if asked.return_text else None
         return json_response([_of_tei(index, scores[index], more) for index in order])
-    count = sum(told.tokens)
+    count = sum(answer.tokens)
     return json_response(
         {
             "model": found.name,

@@ -33,30 +33,30 @@ class HeadTooLarge(RequestError):
 
 
 class HttpConnection(RequestHandler):
-    """One connection. `_asked` is the path of its latest request, where a piece began with that."""
+    """One connection. `_path` is the path of its latest request, where a piece began with that."""
 
-    __slots__ = ("_asked", "_departure", "_latest", "_patience", "_room")
-    _asked: str
+    __slots__ = ("_connections", "_latest", "_path", "_reader_timer", "_token_timer")
+    _path: str
 
-    def __init__(self, room: Connections, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._room = room
-        self._patience: asyncio.TimerHandle | None = None
-        self._departure: asyncio.TimerHandle | None = None
+        self._connections = connections
+        self._token_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
         self._latest: StreamReader | None = None  # the body of the latest request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It was accepted. One by TCP has seconds to show the token."""
         super().connection_made(transport)
         on_socket = transport.get_extra_info("socket").family == socket.AF_UNIX
-        self._room.enter(self, on_socket=on_socket)
+        self._connections.add(self, on_socket=on_socket)
         if not on_socket:
-            self._wait()
+            self._start_token_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It was closed."""
-        self._room.leave(self)
-        for timer in (self._patience, self._departure):
+        self._connections.remove(self)
+        for timer in (self._token_timer, self._reader_timer):
             if timer:
                 timer.cancel()
         super().connection_lost(exc)
@@ -69,45 +69,47 @@ class HttpConnection(RequestHandler):
             return False
         if len(self._messages) == waits:
             self.close()  # behind the one answer that is left
-        self._departure = self._loop.call_later(FIRST_LOOK_SECONDS, self._look_after)
+        self._reader_timer = self._loop.call_later(FIRST_LOOK_SECONDS, self._abort_unread)
         return True
 
     def _is_read(self) -> bool:
         return self.transport is not None and reads(self.transport.get_extra_info("socket"))
 
-    def _look_after(self) -> None:
+    def _abort_unread(self) -> None:
         """Who has left meanwhile is sent nothing more; the event loop hears nothing of that."""
         if self.transport is None:
             return
         if self._is_read():
-            self._departure = self._loop.call_later(LOOK_SECONDS, self._look_after)
+            self._reader_timer = self._loop.call_later(LOOK_SECONDS, self._abort_unread)
         else:
             self.transport.abort()
 
     def admit(self) -> None:
         """A request on it had the token. Raises Busy where there is no room for it."""
-        self._room.admit(self)
+        self._connections.admit(self)
 
-    def turn_away(self) -> None:
+    def close_now(self) -> None:
         """Close it now."""
         self.force_close()
 
-    def _wait(self) -> None:
-        self._patience = self._loop.call_later(self._room.unknown_seconds, self._look)
+    def _start_token_timer(self) -> None:
+        self._token_timer = self._loop.call_later(
+            self._connections.unknown_seconds, self._close_unknown
+        )
 
-    def _look(self) -> None:
+    def _close_unknown(self) -> None:
         """Its time is over, but for an answer that needs no token and is on its way."""
-        if not self._room.is_unknown(self):
+        if not self._connections.is_unknown(self):
             return
         if self._request_in_progress:
-            self._wait()
+            self._start_token_timer()
         else:
             self.force_close()
 
     def data_received(self, data: bytes) -> None:
         """A piece of what the client sends. Of a head that cannot be read aiohttp keeps nothing."""
         if line := _REQUEST_LINE.match(data):
-            self._asked = line[1].decode("ascii", "replace")
+            self._path = line[1].decode("ascii", "replace")
         super().data_received(data)
         if self._messages:
             self._latest = self._messages[-1][1]
@@ -126,7 +128,7 @@ class HttpConnection(RequestHandler):
         error = RequestError("This is not valid HTTP/1.1.")
         if isinstance(exc, LineTooLong) or "Too many headers" in (message or ""):
             error = HeadTooLarge("The head of the request is too large.", fix="Send fewer headers.")
-        response = json_response(family(getattr(self, "_asked", "")).errors(error), error.status)
+        response = json_response(family(getattr(self, "_path", "")).errors(error), error.status)
         response.force_close()
         return response
 
@@ -134,19 +136,19 @@ class HttpConnection(RequestHandler):
 class _Server(web.Server):
     """aiohttp's server with our handler for each connection."""
 
-    room: Connections
+    all_connections: Connections
 
     def __call__(self) -> RequestHandler:
         """A connection was accepted."""
-        return HttpConnection(self.room, self, loop=self._loop, **self._kwargs)
+        return HttpConnection(self.all_connections, self, loop=self._loop, **self._kwargs)
 
 
 class Runner(web.AppRunner):
-    """aiohttp's runner of an application, with the doorman before it."""
+    """aiohttp's runner of an application, with limits on its connections."""
 
-    def __init__(self, app: web.Application, room: Connections, **kwargs: Any) -> None:
+    def __init__(self, app: web.Application, connections: Connections, **kwargs: Any) -> None:
         super().__init__(app, **kwargs)
-        self._room = room
+        self._connections = connections
 
     async def _make_server(self) -> Any:
         made = await super()._make_server()
@@ -157,5 +159,5 @@ class Runner(web.AppRunner):
             loop=made._loop,  # noqa: SLF001 - aiohttp has no other door for this
             **made._kwargs,  # noqa: SLF001
         )
-        server.room = self._room
+        server.all_connections = self._connections
         return server

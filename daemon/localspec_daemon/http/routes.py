@@ -39,7 +39,7 @@ from localspec_daemon.http import (
     tokens,
 )
 from localspec_daemon.http.route import OLLAMA, Route, Stream, family
-from localspec_daemon.http.serve import spoken
+from localspec_daemon.http.serve import text_handler
 from localspec_daemon.page import colours, conversations, key
 from localspec_daemon.page import routes as page
 from localspec_daemon.supervisor.status import Status
@@ -56,7 +56,11 @@ def _text(
     """The endpoints that answer with text in that dialect."""
     stream = Stream(dialect.framing, frame)
     for path in paths:
-        handler = ollama_models.speaks(dialect) if family(path) is OLLAMA else spoken(dialect)
+        handler = (
+            ollama_models.ollama_handler(dialect)
+            if family(path) is OLLAMA
+            else text_handler(dialect)
+        )
         yield Route("POST", path, handler, about, takes, gives, stream, loads=True)
 
 

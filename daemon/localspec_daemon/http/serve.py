@@ -20,8 +20,8 @@ from localspec_daemon.api.dialect import Answer, Dialect, Json, ParsedRequest, R
 from localspec_daemon.api.openai_errors import errors
 from localspec_daemon.http import forward
 from localspec_daemon.http.access import CLIENT, body, caller
-from localspec_daemon.http.body_limits import beside
-from localspec_daemon.http.choices import answered
+from localspec_daemon.http.body_limits import off_loop
+from localspec_daemon.http.choices import choice_events
 from localspec_daemon.http.event_writer import EventWriter
 from localspec_daemon.http.output import FrameStream, json_response
 from localspec_daemon.http.pauses import with_pauses
@@ -43,12 +43,12 @@ Pump: TypeAlias = Callable[[FrameStream], Awaitable[None]]
 Broken: TypeAlias = Callable[[LocalSpecError], Iterable[Json]]
 
 
-def spoken(dialect: Dialect) -> Handler:
+def text_handler(dialect: Dialect) -> Handler:
     """The handler of an endpoint that speaks so."""
     return partial(_generate, dialect=dialect)
 
 
-def bug() -> LocalSpecError:
+def internal_error() -> LocalSpecError:
     """The error for an unexpected exception, called while it is being handled."""
     _log.exception("bug")
     return LocalSpecError("The daemon has a bug.", fix="`localspec logs` has the details.")
@@ -60,10 +60,10 @@ async def _generate(request: web.Request, dialect: Dialect) -> web.StreamRespons
     data = await body(request, config.server.max_body_bytes)
     if config.upstream and dialect.endpoint:
         wanted = relay.relayed_fields(data)
-        if to := await supervisor.elsewhere(wanted.model):
+        if to := await supervisor.upstream_route(wanted.model):
             call = relay.Call(to, dialect.endpoint, relay.body(data, to.model))
             return await _forward(request, call, streams=bool(wanted.stream))
-    asked = await beside(partial(dialect.read, data, config, caller(request)), data)
+    asked = await off_loop(partial(dialect.read, data, config, caller(request)), data)
     found = await supervisor.model(asked.model, aliases=asked.aliases)
     reply = dialect.reply(asked, found.name)
     if not asked.stream:
@@ -92,16 +92,16 @@ async def _whole(
 ) -> web.StreamResponse:
     answers = [Answer() for _ in asked.generates]
     supervisor = request.app[SUPERVISOR]
-    async with supervisor.request(), aclosing(answered(supervisor, found, asked)) as events:
+    async with supervisor.request(), aclosing(choice_events(supervisor, found, asked)) as events:
         async for choice, event in events:
             if isinstance(event, Started | Delta | Finished):
                 answers[choice].take(event)
     response = json_response(reply.whole(answers))
-    response.headers.update(_told(answers[0].started))
+    response.headers.update(_relaxed_header(answers[0].started))
     return response
 
 
-def _told(started: Started | None) -> dict[str, str]:
+def _relaxed_header(started: Started | None) -> dict[str, str]:
     """The header that names the schema's keys that the answer will not keep."""
     relaxed = started.relaxed if started else []
     return {"X-LocalSpec-Relaxed": ", ".join(relaxed)} if relaxed else {}
@@ -118,7 +118,7 @@ async def _streamed(
     except Exception as error:
         if not stream.begun:
             raise
-        for frame in broken(error if isinstance(error, LocalSpecError) else bug()):
+        for frame in broken(error if isinstance(error, LocalSpecError) else internal_error()):
             await stream.data(frame)
         return await stream.end()
     return await stream.done()
@@ -138,13 +138,13 @@ async def _pump(
     clock, silence = asyncio.get_running_loop().time, _silence_seconds(request, asked)
     if asked.progress and asked.silence_seconds is None:
         silence = min(silence, EAGER_SILENCE_SECONDS)
-    telling = EventWriter(reply, silence, asked.progress, quiet_until=clock() + silence)
-    answers = answered(request.app[SUPERVISOR], found, asked)
+    writer = EventWriter(reply, silence, asked.progress, quiet_until=clock() + silence)
+    answers = choice_events(request.app[SUPERVISOR], found, asked)
     async with aclosing(with_pauses(answers, silence)) as events:
         async for event in events:
             if event and isinstance(event[1], Started):
-                stream.response.headers.update(_told(event[1]))
-            for told in telling.tell(event, clock()):
-                await (stream.comment(told) if isinstance(told, str) else stream.data(told))
+                stream.response.headers.update(_relaxed_header(event[1]))
+            for output in writer.output(event, clock()):
+                await (stream.comment(output) if isinstance(output, str) else stream.data(output))
     for frame in reply.end():
         await stream.data(frame)

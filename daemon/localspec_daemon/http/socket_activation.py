@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from localspec.errors import ConfigError, Forbidden
-from localspec_daemon.http.listen import WRITABLE_BY_OTHERS, Door
+from localspec_daemon.http.listen import WRITABLE_BY_OTHERS, Listener
 
 FIRST_DESCRIPTOR = 3
 
@@ -29,7 +29,7 @@ def names(environ: MutableMapping[str, str], pid: int) -> list[str]:
     return (given + ["unknown"] * int(count))[: int(count)]
 
 
-def doors(first: int = FIRST_DESCRIPTOR) -> list[Door]:
+def listeners(first: int = FIRST_DESCRIPTOR) -> list[Listener]:
     """The sockets that systemd listens on for us; it owns them, so they outlive this process.
 
     Raises ConfigError, Forbidden: what LocalSpec would not have opened itself it does not serve.
@@ -39,7 +39,7 @@ def doors(first: int = FIRST_DESCRIPTOR) -> list[Door]:
         for descriptor, name in enumerate(names(os.environ, os.getpid()), first):
             os.set_inheritable(descriptor, False)
             try:
-                found.append(stack.enter_context(Door(fileno=descriptor)))
+                found.append(stack.enter_context(Listener(fileno=descriptor)))
             except OSError as error:
                 raise _refused(name, "is no socket") from error
             _check(found[-1], name)
@@ -47,17 +47,17 @@ def doors(first: int = FIRST_DESCRIPTOR) -> list[Door]:
     return found
 
 
-def _check(door: Door, name: str) -> None:
+def _check(listener: Listener, name: str) -> None:
     """A listening stream: on a path that is private, or on loopback."""
     listening = 0
     with contextlib.suppress(OSError):
-        listening = door.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if not listening or door.type != socket.SOCK_STREAM:
+        listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not listening or listener.type != socket.SOCK_STREAM:
         raise _refused(name, "does not listen as a stream")
-    address = door.getsockname()
-    if door.family == socket.AF_UNIX:
+    address = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
         _check_path(name, address)
-    elif door.family not in {socket.AF_INET, socket.AF_INET6}:
+    elif listener.family not in {socket.AF_INET, socket.AF_INET6}:
         raise _refused(name, "is neither a Unix socket nor TCP")
     elif not ipaddress.ip_address(address[0].partition("%")[0]).is_loopback:
         raise _refused(name, f"is on {address[0]}, which is not loopback")

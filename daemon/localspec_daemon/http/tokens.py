@@ -17,7 +17,7 @@ from localspec_daemon.api.bodies import decode, identity
 from localspec_daemon.api.chain import TokenId
 from localspec_daemon.api.dialect import Caller, ParsedRequest
 from localspec_daemon.http.access import body, caller
-from localspec_daemon.http.body_limits import beside
+from localspec_daemon.http.body_limits import off_loop
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.serve import SUPERVISOR
 
@@ -50,10 +50,10 @@ async def tokenize(request: web.Request) -> web.Response:
     question = Tokenize(
         identity("tok"), asked.content, asked.add_special, parse_special=asked.parse_special
     )
-    told = await _told(request, asked.model, question)
+    answer = await _answer(request, asked.model, question)
     if not asked.with_pieces:
-        return json_response({"tokens": told.tokens})
-    pieces = zip(told.tokens, told.pieces, strict=True)
+        return json_response({"tokens": answer.tokens})
+    pieces = zip(answer.tokens, answer.pieces, strict=True)
     return json_response(
         {"tokens": [{"id": token, "piece": _spelled(piece)} for token, piece in pieces]}
     )
@@ -62,8 +62,8 @@ async def tokenize(request: web.Request) -> web.Response:
 async def detokenize(request: web.Request) -> web.Response:
     """POST /detokenize: the text of tokens, special ones spelled out."""
     asked = await decoded(request, DetokenizeRequest)
-    told = await _told(request, asked.model, Detokenize(identity("tok"), asked.tokens))
-    return json_response({"content": told.text})
+    answer = await _answer(request, asked.model, Detokenize(identity("tok"), asked.tokens))
+    return json_response({"content": answer.text})
 
 
 async def apply_template(request: web.Request) -> web.Response:
@@ -73,8 +73,8 @@ async def apply_template(request: web.Request) -> web.Response:
 
 async def count_tokens(request: web.Request) -> web.Response:
     """POST /v1/messages/count_tokens: how many tokens the prompt of a message has."""
-    told = await _prompt(request, anthropic.counted)
-    return json_response({"input_tokens": len(told.tokens)})
+    answer = await _prompt(request, anthropic.counted)
+    return json_response({"input_tokens": len(answer.tokens)})
 
 
 async def chat_tokens(request: web.Request) -> web.Response:
@@ -88,29 +88,29 @@ async def response_tokens(request: web.Request) -> web.Response:
 
 
 async def _counted(request: web.Request, read: Read) -> web.Response:
-    told = await _prompt(request, read)
-    return json_response({"object": "response.input_tokens", "input_tokens": len(told.tokens)})
+    answer = await _prompt(request, read)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(answer.tokens)})
 
 
 async def _prompt(request: web.Request, read: Read) -> QuestionAnswer:
     supervisor = request.app[SUPERVISOR]
     data = await body(request, supervisor.config.server.max_body_bytes)
-    asked = await beside(partial(read, data, supervisor.config, caller(request)), data)
+    asked = await off_loop(partial(read, data, supervisor.config, caller(request)), data)
     question = Render(identity("tok"), asked.generates[0])
-    return await _told(request, asked.model, question)
+    return await _answer(request, asked.model, question)
 
 
-async def _told(request: web.Request, name: str | None, question: Question) -> QuestionAnswer:
+async def _answer(request: web.Request, name: str | None, question: Question) -> QuestionAnswer:
     supervisor = request.app[SUPERVISOR]
     found = await supervisor.model(name)
     async with supervisor.request():
-        return await found.ask(question, supervisor.config.server.max_queue)
+        return await found.answer(question, supervisor.config.server.max_queue)
 
 
 async def decoded(request: web.Request, kind: type[Body]) -> Body:
     """The body. Raises RequestError, TooLarge."""
     data = await body(request, request.app[SUPERVISOR].config.server.max_body_bytes)
-    return await beside(partial(decode, data, kind), data)
+    return await off_loop(partial(decode, data, kind), data)
 
 
 def _spelled(piece: bytes) -> str | list[int]:

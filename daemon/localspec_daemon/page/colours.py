@@ -27,7 +27,7 @@ MAX_CHARS = 64 * 1024
 """Of one block; more than anybody reads for its colours."""
 MAX_SECONDS = 3.0
 _COMMAND = (sys.executable, "-P", "-m", "localspec_daemon.page.painter")
-LANE: web.AppKey[asyncio.Semaphore] = web.AppKey("colours", asyncio.Semaphore)
+ONE_AT_A_TIME: web.AppKey[asyncio.Semaphore] = web.AppKey("colours", asyncio.Semaphore)
 
 
 class Block(msgspec.Struct):
@@ -53,7 +53,7 @@ async def highlight(request: web.Request) -> web.Response:
     """POST /web/highlight."""
     asked = await decoded(request, Code)
     plain: list[list[tuple[str, str]]] = [[] for _ in asked.blocks]
-    async with request.app[LANE]:
+    async with request.app[ONE_AT_A_TIME]:
         pieces = await _painted([(block.language, block.text) for block in asked.blocks])
     return json_response({"blocks": pieces or plain})
 
@@ -67,8 +67,8 @@ async def _painted(blocks: list[tuple[str, str]]) -> list[list[tuple[str, str]]]
         return []
     try:
         async with asyncio.timeout(MAX_SECONDS):
-            told, _ = await child.communicate(json.dumps(blocks).encode())
-        found: list[list[tuple[str, str]]] = json.loads(told)
+            output, _ = await child.communicate(json.dumps(blocks).encode())
+        found: list[list[tuple[str, str]]] = json.loads(output)
     except (TimeoutError, ValueError):
         return []
     finally:

@@ -12,7 +12,7 @@ from localspec_daemon.api.types.shape import Shape
 from localspec_daemon.http.output import json_response
 from localspec_daemon.http.route import Route
 from localspec_daemon.http.tokens import decoded
-from localspec_daemon.page.routes import KEEP, KEY_PATH, PASSES
+from localspec_daemon.page.routes import KEEP_PASSES, KEY_PATH, PASSES
 
 
 class Claim(msgspec.Struct):
@@ -33,7 +33,7 @@ async def claim(request: web.Request) -> web.Response:
     key = request.app[PASSES].claim(asked.code, asyncio.get_running_loop().time())
     if key is None:
         raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
-    await asyncio.to_thread(request.app[KEEP], request.app[PASSES].kept())
+    await asyncio.to_thread(request.app[KEEP_PASSES], request.app[PASSES].kept())
     response = json_response({"key": key})
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -18,11 +18,11 @@ PREFIX = "/web/"
 ENTRY = "/web/enter/"
 KEY_PATH = "/web/key"
 
-OpenDoor: TypeAlias = Callable[[], Awaitable[str]]
+OpenPort: TypeAlias = Callable[[], Awaitable[str]]
 """Opens the page's port, if it is not open, and tells its address."""
 PASSES: web.AppKey[Passes] = web.AppKey("passes", Passes)
-DOOR: web.AppKey[OpenDoor] = web.AppKey("door")
-KEEP: web.AppKey[Callable[[Kept], None]] = web.AppKey("keep")
+OPEN_PORT: web.AppKey[OpenPort] = web.AppKey("open_port")
+KEEP_PASSES: web.AppKey[Callable[[Kept], None]] = web.AppKey("keep")
 """Remembers which browsers were let in, for a daemon that comes after this one."""
 PRIVATE: web.RequestKey[bool] = web.RequestKey("private", bool)
 """Whether it is this user: on the socket, or on the page that was opened over it."""
@@ -46,7 +46,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _REFUSED = frozenset({401, 403})
-_STRANGER = """<!doctype html>
+_REFUSAL_PAGE = """<!doctype html>
 <meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>LocalSpec</title>
 <p>LocalSpec runs here, and this browser has not been let in yet.
 <p>Type <code>localspec web</code> in a terminal: it opens the page.
@@ -60,7 +60,7 @@ async def visit(request: web.Request) -> web.Response:
     """
     if not request[PRIVATE]:
         raise Forbidden("The page is opened over the socket.", fix="Run: localspec web")
-    address = await request.app[DOOR]()
+    address = await request.app[OPEN_PORT]()
     code = request.app[PASSES].issue(asyncio.get_running_loop().time())
     return json_response({"url": f"http://{address}{ENTRY}{code}"})
 
@@ -74,7 +74,7 @@ async def enter(request: web.Request) -> web.Response:
     visit = request.app[PASSES].redeem(request.match_info["code"], now)
     if visit is None:
         raise Forbidden("This address was good once, for a minute.", fix="Run: localspec web")
-    await asyncio.to_thread(request.app[KEEP], request.app[PASSES].kept())
+    await asyncio.to_thread(request.app[KEEP_PASSES], request.app[PASSES].kept())
     headers = {**_HEADERS, "Location": f"{PREFIX}#{visit.code}"}
     response = web.Response(status=303, headers=headers)
     guarded, plain = cookie_names(port(request))
@@ -91,14 +91,16 @@ def port(request: web.Request) -> int:
     return int(name[1]) if isinstance(name, tuple) else 0
 
 
-def stranger(request: web.Request, status: int) -> web.Response | None:
+def browser_refusal(request: web.Request, status: int) -> web.Response | None:
     """The page for a browser that was refused; None for clients that speak JSON.
 
     The same words for all: nothing of the request is in them.
     """
     if status not in _REFUSED or "text/html" not in request.headers.get("Accept", ""):
         return None
-    return web.Response(text=_STRANGER, status=status, content_type="text/html", headers=_HEADERS)
+    return web.Response(
+        text=_REFUSAL_PAGE, status=status, content_type="text/html", headers=_HEADERS
+    )
 
 
 def _file(path: str, name: str, kind: str) -> Route:

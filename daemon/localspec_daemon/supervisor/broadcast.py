@@ -11,7 +11,7 @@ class Broadcast:
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify_all(self) -> None:
         """Wake all who wait now."""
         self._event.set()
         self._event.clear()

@@ -1,4 +1,4 @@
-"""Whether anything moves in a process: read from /proc, so that it need not answer."""
+"""The activity of a process, read from /proc: whether it works shows without its answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 Activity: TypeAlias = tuple[int, ...]
-"""Page faults, clock ticks of all its threads, bytes that it read. Another pulse: it has moved."""
+"""Page faults, clock ticks of all threads, bytes read: a working process soon has other values."""
 
 _MINOR_FAULTS, _MAJOR_FAULTS, _USER, _SYSTEM = 7, 9, 11, 12
 """Places in /proc/PID/stat behind the name, counted from the state; proc(5)."""
@@ -15,8 +15,8 @@ _MINOR_FAULTS, _MAJOR_FAULTS, _USER, _SYSTEM = 7, 9, 11, 12
 def activity(pid: int) -> Activity | None:
     """The activity of a process so far; None where the system does not tell.
 
-    A stopped process and one whose threads all wait for each other keep their pulse. One that
-    computes, or that a slow disk still gives something, does not.
+    It stays the same for a stopped process and for one whose threads all wait for each other. It
+    changes for one that computes, and for one that a slow disk still gives something.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -9,7 +9,7 @@ from localspec import config as settings
 from localspec.errors import ConfigError, RequestError
 
 
-def wished_seconds(keep_alive: object) -> float | None:
+def requested_seconds(keep_alive: object) -> float | None:
     """The span of `keep_alive`: "5m", or seconds; negative for ever.
 
     Returns:

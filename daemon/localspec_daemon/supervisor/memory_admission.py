@@ -16,12 +16,12 @@ from localspec.catalog.memory import show_bytes
 Memory: TypeAlias = Mapping[str, int]
 """Bytes by device, "CPU" for the host's."""
 
-PATIENCE_SECONDS = 120.0
+MAX_WAIT_SECONDS = 120.0
 """So long a newcomer waits for models that are answering. Then it takes less, if that is there."""
 
 
-class Worth(NamedTuple):
-    """The worth of the best plan in some room: larger is better, the first difference counts."""
+class PlanScore(NamedTuple):
+    """The score of the best plan in some room: larger is better, the first difference counts."""
 
     fits: bool
     draft: bool
@@ -29,7 +29,7 @@ class Worth(NamedTuple):
     gpu_blocks: int
     slots: int
 
-    def serves(self, best: Worth) -> bool:
+    def serves(self, best: PlanScore) -> bool:
         """Whether it is worth having at once, while more would have to be waited for."""
         return self[:3] >= best[:3]
 
@@ -53,15 +53,15 @@ class Resident:
 class Newcomer:
     """A model that wants memory, and what room is worth to it.
 
-    `alone`: it can share with no other model.
+    `exclusive`: it can share with no other model.
     """
 
     name: str
-    worth: Callable[[Memory], Worth]
-    alone: bool = False
+    score: Callable[[Memory], PlanScore]
+    exclusive: bool = False
 
 
-class Enter(NamedTuple):
+class Admit(NamedTuple):
     """It may, as soon as these have left. `room` is what there is for it then."""
 
     leave: tuple[Resident, ...]
@@ -82,7 +82,7 @@ class Refuse(NamedTuple):
     forever: bool
 
 
-Verdict: TypeAlias = Enter | Wait | Refuse
+Verdict: TypeAlias = Admit | Wait | Refuse
 
 
 def decide(
@@ -102,31 +102,31 @@ def decide(
         waited_seconds: Since it came.
         bounded: Whether that total was configured. If not, a lone model may try what does not fit.
     """
-    over = waited_seconds >= PATIENCE_SECONDS
+    over = waited_seconds >= MAX_WAIT_SECONDS
     if moving := [each for each in residents if each.state in {"loading", "leaving"}]:
         # What a load takes, and what an end gives back, is known when it is done.
         why = f"{moving[0].name} is {moving[0].state}"
         return Refuse(_late(newcomer, residents, total, why), forever=False) if over else Wait(why)
-    best = newcomer.worth(total)
+    best = newcomer.score(total)
     if not best.fits and (residents or bounded):
         return Refuse(_too_large(newcomer, residents, total), forever=True)
 
-    def worth(staying: Sequence[Resident]) -> Worth:
-        if newcomer.alone and staying:
+    def score(remaining: Sequence[Resident]) -> PlanScore:
+        if newcomer.exclusive and remaining:
             return best._replace(fits=False)
-        return newcomer.worth(room(total, staying))
+        return newcomer.score(room(total, remaining))
 
-    if worth(residents) >= best:
-        return Enter((), room(total, residents))
+    if score(residents) >= best:
+        return Admit((), room(total, residents))
     oldest = sorted(residents, key=lambda each: each.used_at)
     busy = [each for each in oldest if each.state == "busy"]
-    reachable = worth(busy)
+    reachable = score(busy)
     if reachable.serves(best) or (over and reachable.fits):
         idle = [each for each in oldest if each.state == "idle"]
-        leaving = _fewest(idle, busy, lambda staying: worth(staying) >= reachable)
-        staying = [each for each in residents if each not in leaving]
-        return Enter(tuple(leaving), room(total, staying))
-    leaving = _fewest(busy, [], lambda staying: worth(staying).serves(best))
+        leaving = _fewest(idle, busy, lambda remaining: score(remaining) >= reachable)
+        remaining = [each for each in residents if each not in leaving]
+        return Admit(tuple(leaving), room(total, remaining))
+    leaving = _fewest(busy, [], lambda remaining: score(remaining).serves(best))
     names = " and ".join(each.name for each in leaving)
     why = f"{names} {'are' if len(leaving) > 1 else 'is'} answering"
     if over:
@@ -134,16 +134,16 @@ def decide(
     return Wait(why, tuple(leaving))
 
 
-def room(total: Memory, staying: Sequence[Resident]) -> Memory:
+def room(total: Memory, remaining: Sequence[Resident]) -> Memory:
     """The memory left for a newcomer."""
     left = dict(total)
-    for resident in staying:
+    for resident in remaining:
         for device, held in resident.taken.items():
             left[device] = left.get(device, 0) - held
     return {device: max(0, size) for device, size in left.items()}
 
 
-def overdrawn(residents: Sequence[Resident], total: Memory) -> Resident | None:
+def idle_over_limit(residents: Sequence[Resident], total: Memory) -> Resident | None:
     """The idle model to unload where they hold more together than they may; None if they do not."""
     idle = [each for each in residents if each.state == "idle"]
     held = sum(each.taken.get("CPU", 0) for each in residents)
@@ -166,16 +166,16 @@ def _fewest(
     """Who of the candidates leaves: the first ones, less those whose leaving would not help."""
     leaving: list[Resident] = []
 
-    def staying() -> list[Resident]:
+    def remaining() -> list[Resident]:
         return [*others, *(each for each in candidates if each not in leaving)]
 
     for candidate in candidates:
-        if enough(staying()):
+        if enough(remaining()):
             break
         leaving.append(candidate)
     for candidate in reversed(leaving.copy()):
         leaving.remove(candidate)
-        if not enough(staying()):
+        if not enough(remaining()):
             leaving.append(candidate)
     return sorted(leaving, key=lambda each: each.used_at)
 
@@ -187,7 +187,7 @@ def _too_large(newcomer: Newcomer, residents: Sequence[Resident], total: Memory)
 
 def _late(newcomer: Newcomer, residents: Sequence[Resident], total: Memory, why: str) -> str:
     return (
-        f"{newcomer.name} waited {PATIENCE_SECONDS:.0f} s for memory: {why}. "
+        f"{newcomer.name} waited {MAX_WAIT_SECONDS:.0f} s for memory: {why}. "
         f"Of {_sizes(total)} {_held(residents)}."
     )
 

@@ -15,7 +15,7 @@ from localspec.catalog.memory import outline
 from localspec.catalog.plan import FLOOR_CELLS, Plan, Wish
 from localspec.errors import BadGGUF, BadPair
 from localspec.wire.messages import Load
-from localspec_daemon.supervisor.memory_admission import Memory, Worth
+from localspec_daemon.supervisor.memory_admission import Memory, PlanScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,19 @@ class Demand:
 
     @classmethod
     def read(cls, load: Load) -> Demand:
-        """From the headers, without a draft that `sound` leaves out. Blocks. Raises BadGGUF."""
-        load = sound(load)
+        """From the headers, without a draft that `checked` leaves out. Blocks. Raises BadGGUF."""
+        load = checked(load)
         files = [Path(name) for name in (load.target_path, load.draft_path) if name]
         return cls(Wish.of(load.config, [outline(header.read(file)) for file in files]))
 
-    def worth(self, room: Memory) -> Worth:
-        """The worth of the best plan in that room. Raises ConfigError for a device not in it."""
+    def score(self, room: Memory) -> PlanScore:
+        """The score of the best plan in that room. Raises ConfigError for a device not in it."""
         gpus = [Device(name, "gpu", size, size) for name, size in room.items() if name != "CPU"]
         plan = placement.best(self.wish, [*gpus, Device("CPU", "cpu", room["CPU"], room["CPU"])])
-        return worth(plan)
+        return score(plan)
 
 
-def sound(load: Load) -> Load:
+def checked(load: Load) -> Load:
     """The worker's Load, once the headers were checked, before native code sees a file.
 
     A draft that does not fit is left out, with the reason: the target answers without it. Blocks.
@@ -54,10 +54,10 @@ def sound(load: Load) -> Load:
     return load
 
 
-def worth(plan: Plan) -> Worth:
-    """The worth of a plan, in the order in which things would be given up last."""
+def score(plan: Plan) -> PlanScore:
+    """The score of a plan, in the order in which things would be given up last."""
     on_gpus = plan.target.gpu_layers + (plan.draft.gpu_layers if plan.draft else 0)
-    return Worth(
+    return PlanScore(
         plan.fits,
         plan.draft is not None,
         min(plan.context, FLOOR_CELLS),

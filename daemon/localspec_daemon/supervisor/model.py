@@ -9,8 +9,6 @@ from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-import msgspec
-
 from localspec.errors import Busy, Loading, LocalSpecError, RemoteUnavailable, WorkerCrashed
 from localspec.wire.messages import (
     Delta,
@@ -24,36 +22,34 @@ from localspec.wire.messages import (
 )
 from localspec_daemon.supervisor import memory_demand
 from localspec_daemon.supervisor.broadcast import Broadcast
+from localspec_daemon.supervisor.fallbacks import Fallbacks
 from localspec_daemon.supervisor.health import activity
 from localspec_daemon.supervisor.memory_admission import loaded
 from localspec_daemon.supervisor.restarts import CrashHistory
 from localspec_daemon.supervisor.resumption import MAX_RESUMES, Resumed, Stream
-from localspec_daemon.supervisor.suspects import Files, Poisons, Trials
+from localspec_daemon.supervisor.suspects import Files, RefusedRequests, Trials
 from localspec_daemon.supervisor.worker import Exit, StreamEvent, Worker
 
 _log = logging.getLogger("localspec.model")
-
-MAX_SMALLER = 2
-"""So often a worker that ran out of memory is answered by a smaller plan."""
 
 State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PoolServices:
     """Everything that the models of a pool share.
 
-    `make_room` returns when the model may take memory, with how much of the host's; `unload_one`
-    unloads an idle other one if there is one; `changed` rings whenever a state, a number of
-    requests or a loading progress changes; `command` starts a worker; `poisons` are refused;
-    `workers` are all processes there are.
+    `make_room` returns once the model may take memory, with how many bytes of the host's.
+    `unload_one` unloads an idle model other than the given one; False if there is none. `changed`
+    wakes its waiters whenever a state, a number of requests or a loading progress changes.
+    `command` starts a worker. `workers` are all processes that have not ended.
     """
 
     make_room: Callable[[Model], Awaitable[int]]
     unload_one: Callable[[Model], Awaitable[bool]]
     changed: Broadcast
     command: Sequence[str]
-    poisons: Poisons
+    refused_requests: RefusedRequests
     workers: set[Worker] = field(default_factory=set)
 
 
@@ -68,7 +64,7 @@ class Model:
         self,
         load: Load,
         files: Files,
-        surroundings: Surroundings,
+        services: PoolServices,
     ) -> None:
         self.load = load
         self.files = files
@@ -78,27 +74,26 @@ class Model:
         self.progress: Progress | None = None
         self.worker: Worker | None = None
         self._starting: Worker | None = None
-        self._given_up = False
+        self._loading_cancelled = False
         self.resident = False
-        self.safe_kernels = False
-        self.smaller = 0
+        self.fallbacks = Fallbacks()
         self.host_bytes: int | None = None
         self.displaced: list[str] = []
         self._helped = False
         self.load_seconds = 0.0
         self.requests = 0
         self.used_at = asyncio.get_running_loop().time()
-        self.stay_seconds: float | None = None
+        self.keep_alive_seconds: float | None = None
         self._turns = asyncio.Semaphore(load.config.engine.slots)
         self._streams: dict[str, Stream] = {}
         self._trials = Trials()
         self._loading: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
-        self._make_room, self._unload_one = surroundings.make_room, surroundings.unload_one
-        self._changed = surroundings.changed
-        self._command = surroundings.command
-        self._poisons = surroundings.poisons
-        self._workers = surroundings.workers
+        self._make_room, self._unload_one = services.make_room, services.unload_one
+        self._changed = services.changed
+        self._command = services.command
+        self._refused_requests = services.refused_requests
+        self._workers = services.workers
 
     @property
     def name(self) -> str:
@@ -133,31 +128,31 @@ class Model:
         """
         stream = Stream(request)
         with self._admitted(stream, max_queue):
-            turn = nullcontext() if stream.warms else self._turns
-            async with turn, aclosing(self._lives(stream)) as events:
+            turn = nullcontext() if stream.is_warm_up else self._turns
+            async with turn, aclosing(self._events(stream)) as events:
                 async for event in events:
                     yield event
 
-    async def ask(self, question: Question, max_queue: int) -> QuestionAnswer:
+    async def answer(self, question: Question, max_queue: int) -> QuestionAnswer:
         """The answer to a question, which waits for the model and not for a slot.
 
         Raises what `generate` raises.
         """
         stream = Stream(question)
         with self._admitted(stream, max_queue):
-            async with aclosing(self._lives(stream)) as events:
+            async with aclosing(self._events(stream)) as events:
                 async for event in events:
                     if isinstance(event, QuestionAnswer):
                         return event
         raise RuntimeError("a question ended without its answer")
 
-    async def _lives(self, stream: Stream) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
+    async def _events(self, stream: Stream) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
         """The events of worker after worker about it, its end last."""
         while True:
             async with aclosing(self._loading_for(stream)) as loading:
                 async for progress in loading:
                     yield progress
-            if not (worker := await self._board(stream)):
+            if not (worker := await self._admitted_worker(stream)):
                 continue
             try:
                 async with aclosing(worker.generate(stream.command())) as events:
@@ -165,18 +160,18 @@ class Model:
                         if (news := stream.take(event)) is not None:
                             yield news
             except (WorkerCrashed, RemoteUnavailable) as error:
-                self._judge(stream, error)
+                self._raise_if_final(stream, error)
             else:
                 return
             finally:
-                self._leave_board(stream)
+                self._leave_worker(stream)
             yield Resumed(self.last_crash)
 
     async def loading(self) -> AsyncGenerator[Progress]:
         """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
         if self.worker:
             return
-        if self._given_up:
+        if self._loading_cancelled:
             raise self._unloaded()
         task = self.start_loading()
         seen = None
@@ -193,9 +188,9 @@ class Model:
     def start_loading(self) -> asyncio.Task[None]:
         """The loading that is under way, begun if there is none. No request owns it."""
         if not self._loading:
-            self._loading = asyncio.create_task(self._settle())
-            self._loading.add_done_callback(_seen)
-            self._changed.ring()
+            self._loading = asyncio.create_task(self._load_once())
+            self._loading.add_done_callback(_outcome_is_kept)
+            self._changed.notify_all()
         return self._loading
 
     def unload(self) -> asyncio.Task[None]:
@@ -204,21 +199,21 @@ class Model:
         From this call on no request reaches the old worker; a new one loads again. Wait for the
         task behind a shield: it must end even when no caller waits any more.
         """
-        self.safe_kernels, self.smaller = False, 0  # another day may be a better one
+        self.fallbacks.reset()
         worker, self.worker = self.worker, None
         loading, self._loading = self._loading, None
         if worker or loading or not self._leaving:
-            self._leaving = asyncio.create_task(self._leave(worker, loading, self._leaving))
+            self._leaving = asyncio.create_task(self._end(worker, loading, self._leaving))
         return self._leaving
 
-    def give_up(self) -> None:
+    def cancel_loading(self) -> None:
         """End a loading that is not wanted any more, and its waiting callers with an error.
 
         A model that is ready finishes what it has, and so does one that loads again for an answer
         that has begun. For one that is retired.
         """
         if self._loading and not any(stream.begun for stream in self._streams.values()):
-            self._given_up = True
+            self._loading_cancelled = True
             self.unload()
 
     def watch(self, now: float) -> None:
@@ -244,7 +239,7 @@ class Model:
                 if not stream.begun or self._now() < self.crashes.failed_until():
                     raise
 
-    async def _board(self, stream: Stream) -> Worker | None:
+    async def _admitted_worker(self, stream: Stream) -> Worker | None:
         """The worker, once the stream may go there; None if it is gone."""
         while self.worker and not self._trials.admits(stream):
             await self._changed.wait()
@@ -255,33 +250,33 @@ class Model:
         if not worker:
             self._trials.over(stream)
             return None
-        stream.aboard = True
+        stream.on_worker = True
         return worker
 
-    def _leave_board(self, stream: Stream) -> None:
-        stream.aboard = False
+    def _leave_worker(self, stream: Stream) -> None:
+        stream.on_worker = False
         self._trials.over(stream)
-        self._changed.ring()
+        self._changed.notify_all()
 
-    def _judge(self, stream: Stream, error: LocalSpecError) -> None:
-        """A worker died with the stream aboard. Raises what ends it, if something does."""
-        if stream.convicted:
-            _log.error("poison model=%s id=%s", self.name, stream.request.id)
+    def _raise_if_final(self, stream: Stream, error: LocalSpecError) -> None:
+        """A worker died with the stream running. Raises what ends it, if something does."""
+        if stream.blamed:
+            _log.error("poisonous model=%s id=%s", self.name, stream.request.id)
             now, cause = self._now(), self.last_crash
-            raise self._poisons.add(self.files, stream.request, cause, now) from error
+            raise self._refused_requests.add(self.files, stream.request, cause, now) from error
         if stream.crashes > MAX_RESUMES:
             raise error
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """An answer may have grown."""
         stream = self._streams.get(event.id) if isinstance(event, Delta) else None
         tokens = len(event.decided) if isinstance(event, Delta) else 0
-        if stream and self._trials.heard(stream, tokens):
-            self._changed.ring()
+        if stream and self._trials.progressed(stream, tokens):
+            self._changed.notify_all()
 
     @contextmanager
     def _admitted(self, stream: Stream, max_queue: int) -> Iterator[None]:
-        self._poisons.check(self.files, stream.request, self._now())
+        self._refused_requests.check(self.files, stream.request, self._now())
         if self.queued >= max_queue:
             raise Busy(
                 f"{self.requests} requests are on {self.name} already.",
@@ -289,16 +284,16 @@ class Model:
             )
         self.requests += 1
         self._streams[stream.request.id] = stream
-        self._changed.ring()
+        self._changed.notify_all()
         try:
             yield
         finally:
             self.requests -= 1
             del self._streams[stream.request.id]
             self.used_at = self._now()
-            self._changed.ring()
+            self._changed.notify_all()
 
-    async def _settle(self) -> None:
+    async def _load_once(self) -> None:
         """Load, and keep the outcome before any waiting caller can look."""
         this = self._loading
         try:
@@ -307,7 +302,7 @@ class Model:
                 await worker.quit()
                 raise asyncio.CancelledError  # noqa: TRY301 - what `unload` asked for, a bit late
             self.worker, self.error = worker, None
-            worker.on_event = self._heard
+            worker.on_event = self._on_event
             worker.exited.add_done_callback(self._exited)
         except BaseException as error:
             if isinstance(error, LocalSpecError):
@@ -320,7 +315,7 @@ class Model:
             if self._loading is this:
                 self._loading, self.progress = None, None
             self.used_at = self._now()
-            self._changed.ring()
+            self._changed.notify_all()
 
     async def _load(self) -> Worker:
         if self._leaving:
@@ -333,19 +328,19 @@ class Model:
                 fix="It is tried again a minute after the last crash; `localspec logs` says more.",
             )
         await asyncio.sleep(max(0, self.crashes.restart_at() - now))
-        load = await asyncio.to_thread(memory_demand.sound, self.load)
+        load = await asyncio.to_thread(memory_demand.checked, self.load)
         self.displaced, self._helped = [], False
         self.host_bytes = await self._make_room(self)
         began = self._now()
         worker, exit_ = await self._start(load)
-        while exit_ and await self._gives_in(worker, exit_):
+        while exit_ and await self._change_plan(worker, exit_):
             worker, exit_ = await self._start(load)
         worker.loaded.result()
         self.load_seconds = self._now() - began
         _log.info("loaded model=%s pid=%d seconds=%.1f", self.name, worker.pid, self.load_seconds)
         return worker
 
-    async def _leave(
+    async def _end(
         self,
         worker: Worker | None,
         loading: asyncio.Task[None] | None,
@@ -361,36 +356,25 @@ class Model:
             _log.info("unloaded model=%s goodbye=%s", self.name, exit_.goodbye)
         self.resident = False
         self._leaving = None
-        self._changed.ring()
+        self._changed.notify_all()
 
-    async def _gives_in(self, worker: Worker, exit_: Exit) -> bool:
+    async def _change_plan(self, worker: Worker, exit_: Exit) -> bool:
         """Change what may have ended a load; False when there is nothing left to change."""
         if worker.short_of_memory and not self._helped and await self._unload_one(self):
             self._helped = True
             return True
         if not exit_.by_signal:
             return False
-        if exit_.out_of_memory and self.smaller < MAX_SMALLER:
-            self.smaller += 1
-            _log.warning("smaller model=%s plans=%d", self.name, self.smaller)
+        if self.fallbacks.shrink(exit_):
+            _log.warning("smaller model=%s plans=%d", self.name, self.fallbacks.smaller)
             return True
         if exit_.from_outside:
             return self._now() >= self.crashes.failed_until()
-        if exit_.out_of_memory or self.safe_kernels or not exit_.by_fault:
-            return False
-        # Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
-        self.safe_kernels = True
-        _log.warning("safe_kernels model=%s after=%s", self.name, exit_.cause)
-        return True
+        return self.fallbacks.avoid_fault(self.name, exit_)
 
     async def _start(self, load: Load) -> tuple[Worker, Exit | None]:
         """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
-        load = msgspec.structs.replace(
-            load,
-            safe_kernels=self.safe_kernels,
-            smaller=self.smaller,
-            host_bytes=self.host_bytes,
-        )
+        load = self.fallbacks.applied(load, self.host_bytes)
         worker = await Worker.spawn(load, self._command)
         self._workers.add(worker)
         worker.exited.add_done_callback(lambda _: self._workers.discard(worker))
@@ -417,23 +401,22 @@ class Model:
             return
         worker, exit_ = self.worker, exited.result()
         self.worker, self.resident = None, False
-        aboard = [stream for stream in self._streams.values() if stream.aboard]
-        culprit = self._trials.crashed(aboard, faulty=exit_.faulty)
+        running = [stream for stream in self._streams.values() if stream.on_worker]
+        culprit = self._trials.crashed(running, faulty=exit_.faulty)
         if exit_.lost_remote:  # the next request looks whether it is back
             self.error, self.last_crash = worker.crash(exit_), "a remote that went away"
             _log.error("remote_lost model=%s %s", self.name, self.error.message)
         elif exit_.out_of_memory and not self.requests:  # the kernel has unloaded an idle model
             _log.warning("unloaded model=%s for=memory", self.name)
         elif not exit_.goodbye:
-            if exit_.out_of_memory and self.smaller < MAX_SMALLER:
-                self.smaller += 1
+            self.fallbacks.shrink(exit_)
             self._crashed(exit_, self._now() - worker.ready_at, counts=culprit is None)
             if culprit or self.crashes.streak == 1:
                 self.start_loading()
-        self._changed.ring()
+        self._changed.notify_all()
 
     def _crashed(self, exit_: Exit, lived_seconds: float, *, counts: bool = True) -> None:
-        """Note a crash; one that a request was convicted of says nothing about the model."""
+        """Note a crash; one that a request was blamed of says nothing about the model."""
         if counts:
             self.crashes.record(self._now(), lived_seconds)
         self.last_crash = exit_.cause
@@ -444,14 +427,14 @@ class Model:
     def progressed(self, progress: Progress) -> None:
         """Its loading has come further."""
         self.progress = progress
-        self._changed.ring()
+        self._changed.notify_all()
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
 
-def _seen(task: asyncio.Task[None]) -> None:
+def _outcome_is_kept(task: asyncio.Task[None]) -> None:
     """The outcome is kept in the model; asyncio need not complain that it was not awaited."""
     if not task.cancelled():
         task.exception()

@@ -14,24 +14,24 @@ from localspec_daemon.supervisor import memory_use
 from localspec_daemon.supervisor.broadcast import Broadcast
 from localspec_daemon.supervisor.keep_alive import configured_seconds
 from localspec_daemon.supervisor.memory_admission import (
-    Enter,
+    Admit,
     Memory,
     Newcomer,
+    PlanScore,
     Refuse,
     Verdict,
     Wait,
-    Worth,
     decide,
-    overdrawn,
+    idle_over_limit,
 )
 from localspec_daemon.supervisor.memory_demand import Demand
-from localspec_daemon.supervisor.model import Model, Surroundings
-from localspec_daemon.supervisor.suspects import Files, Poisons
+from localspec_daemon.supervisor.model import Model, PoolServices
+from localspec_daemon.supervisor.suspects import Files, RefusedRequests
 from localspec_daemon.supervisor.worker import COMMAND
 
 _log = logging.getLogger("localspec.pool")
 
-MOURNING_SECONDS = 30.0
+KILL_SECONDS = 30.0
 """From SIGKILL to the end of a process: the kernel gives back tens of gigabytes in seconds."""
 LOOK_SECONDS = 1.0
 """How often a waiting load looks at free memory: other programs give some back, too."""
@@ -47,9 +47,9 @@ class Pool:
         self._retired: set[Model] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._room = asyncio.Lock()
-        self.poisons = Poisons()
-        self._surroundings = Surroundings(
-            self._make_room, self._unload_one, self.changed, command, self.poisons
+        self.refused_requests = RefusedRequests()
+        self._services = PoolServices(
+            self._make_room, self._unload_one, self.changed, command, self.refused_requests
         )
 
     def model(self, load: Load, files: Files) -> Model:
@@ -59,7 +59,7 @@ class Pool:
             self.retire(model)
             model = None
         if not model:
-            model = self.models[load.model] = Model(load, files, self._surroundings)
+            model = self.models[load.model] = Model(load, files, self._services)
         return model
 
     def retire(self, model: Model) -> None:
@@ -69,43 +69,43 @@ class Pool:
         if model not in self._retired:
             _log.info("retire model=%s requests=%d", model.name, model.requests)
             self._retired.add(model)
-            task = asyncio.create_task(self._see_off(model))
+            task = asyncio.create_task(self._unload_retired(model))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
-            self.changed.ring()
+            self.changed.notify_all()
 
     def tick(self, now: float) -> None:
         """Time has passed: look after hung workers, unload what was idle for long enough."""
         for model in [*self.models.values(), *self._retired]:
             model.watch(now)
             idle = model.worker and not model.requests
-            if idle and now - model.used_at >= self.stay_seconds(model):
+            if idle and now - model.used_at >= self.keep_alive_seconds(model):
                 _log.info("idle model=%s", model.name)
                 model.unload()
-        self._relieve()
+        self._unload_if_short()
 
     @contextlib.contextmanager
-    def staying(self, model: Model, seconds: float | None) -> Iterator[None]:
+    def keep_alive(self, model: Model, seconds: float | None) -> Iterator[None]:
         """Hold the model during a request, and set how long it stays after it; None for no wish."""
         if seconds is not None:
-            model.stay_seconds = seconds
+            model.keep_alive_seconds = seconds
         try:
             yield
         finally:  # without waiting: who has a whole stream may be gone
             if seconds == 0:
                 self.retire(model)
 
-    def stay_seconds(self, model: Model) -> float:
+    def keep_alive_seconds(self, model: Model) -> float:
         """How long a model stays without a request, math.inf for ever: as its clients last said."""
-        if model.stay_seconds is not None:
-            return model.stay_seconds
+        if model.keep_alive_seconds is not None:
+            return model.keep_alive_seconds
         return configured_seconds(self.config.server.keep_alive)
 
-    def sound(self, now: float) -> bool:
+    def can_recover(self, now: float) -> bool:
         """False while a worker outlives its SIGKILL: its model waits for that, maybe for ever."""
         return all(
-            worker.killed_at is None or now - worker.killed_at < MOURNING_SECONDS
-            for worker in self._surroundings.workers
+            worker.killed_at is None or now - worker.killed_at < KILL_SECONDS
+            for worker in self._services.workers
         )
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Pool:
         await asyncio.gather(*self._retiring, return_exceptions=True)
         await asyncio.gather(*(model.unload() for model in [*self.models.values(), *self._retired]))
 
-    async def _see_off(self, model: Model) -> None:
+    async def _unload_retired(self, model: Model) -> None:
         while model.requests:
             await self.changed.wait()
         await asyncio.shield(model.unload())
@@ -132,7 +132,7 @@ class Pool:
                     demand = await asyncio.to_thread(Demand.read, newcomer.load)
                 others = self._residents(newcomer)
                 match self._verdict(newcomer, demand, others, clock() - came):
-                    case Enter(leave, room):
+                    case Admit(leave, room):
                         if await self._displace([others[each.key] for each in leave], newcomer):
                             newcomer.resident = True
                             return room["CPU"]
@@ -161,18 +161,18 @@ class Pool:
         if not demand:
             return decide(Newcomer(newcomer.name, _any), residents, total, waited_seconds)
         remote = any(each.load.config.engine.remote for each in (newcomer, *others.values()))
-        asking = Newcomer(newcomer.name, demand.worth, alone=remote)
+        asking = Newcomer(newcomer.name, demand.score, exclusive=remote)
         bounded = self.config.server.memory_bytes > 0
         return decide(asking, residents, total, waited_seconds, bounded=bounded)
 
-    async def _displace(self, leavers: Sequence[Model], newcomer: Model) -> bool:
+    async def _displace(self, idle: Sequence[Model], newcomer: Model) -> bool:
         """Unload them for a newcomer; False when one has got a request meanwhile."""
-        for leaver in leavers:
-            if leaver.requests:
+        for model in idle:
+            if model.requests:
                 return False
-            _log.info("displaced model=%s for=%s", leaver.name, newcomer.name)
-            newcomer.displaced.append(leaver.name)
-            await asyncio.shield(leaver.unload())
+            _log.info("displaced model=%s for=%s", model.name, newcomer.name)
+            newcomer.displaced.append(model.name)
+            await asyncio.shield(model.unload())
         return True
 
     async def _unload_one(self, newcomer: Model) -> bool:
@@ -181,14 +181,14 @@ class Pool:
         oldest = sorted(idle, key=lambda model: model.used_at)[:1]
         return bool(oldest) and await self._displace(oldest, newcomer)
 
-    def _relieve(self) -> None:
+    def _unload_if_short(self) -> None:
         """Memory has become short: an idle model leaves before the kernel chooses who does."""
         models = self._residents()
         residents = [memory_use.resident(key, model) for key, model in models.items()]
         total = memory_use.total(models.values(), self.config.server.memory_bytes)
-        if len(residents) > 1 and (leaver := overdrawn(residents, total)):
-            _log.info("overdrawn model=%s", leaver.name)
-            models[leaver.key].unload()
+        if len(residents) > 1 and (model := idle_over_limit(residents, total)):
+            _log.info("overdrawn model=%s", model.name)
+            models[model.key].unload()
 
     def _residents(self, newcomer: Model | None = None) -> dict[str, Model]:
         """Who has memory, without the newcomer, each by a name of its own."""
@@ -201,9 +201,9 @@ class Pool:
         return any(each and each.ready for each in workers)
 
 
-def _any(_: Memory) -> Worth:
-    """For a model that is alone: the worker makes the most of the room that there is."""
-    return Worth(fits=True, draft=True, context=0, gpu_blocks=0, slots=0)
+def _any(_: Memory) -> PlanScore:
+    """For a model that is exclusive: the worker makes the most of the room that there is."""
+    return PlanScore(fits=True, draft=True, context=0, gpu_blocks=0, slots=0)
 
 
 def _same(one: Load, other: Load) -> bool:

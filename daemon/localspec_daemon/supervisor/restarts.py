@@ -14,7 +14,7 @@ MAX_RESTART_DELAY_SECONDS = 60.0
 PATIENCE_SECONDS = 30.0
 LOADING_PATIENCE_SECONDS = 600.0
 """Between two signs of life of a loading worker: a slow disk sends none for minutes."""
-STILL_PATIENCE_SECONDS = 60.0
+INACTIVE_SECONDS = 60.0
 """For a loading worker in which nothing moves at all, as far as the system tells: no disk and no
 device keeps a process waiting so long for its next byte."""
 UNMEASURED_PATIENCE_SECONDS = 300.0
@@ -70,19 +70,19 @@ class Watchdog:
     ready: bool = False
     silent_seconds: float = 0.0
     stuck_seconds: float = 0.0
-    still_seconds: float = 0.0
+    inactive_seconds: float = 0.0
     step_seconds: float = 0.0
     prefill_seconds: float | None = None
     steps: int = 0
     busy: bool = False
     ticked_at: float | None = None
-    pulse: Activity | None = None
+    activity: Activity | None = None
 
     def loading(self, *, ready: bool = False) -> None:
         """Loading has come further, or to its end."""
-        self.silent_seconds, self.still_seconds, self.ready = 0.0, 0.0, ready
+        self.silent_seconds, self.inactive_seconds, self.ready = 0.0, 0.0, ready
 
-    def heard(self, beat: Heartbeat) -> None:
+    def heartbeat(self, beat: Heartbeat) -> None:
         """A heartbeat has come."""
         if beat.steps > self.steps and self.busy:
             seconds = self.stuck_seconds / (beat.steps - self.steps)
@@ -95,16 +95,16 @@ class Watchdog:
             rows, cost_ms = max(beat.cost_ms_by_rows.items())
             self.prefill_seconds = cost_ms / 1000 / max(rows, 1) * self.prefill_rows
 
-    def tick(self, now: float, pulse: Activity | None = None) -> None:
-        """Time has passed, and the process has done what `pulse` says. Called once a second."""
+    def tick(self, now: float, activity: Activity | None = None) -> None:
+        """Time has passed, and the process has done what `activity` says. Called once a second."""
         elapsed = 0.0 if self.ticked_at is None else min(now - self.ticked_at, MAX_TICK_SECONDS)
         self.ticked_at = now
         self.silent_seconds += elapsed
         if self.busy:
             self.stuck_seconds += elapsed
-        moved = self.ready or pulse is None or pulse != self.pulse
-        self.still_seconds = 0.0 if moved else self.still_seconds + elapsed
-        self.pulse = pulse
+        moved = self.ready or activity is None or activity != self.activity
+        self.inactive_seconds = 0.0 if moved else self.inactive_seconds + elapsed
+        self.activity = activity
 
     @property
     def patience_seconds(self) -> float:
@@ -118,14 +118,14 @@ class Watchdog:
         )
 
     @property
-    def doubtful(self) -> bool:
+    def stalled(self) -> bool:
         """True when half of the patience is gone: health stops saying ok."""
         return max(self.silent_seconds, self.stuck_seconds) > self.patience_seconds / 2
 
     def verdict(self) -> str | None:
         """Why the worker has to be killed, or None while it may live."""
-        if self.still_seconds > STILL_PATIENCE_SECONDS:
-            return f"standing still for {self.still_seconds:.0f} s"
+        if self.inactive_seconds > INACTIVE_SECONDS:
+            return f"standing still for {self.inactive_seconds:.0f} s"
         if self.silent_seconds > self.patience_seconds:
             return f"no sign of life for {self.silent_seconds:.0f} s"
         if self.stuck_seconds > self.patience_seconds:

@@ -21,7 +21,7 @@ from localspec.wire.messages import (
 )
 from localspec_daemon.supervisor.worker import StreamEvent
 
-Asked: TypeAlias = Generate | Replay | Question
+WorkerRequest: TypeAlias = Generate | Replay | Question
 
 MAX_RESUMES = 2
 """Workers that may die under a request before it is given up."""
@@ -36,27 +36,27 @@ class Resumed:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """A request as far as it has come. Request lifetime.
+    """A request and the part of its answer that has come. Request lifetime.
 
-    `take` every event that a worker sends and pass on what it gives; `command` is what the next
-    worker has to be told. `crashes` counts workers that died with it and may have died of it,
-    `faults` those that a request can be blamed for; `blame.Trials` counts. `aboard` while a worker
-    has it.
+    Give every event of a worker to `take` and pass on its result; `command` is the message for the
+    next worker. `suspects.Trials` counts `crashes`, the workers that died with it and maybe because
+    of it, and `faults`, those of them that a request can have caused. `on_worker` is true while a
+    worker has it.
     """
 
-    request: Asked
+    request: WorkerRequest
     crashes: int = 0
     faults: int = 0
-    aboard: bool = False
+    on_worker: bool = False
     suspected: bool = False
-    convicted: bool = False
+    blamed: bool = False
     _started: Started | None = None
     _tokens: list[int] = field(default_factory=list)
     _sources: list[str] = field(default_factory=list)
     _latest: Delta | None = None
 
     @property
-    def warms(self) -> bool:
+    def is_warm_up(self) -> bool:
         """Whether it is a warm-up: a worker reads it while there is nothing else to do."""
         request = self.request
         return isinstance(request, Generate) and request.max_tokens == 0 and not request.echo
@@ -79,7 +79,7 @@ class Stream:
             self._sources += event.decided_by
         return event
 
-    def command(self) -> Asked:
+    def command(self) -> WorkerRequest:
         """The command for the next worker: the request, and the text to go on behind."""
         if not (self._latest and self._started and isinstance(self.request, Generate)):
             return self.request
@@ -94,23 +94,23 @@ class Stream:
         return msgspec.structs.replace(self.request, so_far=so_far)
 
 
-def digest(request: Asked) -> bytes:
+def digest(request: WorkerRequest) -> bytes:
     """The digest of a request, without client and seed.
 
     Raises RequestError for one that no worker can be told.
     """
-    return hashlib.sha256(frames.pack(_of_nobody(request))).digest()
+    return hashlib.sha256(frames.pack(_anonymous(request))).digest()
 
 
-def _of_nobody(request: Asked) -> Asked:
+def _anonymous(request: WorkerRequest) -> WorkerRequest:
     match request:
         case Generate():
             sampling = msgspec.structs.replace(request.sampling, seed=0)
-            nobody = {"id": "", "client": "", "session": ""}
-            return msgspec.structs.replace(request, **nobody, sampling=sampling, so_far=None)
+            blank = {"id": "", "client": "", "session": ""}
+            return msgspec.structs.replace(request, **blank, sampling=sampling, so_far=None)
         case Replay():
-            return msgspec.structs.replace(request, request=_of_nobody(request.request))
+            return msgspec.structs.replace(request, request=_anonymous(request.request))
         case Render():
-            return msgspec.structs.replace(request, id="", request=_of_nobody(request.request))
+            return msgspec.structs.replace(request, id="", request=_anonymous(request.request))
         case _:
             return msgspec.structs.replace(request, id="")

@@ -13,7 +13,7 @@ from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.sd_notify import notify, watchdog_seconds
 from localspec_daemon.supervisor.supervisor import Supervisor
 
-_log = logging.getLogger("localspec.herald")
+_log = logging.getLogger("localspec.service_manager")
 
 FEEDS_PER_INTERVAL = 4
 """So often the watchdog is fed in the time after which it bites."""
@@ -31,14 +31,14 @@ class ServiceManager:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._said = ""
+        self._reported = ""
         self._feed_at = 0.0
         seconds = watchdog_seconds()
         self._interval_seconds = seconds / FEEDS_PER_INTERVAL if seconds else None
 
     def ready(self) -> None:
         """Requests are answered from now on."""
-        self._say("READY=1")
+        self._report("READY=1")
 
     @asynccontextmanager
     async def reloading(self) -> AsyncIterator[None]:
@@ -47,7 +47,7 @@ class ServiceManager:
         try:
             yield
         finally:
-            self._say("READY=1")
+            self._report("READY=1")
 
     def stopping(self, drain_seconds: float) -> None:
         """Answers that run may finish; systemd shall not cut them before we do."""
@@ -57,8 +57,8 @@ class ServiceManager:
     async def run(self) -> None:
         """Tell what changes, and feed the watchdog, for ever."""
         while True:
-            if status_line(self._supervisor) != self._said:
-                self._say()
+            if status_line(self._supervisor) != self._reported:
+                self._report()
             self._feed(asyncio.get_running_loop().time())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_seconds):
@@ -68,24 +68,24 @@ class ServiceManager:
         if not self._interval_seconds or now < self._feed_at:
             return
         self._feed_at = now + self._interval_seconds / 2
-        if self._supervisor.pool.sound(now):
+        if self._supervisor.pool.can_recover(now):
             notify("WATCHDOG=1")
         else:
             _log.error("watchdog_not_fed reason='a worker outlives its end'")
 
-    def _say(self, *states: str) -> None:
-        self._said = status_line(self._supervisor)
-        notify(*states, f"STATUS={self._said}")
+    def _report(self, *states: str) -> None:
+        self._reported = status_line(self._supervisor)
+        notify(*states, f"STATUS={self._reported}")
 
 
 def status_line(supervisor: Supervisor) -> str:
     """One line of `systemctl status`: what the daemon does."""
     if supervisor.draining:
         return DRAINING
-    said = [*_of_models(supervisor.pool.models.values())] or ["no model is loaded"]
+    states = [*_of_models(supervisor.pool.models.values())] or ["no model is loaded"]
     if supervisor.config_error:
-        said.append("the configuration has a mistake, the last good one is in force")
-    return f"Listening on {supervisor.socket}; {'; '.join(said)}"
+        states.append("the configuration has a mistake, the last good one is in force")
+    return f"Listening on {supervisor.socket}; {'; '.join(states)}"
 
 
 def _of_models(models: Iterable[Model]) -> Iterable[str]:

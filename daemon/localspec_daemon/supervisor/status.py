@@ -223,7 +223,7 @@ def _of_worker(model: Model) -> dict[str, object]:
     }
     fields |= {
         "pid": worker.pid,
-        "stalled": worker.watchdog.doubtful,
+        "stalled": worker.watchdog.stalled,
         "memory": memory_use.taken(model),
         "loaded": loaded(model.name, model.load_seconds, model.displaced),
         "load_seconds": model.load_seconds,

@@ -73,7 +73,7 @@ class Supervisor:
         self.began_at = time.time()
         """When the daemon was started, in seconds since 1970."""
         self._open: set[asyncio.Timeout] = set()
-        self._one_closed = Broadcast()
+        self._request_closed = Broadcast()
         self._tick_seconds = tick_seconds
 
     @property
@@ -101,12 +101,12 @@ class Supervisor:
                 ) from None
             raise
 
-    async def elsewhere(self, name: str | None) -> Route | None:
+    async def upstream_route(self, name: str | None) -> Route | None:
         """The upstream that answers for that name, or the default for none; None if it is here."""
         to = route(self.config, name or self.config.models.default)
         if to:
             with contextlib.suppress(UnknownModel):
-                await self._look(lambda registry: registry.resolve(to.model))
+                await self._query_registry(lambda registry: registry.resolve(to.model))
                 return None
         return to
 
@@ -123,11 +123,11 @@ class Supervisor:
     @asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
         """The time in which a request is served, whatever it waits for. Raises ShuttingDown."""
-        goodbye = ShuttingDown(
+        shutting_down = ShuttingDown(
             "The daemon is shutting down.", fix="Send the request again when it is back."
         )
         if self.draining:
-            raise goodbye
+            raise shutting_down
         limit = asyncio.timeout(None)
         try:
             async with limit:
@@ -135,11 +135,11 @@ class Supervisor:
                 yield
         except TimeoutError:
             if limit.expired():
-                raise goodbye from None
+                raise shutting_down from None
             raise
         finally:
             self._open.discard(limit)
-            self._one_closed.ring()
+            self._request_closed.notify_all()
 
     async def generate(
         self, model: Model, request: Generate | Replay
@@ -169,12 +169,14 @@ class Supervisor:
 
     async def entries(self) -> list[Entry]:
         """Every model that is on this machine."""
-        models = await self._look(Registry.models)
+        models = await self._query_registry(Registry.models)
         return [entry for entry in models if entry.installed]
 
     async def entry(self, name: str) -> Entry:
         """One of them, by name or alias. Raises UnknownModel."""
-        return await self._look(lambda registry: registry.find(registry.resolve(name).name))
+        return await self._query_registry(
+            lambda registry: registry.find(registry.resolve(name).name)
+        )
 
     def template(self, entry: Entry) -> str | None:
         """The chat template that the configuration gives a model, if any. Raises ConfigError."""
@@ -212,12 +214,12 @@ class Supervisor:
             upstreams=of_upstreams(config),
         )
 
-    def ailment(self) -> str | None:
+    def unhealthy_reason(self) -> str | None:
         """Why health is not ok; None while requests are served."""
         if self.draining:
             return "Shutting down"
         for model in self.pool.models.values():
-            if model.worker and model.worker.watchdog.doubtful:
+            if model.worker and model.worker.watchdog.stalled:
                 return f"{model.name} makes no progress"
         default = self.pool.models.get(self.config.models.default)
         if default and default.state == "loading":
@@ -248,7 +250,7 @@ class Supervisor:
                 self.pool.retire(model)
             else:
                 await self._refresh(model)
-        self.pool.changed.ring()
+        self.pool.changed.notify_all()
 
     async def _reconfigure(self) -> None:
         try:
@@ -276,7 +278,7 @@ class Supervisor:
         try:
             async with asyncio.timeout(seconds):
                 while self._open:
-                    await self._one_closed.wait()
+                    await self._request_closed.wait()
         except TimeoutError:
             _log.warning("drain_over requests=%d", len(self._open))
 
@@ -290,7 +292,7 @@ class Supervisor:
         await self.upstreams.close()
         await self.pool.close()
 
-    async def _look(self, question: Callable[[Registry], _Answer]) -> _Answer:
+    async def _query_registry(self, question: Callable[[Registry], _Answer]) -> _Answer:
         """Ask the registry, in a thread because a directory can be slow. Raises ConfigError."""
         try:
             return await asyncio.to_thread(question, Registry(self.models_directory))
@@ -303,7 +305,7 @@ class Supervisor:
     async def _resolve(self, name: str, *, aliases: bool = False) -> tuple[Load, Files]:
         """The worker's Load for that name, and its files."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
-        found, files = await self._look(lambda registry: _found(registry, name, table))
+        found, files = await self._query_registry(lambda registry: _found(registry, name, table))
         template = None
         if self.config.models.templates:
             template = self.template(await self.entry(found.name))

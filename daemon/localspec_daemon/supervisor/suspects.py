@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from localspec.errors import Poisonous
-from localspec_daemon.supervisor.resumption import Asked, Stream, digest
+from localspec_daemon.supervisor.resumption import Stream, WorkerRequest, digest
 
 FileIdentity: TypeAlias = tuple[int, int, int, int]
 """Device, inode, size and modification time of a file: what changes when its bytes do."""
@@ -21,51 +21,51 @@ Files: TypeAlias = tuple[FileIdentity, ...]
 TRIAL_TOKENS = 16
 """New tokens that acquit a request: then it is past the place where the worker died."""
 MAX_FAULTS = 2
-"""Workers that a request may kill, before it is poison."""
-POISON_SECONDS = 600.0
-_MAX_POISONS = 256
+"""Workers that may die of a request before it is refused."""
+REFUSAL_SECONDS = 600.0
+_MAX_REFUSED = 256
 
 
 @dataclass(slots=True)
 class Trials:
     """The requests of one model in the time after a crash. At most one is on trial."""
 
-    _tried: Stream | None = None
+    _on_trial: Stream | None = None
     _tokens: int = 0
-    _accused: list[Stream] = field(default_factory=list)
+    _suspects: list[Stream] = field(default_factory=list)
 
     def admits(self, stream: Stream) -> bool:
         """Whether the stream may go to the worker now; for a suspect its trial begins with that."""
-        if self._tried not in (None, stream):
+        if self._on_trial not in (None, stream):
             return False
         if stream.suspected:
-            self._tried, self._tokens = stream, 0
+            self._on_trial, self._tokens = stream, 0
         return True
 
-    def heard(self, stream: Stream, tokens: int) -> bool:
+    def progressed(self, stream: Stream, tokens: int) -> bool:
         """The stream has so many tokens more. True when that ends a trial."""
-        if stream is not self._tried:
+        if stream is not self._on_trial:
             return False
         self._tokens += tokens
         if self._tokens < TRIAL_TOKENS:
             return False
         stream.suspected = False
-        self._tried = None
+        self._on_trial = None
         return True
 
     def over(self, stream: Stream) -> None:
         """The stream is not with the worker any more."""
-        if stream is self._tried:
-            self._tried = None
+        if stream is self._on_trial:
+            self._on_trial = None
 
-    def crashed(self, aboard: Collection[Stream], *, faulty: bool) -> Stream | None:
+    def crashed(self, running: Collection[Stream], *, faulty: bool) -> Stream | None:
         """The worker died with these; the one that has killed it and one before, if that is sure.
 
         `faulty` says that a request can have been the cause: no request is blamed for what was done
         from outside, and none is tried for it.
         """
-        tried, self._tried = self._tried, None
-        blamed = [tried] if faulty and tried in aboard and tried else list(aboard)
+        tried, self._on_trial = self._on_trial, None
+        blamed = [tried] if faulty and tried in running and tried else list(running)
         for stream in blamed:
             stream.crashes += 1
             stream.faults += faulty
@@ -73,25 +73,25 @@ class Trials:
         if not faulty:
             return None
         if len(blamed) == 1 and blamed[0].faults >= MAX_FAULTS:
-            self._convict(blamed[0])
+            self._blame(blamed[0])
             return blamed[0]
-        self._accused = blamed
+        self._suspects = blamed
         return None
 
-    def _convict(self, culprit: Stream) -> None:
+    def _blame(self, culprit: Stream) -> None:
         """Those who were accused together with it are cleared of that."""
-        culprit.convicted = True
-        if culprit in self._accused:
-            for stream in self._accused:
+        culprit.blamed = True
+        if culprit in self._suspects:
+            for stream in self._suspects:
                 if stream is not culprit:
                     stream.crashes -= 1
                     stream.faults -= 1
                     stream.suspected = False
-        self._accused = []
+        self._suspects = []
 
 
 @dataclass(slots=True)
-class Poisons:
+class RefusedRequests:
     """Requests that are refused for a while because they killed workers; none of their text.
 
     A verdict is of a request on the files of one model: what a broken file dies of says nothing
@@ -103,15 +103,15 @@ class Poisons:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, files: Files, request: Asked, cause: str, now: float) -> Poisonous:
+    def add(self, files: Files, request: WorkerRequest, cause: str, now: float) -> Poisonous:
         """Refuse that request of that model from now on; the error for its sender."""
         self._known = {key: entry for key, entry in self._known.items() if entry[0] > now}
-        while len(self._known) >= _MAX_POISONS:
+        while len(self._known) >= _MAX_REFUSED:
             del self._known[next(iter(self._known))]
-        self._known[files, digest(request)] = (now + POISON_SECONDS, cause)
-        return _refusal(POISON_SECONDS, cause)
+        self._known[files, digest(request)] = (now + REFUSAL_SECONDS, cause)
+        return _refusal(REFUSAL_SECONDS, cause)
 
-    def check(self, files: Files, request: Asked, now: float) -> None:
+    def check(self, files: Files, request: WorkerRequest, now: float) -> None:
         """Raises Poisonous for a request that is refused now on the model of these files."""
         if not self._known:  # nearly always, and then no long prompt has to be hashed
             return

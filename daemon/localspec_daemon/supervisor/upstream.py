@@ -40,7 +40,7 @@ class Upstreams:
         Raises ConfigError, UpstreamUnavailable, UpstreamFailed, and what its status means
         (`relay.refusal`).
         """
-        async with self._asking(call) as response:
+        async with self._response(call) as response:
             return relay.whole(call.to, await _read(call.to, response, relay.MAX_ANSWER_BYTES))
 
     async def stream(self, call: Call) -> AsyncGenerator[bytes]:
@@ -49,7 +49,7 @@ class Upstreams:
         Raises as `whole` does, also in the middle.
         """
         chunks = Chunks(call.to)
-        async with self._asking(call) as response:
+        async with self._response(call) as response:
             if response.content_type != "text/event-stream":
                 raise call.to.broke(f"answers with {response.content_type} instead of a stream")
             async for piece in response.content.iter_any():
@@ -65,7 +65,7 @@ class Upstreams:
             await self._session.close()
 
     @asynccontextmanager
-    async def _asking(self, call: Call) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async def _response(self, call: Call) -> AsyncGenerator[aiohttp.ClientResponse]:
         """A response of status 200, its errors and those of reading it in this project's words."""
         to = call.to
         headers = {

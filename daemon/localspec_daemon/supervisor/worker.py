@@ -150,7 +150,7 @@ class Worker:
         self._memory_kills = _memory_kills()
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS_LINES)
         channel.send(load)
-        self._life = loop.create_task(self._live())
+        self._task = loop.create_task(self._run())
 
     @classmethod
     async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
@@ -239,7 +239,7 @@ class Worker:
             self.loaded.exception(), OutOfMemory
         )
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         words = asyncio.create_task(self._relay_stderr())
         try:
             while (event := await self._channel.receive()) is not None:
@@ -286,7 +286,7 @@ class Worker:
                     self.loaded.exception()
             case Heartbeat():
                 self.heartbeat = event
-                self.watchdog.heard(event)
+                self.watchdog.heartbeat(event)
             case Goodbye():
                 self._goodbye = True
             case (

@@ -1,0 +1,55 @@
+"""How a model is loaded again after a load or a worker died: with less memory, or safe kernels."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from localspec.wire.messages import Load
+from localspec_daemon.supervisor.worker import Exit
+
+_log = logging.getLogger("localspec.model")
+
+MAX_SMALLER = 2
+"""So often a worker that ran out of memory is answered by a smaller plan."""
+
+
+@dataclass(slots=True)
+class Fallbacks:
+    """What the next load of one model does differently. Pure, except that it logs.
+
+    `smaller` counts the plans that are skipped because they needed more memory than there was.
+    """
+
+    smaller: int = 0
+    safe_kernels: bool = False
+
+    def reset(self) -> None:
+        """The next load is a normal one: the reasons may be gone."""
+        self.smaller, self.safe_kernels = 0, False
+
+    def shrink(self, exit_: Exit) -> bool:
+        """Take a smaller plan where memory ended the worker; False where no smaller one is left."""
+        if not exit_.out_of_memory or self.smaller >= MAX_SMALLER:
+            return False
+        self.smaller += 1
+        return True
+
+    def avoid_fault(self, name: str, exit_: Exit) -> bool:
+        """Load without optional CPU kernels after a fault; False where that would change nothing.
+
+        Some CPU kernels of llama.cpp crash on some machines; plain ones are slower but work.
+        """
+        if exit_.out_of_memory or self.safe_kernels or not exit_.by_fault:
+            return False
+        self.safe_kernels = True
+        _log.warning("safe_kernels model=%s after=%s", name, exit_.cause)
+        return True
+
+    def applied(self, load: Load, host_bytes: int | None) -> Load:
+        """The worker's Load with these changes, and the host memory it may take, in bytes."""
+        return msgspec.structs.replace(
+            load, safe_kernels=self.safe_kernels, smaller=self.smaller, host_bytes=host_bytes
+        )
