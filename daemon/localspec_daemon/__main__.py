@@ -24,7 +24,7 @@ from localspec_daemon.server import Options, Server
 _log = logging.getLogger("localspec.server")
 
 SWITCH_SECONDS = 0.001
-"""So long the event loop waits for a thread that reads a large body, each time that it wakes up."""
+"""The event loop waits at most this long, at each wake-up, for a thread that parses a body."""
 
 
 def main() -> int:
@@ -33,32 +33,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="localspec serve", description=__doc__)
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--socket", type=Path, help="where to listen, before the configuration")
-    parser.add_argument("--openapi", action="store_true", help="print what is served, and leave")
+    parser.add_argument(
+        "--openapi", action="store_true", help="print the OpenAPI document, and exit"
+    )
     arguments = parser.parse_args()
     if arguments.openapi:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document(TABLE))) + b"\n")
         return 0
     log = log_to_stderr()
     os.umask(0o077)  # nothing that the daemon or its workers write is for others
-    faulthandler.enable()  # a watchdog aborts a daemon that stands still: the log says where
+    faulthandler.enable()  # the log says where a daemon hung that the watchdog aborts
     options = Options(arguments.config or paths.config_file(), arguments.socket)
     try:
         asyncio.run(_serve(options, log))
     except LocalSpecError as error:
-        return _complain(error)
+        return _print_error(error)
     except OSError as error:
-        return _complain(of_system(error))
+        return _print_error(of_system(error))
     return 0
 
 
-def _complain(error: LocalSpecError) -> int:
+def _print_error(error: LocalSpecError) -> int:
     print(error, file=sys.stderr)  # noqa: T201 - a message for the person who started us
     return error.exit_code
 
 
 async def _serve(options: Options, log: CountingHandler) -> None:
     server = Server(options)
-    gc.freeze()  # what is there stays: not to be walked through whenever a body holds many values
+    gc.freeze()  # these objects stay: a body with many values must not make the collector scan them
     sys.setswitchinterval(SWITCH_SECONDS)
     level = server.supervisor.config.server.log_level
     logging.getLogger("localspec").setLevel(level.upper())
@@ -72,7 +74,7 @@ async def _serve(options: Options, log: CountingHandler) -> None:
 
 
 async def _write_counts(log: CountingHandler) -> None:
-    """Let counts of what repeated itself be written when their time has come, for ever."""
+    """Write the counts of repeated log lines when their window is over, for ever."""
     while True:
         await asyncio.sleep(WINDOW_SECONDS)
         log.write_counts(time.monotonic())

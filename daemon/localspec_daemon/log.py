@@ -15,32 +15,32 @@ from localspec.errors import bounded, escaped, redacted
 _JOURNAL_PRIORITIES = {"ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
 
 MAX_LINE_CHARS = 4000
-"""Of one line, before escaping: as much as an error and its fix."""
+"""The longest line, before escaping: room for an error and its fix."""
 MAX_TRACEBACK_LINES = 400
 
 WINDOW_SECONDS = 10.0
-"""For so long the same event is counted before its count is written."""
+"""A repeated event is counted for this long before its count is written."""
 SAME, ALIKE = 5, 1000
-"""Of one event in a window so many are written: of those that say the same but for numbers, and of
-those that one place in the code writes, whatever they say."""
+"""Lines written in a window: of those that differ only in numbers, and of those from one place in
+the code."""
 MAX_KINDS = 1024
-"""Kinds of events that are remembered at once."""
+"""The most kinds of events that are counted at once."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 class OneLineFormatter(logging.Formatter):
-    """One record is one line, whatever text of a file or a request is in it; nothing can forge one.
+    """Formats each record as one line, so that no text of a file or a request can forge another.
 
     Lines of a traceback begin with a bar.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
-        """The line, with what could end it or command a terminal escaped."""
+        """The line; line breaks and terminal commands in it are escaped."""
         record.message = escaped(redacted(bounded(record.message, MAX_LINE_CHARS)))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  as above
-        """The traceback, marked as such."""
+        """The traceback, each line behind a bar."""
         lines = super().formatException(ei).split("\n")[-MAX_TRACEBACK_LINES:]
         return "\n".join(
             f"  | {escaped(redacted(bounded(line, MAX_LINE_CHARS)))}" for line in lines
@@ -48,16 +48,16 @@ class OneLineFormatter(logging.Formatter):
 
 
 class JournalFormatter(OneLineFormatter):
-    """Lines for systemd's journal: its own priorities, and no time, which it knows itself."""
+    """Formats lines for systemd's journal: with its priorities, without a time, which it adds."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line behind its priority."""
+        """The line, after its priority."""
         return f"<{_JOURNAL_PRIORITIES.get(record.levelname, 3)}>{super().format(record)}"
 
 
 @dataclass(slots=True)
 class _Kind:
-    """One kind of event: what it says, since when, how many were written and how many left out."""
+    """One kind of event: its text, the end of its window, how many were written and left out."""
 
     text: str
     logger: str
@@ -72,7 +72,7 @@ _Kinds: TypeAlias = dict[tuple[str, int, str], _Kind]
 
 @dataclass(slots=True)
 class Repeats:
-    """Decides which events are written and which are counted. Pure: time comes in."""
+    """Decides which events are written and which are counted. Pure: the time is an argument."""
 
     _same: _Kinds = field(default_factory=dict)
     _alike: _Kinds = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Repeats:
         return True
 
     def over(self, now: float) -> list[tuple[str, int, str]]:
-        """Logger, level and text of each count whose time has come. Forgets it."""
+        """Remove the counts whose window is over; logger, level and text of each."""
         for kinds in (self._same, self._alike):
             while kinds and now >= kinds[first := next(iter(kinds))].until:  # in order of time
                 self._over.append(kinds.pop(first))
@@ -125,7 +125,7 @@ class CountingHandler(logging.StreamHandler[Any]):
         self._repeats = Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or count it; before that, the counts whose time has come."""
+        """Write the counts whose window is over, then write the record or count it."""
         now = self._clock()
         self.write_counts(now)
         text = bounded(record.getMessage(), MAX_LINE_CHARS)
@@ -133,7 +133,7 @@ class CountingHandler(logging.StreamHandler[Any]):
             super().emit(record)
 
     def write_counts(self, now: float) -> None:
-        """Write the counts whose time has come."""
+        """Write the counts whose window is over."""
         self.acquire()
         try:
             for logger, level, text in self._repeats.over(now):
@@ -142,7 +142,7 @@ class CountingHandler(logging.StreamHandler[Any]):
             self.release()
 
     def close(self) -> None:
-        """Write all counts, and end."""
+        """Write all counts, and close."""
         self.write_counts(float("inf"))
         super().close()
 

@@ -39,14 +39,14 @@ from localspec_daemon.supervisor.worker import COMMAND
 _log = logging.getLogger("localspec.server")
 
 ACCEPTS = 4
-"""Connections of one listener that are taken before the event loop looks at anything else."""
+"""Connections of one listener that are accepted before the event loop does anything else."""
 MAX_HEADER_LINE_BYTES = 4096
 MAX_HEADER_LINES = 64
 CLEANUP_SECONDS = 0.5
 LINGERING_SECONDS = 3.0
-"""For the rest of a body that was refused: without it a client reads no answer, but a reset."""
+"""How long the rest of a refused body is read: otherwise the client gets a reset, and no answer."""
 FOLLOW_SECONDS = 25.0
-"""Less than the unit's TimeoutStartSec: who would wait longer hears why."""
+"""Less than the unit's TimeoutStartSec, so that the reason is reported before systemd gives up."""
 FOLLOW_POLL_SECONDS = 0.05
 PAGE_ADDRESS = ("127.0.0.1", 14447)
 
@@ -55,10 +55,10 @@ PAGE_ADDRESS = ("127.0.0.1", 14447)
 class Options:
     """Options of the command line, and limits that are not configured.
 
-    `idle_seconds` is for a connection without a complete request head: slow senders and idle
-    keep-alives alike; `unknown_seconds` for one by TCP until it shows the token. `max_connections`
-    are on the Unix socket, as far as the system lets a process have so many files open. Streams
-    give a sign of life after `silence_seconds` without another.
+    `idle_seconds` bounds the wait for a complete request head, at a slow start and between two
+    requests; `unknown_seconds` bounds the time of a TCP connection until a request has the token.
+    `max_connections` is for the Unix socket; the limit of open files may lower it. A stream sends
+    a comment after `silence_seconds` without an event.
     """
 
     config_path: Path
@@ -72,7 +72,7 @@ class Options:
 
 
 class Server:
-    """One daemon. `run` returns after an orderly shutdown, with the socket gone.
+    """One daemon. `run` returns after an orderly shutdown, when the socket is removed.
 
     The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reloads.
     """
@@ -90,12 +90,12 @@ class Server:
         limits = shares(descriptors(), options.max_connections)
         self._connections = Connections(limits, options.unknown_seconds)
         self.ready = asyncio.Event()
-        """Set once the socket answers."""
+        """Set once requests on the socket are answered."""
         self._stop = asyncio.Event()
         self._now = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until told to stop. Raises AlreadyRunning, ConfigError, Forbidden."""
+        """Serve until `stop`. Raises AlreadyRunning, ConfigError, Forbidden."""
         service_manager = ServiceManager(self.supervisor)
         watcher = Watcher(self._places, partial(self._reload, service_manager))
         handlers = {
@@ -104,7 +104,9 @@ class Server:
             signal.SIGHUP: watcher.force,
         }
         async with AsyncExitStack() as stack:
-            stack.enter_context(signals(handlers))  # first in, last out: also while closing
+            stack.enter_context(
+                signals(handlers)
+            )  # entered first, left last: signals also work while closing
             runner = await self._startup(stack, await self._listeners(stack))
             stack.enter_context(watcher)
             tasks = [
@@ -120,15 +122,15 @@ class Server:
             await self._shutdown(runner, service_manager)
 
     def stop(self) -> None:
-        """Drain and end; called again, end at once."""
+        """Drain and end; a second call ends at once."""
         if self._stop.is_set():
             self._now.set()
         self._stop.set()
 
     async def _listeners(self, stack: AsyncExitStack) -> list[listen.Listener]:
-        """The sockets of systemd, and those the configuration adds; TCP comes last.
+        """The sockets that systemd passed and those of the configuration, TCP last.
 
-        The lock is held in any case: of two daemons on a path one serves.
+        The lock is taken in both cases, so that one of two daemons on a path serves.
         """
         listeners = [stack.enter_context(listener) for listener in socket_activation.listeners()]
         self.supervisor.activated = bool(listeners)
@@ -143,7 +145,7 @@ class Server:
         return sorted(listeners, key=lambda listener: listener.family != socket.AF_UNIX)
 
     async def _follow(self, taken: Callable[[], bool]) -> None:
-        """Wait for a daemon that makes way for the service: its socket keeps who asks meanwhile.
+        """Wait for the lock of a daemon that ends; connections queue on systemd's socket meanwhile.
 
         Raises AlreadyRunning.
         """
@@ -184,7 +186,7 @@ class Server:
             self.supervisor.tcp = listen.address(listeners[-1])
         for each in listeners:
             await self._open(runner, each)
-        if runner.app[routes.PASSES].kept().keys:  # tabs wait for it
+        if runner.app[routes.PASSES].kept().keys:  # open tabs of the page reconnect
             with contextlib.suppress(AlreadyRunning):
                 await page_address()
         return runner
@@ -195,9 +197,10 @@ class Server:
         await web.SockSite(runner, listener, backlog=ACCEPTS).start()
 
     async def _page_address(self, stack: AsyncExitStack, runner: web.AppRunner) -> str:
-        """The loopback address for the page: that of server.tcp, else one of its own.
+        """The loopback address for the page: that of server.tcp, else one opened for the page.
 
-        Its port stays the same where it can, because browsers keep conversations by it.
+        Its port is the same at every start where it is free, because a browser's storage is kept
+        for each port.
         """
         if not self.supervisor.tcp:
             try:
@@ -209,7 +212,7 @@ class Server:
         return self.supervisor.tcp
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait for the signal; a task of ours that dies before it is a bug that ends the daemon."""
+        """Wait for `stop`. Raises the exception of a task that ends before: a bug ends the daemon."""
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         if not stopped.done():
@@ -218,7 +221,7 @@ class Server:
                 if task.done():
                     task.result()
 
-    async def _reload(self, service_manager: ServiceManager, changed: bool) -> None:  # noqa: FBT001 - a watcher's word
+    async def _reload(self, service_manager: ServiceManager, changed: bool) -> None:  # noqa: FBT001
         async with service_manager.reloading() if changed else contextlib.nullcontext():
             await self.supervisor.reload(changed)
 
@@ -240,7 +243,7 @@ class Server:
 
 @contextmanager
 def signals(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
-    """Handlers on the running loop, for the duration of a `with`."""
+    """Installs signal handlers on the running loop for the duration of a `with`."""
     loop = asyncio.get_running_loop()
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)

@@ -1,1 +1,1 @@
-"""Models, their worker processes and restarts, and who holds memory."""
+"""Models, their worker processes and restarts, and the memory they share."""

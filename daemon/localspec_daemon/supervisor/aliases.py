@@ -1,4 +1,4 @@
-"""Names that clients make up: what they mean here, by `[models.aliases]`."""
+"""Names of models that clients have built in, and the models they mean by `[models.aliases]`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from localspec.config import Models
 from localspec.errors import UnknownModel
 
 _DEFAULT = "default"
-"""A name that means the default model under every table that says nothing else of it."""
+"""A name that means the default model unless the table has an entry for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """The table of one configuration. Names that are here, or in the catalog, mean themselves."""
+    """The table of one configuration. It is not used for models that are here or in the catalog."""
 
     models: Models
 
     def meant(self, name: str, registry: Registry) -> str:
-        """The name of the model that is meant; `name` where the table says nothing of it."""
+        """The name of the model that `name` means; `name` itself where the table has no entry."""
         try:
             registry.find(name)
         except UnknownModel:
@@ -29,7 +29,7 @@ class Aliases:
         return name
 
     def _looked_up(self, name: str) -> str | None:
-        """The table's word: an exact line before patterns, those in their order."""
+        """The table's entry: an exact name first, then patterns in their order; None for none."""
         table = {_DEFAULT: ""} | self.models.aliases
         if name in table:
             return table[name]

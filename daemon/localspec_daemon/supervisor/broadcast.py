@@ -1,4 +1,4 @@
-"""Wakes all waiting tasks each time it is rung."""
+"""Wakes all waiting tasks at each change of a state."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import asyncio
 
 
 class Broadcast:
-    """Waiters look at the state again after each ring; no `await` may be between look and wait."""
+    """Waiters check the state again after each wake-up; no `await` between the check and `wait`."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def notify_all(self) -> None:
-        """Wake all who wait now."""
+        """Wake all tasks that wait now."""
         self._event.set()
         self._event.clear()
 
     async def wait(self) -> None:
-        """Until the next ring."""
+        """Wait until the next `notify_all`."""
         await self._event.wait()

@@ -10,7 +10,7 @@ from localspec.wire.messages import Command, Event
 
 
 class Channel:
-    """Commands out, events in. An event counts once it fits the closed schema."""
+    """Sends commands and receives events. An event is checked against the closed schema."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -29,7 +29,7 @@ class Channel:
         self._writer.write(frames.pack(command))
 
     async def close(self) -> None:
-        """Close our end; the worker reads end of file and leaves."""
+        """Close this end; the worker reads an end of file and exits."""
         self._writer.close()
         with contextlib.suppress(ConnectionError):  # the worker was faster
             await self._writer.wait_closed()

@@ -1,4 +1,4 @@
-"""How long a model stays in memory without a request: what Ollama's clients say with each."""
+"""How long a model stays in memory without a request: `keep_alive` of requests and settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from localspec.errors import ConfigError, RequestError
 
 
 def requested_seconds(keep_alive: object) -> float | None:
-    """The span of `keep_alive`: "5m", or seconds; negative for ever.
+    """The span of a request's `keep_alive`: "5m", or seconds; negative for ever.
 
     Returns:
-        Seconds, math.inf for ever, None where nothing is said.
+        Seconds, math.inf for ever, None where the request has no `keep_alive`.
 
     Raises:
         RequestError: it is no span of time.
@@ -33,6 +33,6 @@ def requested_seconds(keep_alive: object) -> float | None:
 
 
 def configured_seconds(text: str) -> float:
-    """The same of a setting. Raises ConfigError."""
+    """The span of a setting, in seconds; math.inf for ever. Raises ConfigError."""
     found = settings.seconds(text)
     return math.inf if found is None else found

@@ -1,8 +1,8 @@
-"""Who may take memory, and who makes room for that. Pure: memory, last use and waiting come in.
+"""Decides whether a model may load now, and which others are unloaded for it. Pure.
 
-A model fits beside others when it gives up nothing there that it would have on an empty machine:
-no slot, no block on a GPU, no draft. Then no model leaves, so that models that fit
-together are never unloaded for each other.
+A model fits beside others when its best plan there is as good as on an empty machine: as many
+slots, as many blocks on GPUs, the draft. Then none of the others is unloaded, so models that fit
+together stay loaded together.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Memory: TypeAlias = Mapping[str, int]
 """Bytes by device, "CPU" for the host's."""
 
 MAX_WAIT_SECONDS = 120.0
-"""So long a newcomer waits for models that are answering. Then it takes less, if that is there."""
+"""A newcomer waits this long for busy models; then it takes a smaller plan or is refused."""
 
 
 class PlanScore(NamedTuple):
-    """The score of the best plan in some room: larger is better, the first difference counts."""
+    """The quality of the best plan in a given memory. Compared field by field; larger is better."""
 
     fits: bool
     draft: bool
@@ -30,7 +30,7 @@ class PlanScore(NamedTuple):
     slots: int
 
     def serves(self, best: PlanScore) -> bool:
-        """Whether it is worth having at once, while more would have to be waited for."""
+        """Whether it is good enough to load now instead of waiting for `best`."""
         return self[:3] >= best[:3]
 
 
@@ -38,8 +38,8 @@ class PlanScore(NamedTuple):
 class Resident:
     """A model that holds memory.
 
-    A busy one has requests, open or waiting; `used_at` is when the last one ended, in seconds. Two
-    may have one `name` while an old one finishes, and never one `key`.
+    A busy one has open or waiting requests; `used_at` is when its last one ended, in seconds. `key`
+    is unique; two may have the same `name` while a retired one finishes.
     """
 
     key: str
@@ -51,9 +51,9 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A model that wants memory, and what room is worth to it.
+    """A model that wants memory; `score` rates its best plan in a given memory.
 
-    `exclusive`: it can share with no other model.
+    `exclusive`: it cannot be loaded beside another model.
     """
 
     name: str
@@ -62,21 +62,21 @@ class Newcomer:
 
 
 class Admit(NamedTuple):
-    """It may, as soon as these have left. `room` is what there is for it then."""
+    """It may load once the models in `leave` are unloaded; `room` is its memory then."""
 
     leave: tuple[Resident, ...]
     room: Memory
 
 
 class Wait(NamedTuple):
-    """Not yet. These would make room: they take no new requests, finish those they have, and go."""
+    """It has to wait. The models in `retire` finish their requests, get no new ones, and unload."""
 
     why: str
     retire: tuple[Resident, ...] = ()
 
 
 class Refuse(NamedTuple):
-    """There is no room, or none in time. `forever`: not even with all others gone."""
+    """It cannot load. `forever`: not even with all others unloaded."""
 
     why: str
     forever: bool
@@ -96,15 +96,15 @@ def decide(
     """The decision on a newcomer.
 
     Args:
-        newcomer: Who wants memory.
-        residents: Who has some.
-        total: What all of them may take together.
-        waited_seconds: Since it came.
-        bounded: Whether that total was configured. If not, a lone model may try what does not fit.
+        newcomer: The model that wants memory.
+        residents: The models that hold memory.
+        total: The memory that all of them may hold together.
+        waited_seconds: How long the newcomer has waited.
+        bounded: Whether `total` was configured. Otherwise a model without others may try anyway.
     """
     over = waited_seconds >= MAX_WAIT_SECONDS
     if moving := [each for each in residents if each.state in {"loading", "leaving"}]:
-        # What a load takes, and what an end gives back, is known when it is done.
+        # How much a load takes and an end gives back is known only afterwards.
         why = f"{moving[0].name} is {moving[0].state}"
         return Refuse(_late(newcomer, residents, total, why), forever=False) if over else Wait(why)
     best = newcomer.score(total)
@@ -144,7 +144,7 @@ def room(total: Memory, remaining: Sequence[Resident]) -> Memory:
 
 
 def idle_over_limit(residents: Sequence[Resident], total: Memory) -> Resident | None:
-    """The idle model to unload where they hold more together than they may; None if they do not."""
+    """The least recently used idle model if all hold more than `total` together; else None."""
     idle = [each for each in residents if each.state == "idle"]
     held = sum(each.taken.get("CPU", 0) for each in residents)
     if held <= total["CPU"] or not idle:
@@ -153,7 +153,7 @@ def idle_over_limit(residents: Sequence[Resident], total: Memory) -> Resident | 
 
 
 def loaded(name: str, seconds: float, displaced: Sequence[str]) -> str:
-    """How a load went, for people."""
+    """A sentence about a finished load: its seconds and the models unloaded for it."""
     room = f", made room by unloading {' and '.join(displaced)}" if displaced else ""
     return f"{name} loaded in {seconds:.1f} s{room}"
 
@@ -163,7 +163,7 @@ def _fewest(
     others: Sequence[Resident],
     enough: Callable[[Sequence[Resident]], bool],
 ) -> list[Resident]:
-    """Who of the candidates leaves: the first ones, less those whose leaving would not help."""
+    """The fewest candidates to unload, the first ones first, so that `enough` holds."""
     leaving: list[Resident] = []
 
     def remaining() -> list[Resident]:

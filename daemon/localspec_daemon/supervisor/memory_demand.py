@@ -1,4 +1,4 @@
-"""The memory a model needs, by its headers, and its process has, by the system."""
+"""The memory that a model needs, from its headers, and that its process has, from /proc."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Demand:
 
     @classmethod
     def read(cls, load: Load) -> Demand:
-        """From the headers, without a draft that `checked` leaves out. Blocks. Raises BadGGUF."""
+        """Read the files' headers, without a draft that does not fit. Blocks. Raises BadGGUF."""
         load = checked(load)
         files = [Path(name) for name in (load.target_path, load.draft_path) if name]
         return cls(Wish.of(load.config, [outline(header.read(file)) for file in files]))
@@ -39,9 +39,9 @@ class Demand:
 
 
 def checked(load: Load) -> Load:
-    """The worker's Load, once the headers were checked, before native code sees a file.
+    """The Load for a worker: its headers are checked before native code reads a file.
 
-    A draft that does not fit is left out, with the reason: the target answers without it. Blocks.
+    A draft that does not fit is left out, and `no_draft` has the reason. Blocks.
     Raises BadGGUF for the target.
     """
     target = header.read(Path(load.target_path))
@@ -55,7 +55,7 @@ def checked(load: Load) -> Load:
 
 
 def score(plan: Plan) -> PlanScore:
-    """The score of a plan, in the order in which things would be given up last."""
+    """The score of a plan; its first field is the last thing to give up."""
     on_gpus = plan.target.gpu_layers + (plan.draft.gpu_layers if plan.draft else 0)
     return PlanScore(
         plan.fits,
@@ -67,7 +67,7 @@ def score(plan: Plan) -> PlanScore:
 
 
 class Used(NamedTuple):
-    """Memory of a process, in bytes: what it alone has, and pages of files."""
+    """Memory of a process, in bytes: its own, and pages of mapped files."""
 
     own: int
     files: int

@@ -15,14 +15,14 @@ from localspec_daemon.supervisor.model import Model
 
 
 def resident(key: str, model: Model) -> Resident:
-    """A model as the decision about memory sees it."""
+    """A model in the form that `memory_admission` takes."""
     return Resident(key, model.name, _state(model), model.used_at, taken(model))
 
 
 def total(models: Collection[Model], memory_bytes: int) -> Memory:
-    """The memory all models may take together: the free part, and their own.
+    """The memory that all models may hold together: the free part, and their own.
 
-    `memory_bytes` bounds the host's part; 0 does not.
+    `memory_bytes` bounds the host's part; 0 is no bound.
     """
     there: Counter[str] = Counter()
     for model in models:
@@ -43,7 +43,7 @@ def total(models: Collection[Model], memory_bytes: int) -> Memory:
 
 
 def taken(model: Model) -> dict[str, int]:
-    """Bytes by device that a model holds or may touch; {} while it is not ready."""
+    """Bytes by device that a model holds, or its plan if that is more; {} while it is not ready."""
     worker = model.worker
     if not worker or not worker.ready:
         return {}
@@ -59,11 +59,11 @@ def taken(model: Model) -> dict[str, int]:
 def _state(model: Model) -> Literal["idle", "busy", "loading", "leaving"]:
     if not model.worker:
         return "loading" if model.state == "loading" else "leaving"
-    if not model.worker.heartbeat:  # which comes at once, and tells of the GPUs
+    if not model.worker.heartbeat:  # the first comes at once and has the free bytes of GPUs
         return "loading"
     return "busy" if model.requests else "idle"
 
 
 def idle_seconds(model: Model) -> float:
-    """Since its last request ended; 0 while there is one."""
+    """Seconds since its last request ended; 0 while there is one."""
     return 0.0 if model.requests else asyncio.get_running_loop().time() - model.used_at

@@ -37,7 +37,7 @@ State: TypeAlias = Literal["unloaded", "loading", "ready", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class PoolServices:
-    """Everything that the models of a pool share.
+    """The functions and tables that the models of a pool share.
 
     `make_room` returns once the model may take memory, with how many bytes of the host's.
     `unload_one` unloads an idle model other than the given one; False if there is none. `changed`
@@ -57,7 +57,7 @@ class Model:
     """Answers requests for one model, loading it when the first one comes.
 
     Lives on the event loop's thread. `load` never changes: after a change of settings or files the
-    pool retires this object, which then finishes what it has, and makes a new one.
+    pool makes a new Model and retires this one, which finishes its requests.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class Model:
 
     @property
     def queued(self) -> int:
-        """Requests beyond the slots."""
+        """The number of requests that wait for a slot."""
         return max(0, self.requests - self.load.config.engine.slots)
 
     @property
     def state(self) -> State:
-        """The card that a picker shows."""
+        """The state that clients are shown."""
         if self._loading:
             return "loading"
         if self.worker:
@@ -122,9 +122,8 @@ class Model:
         """Progress while the model loads, then the events of the request, its end last.
 
         When a worker dies, the next one goes on where it stopped, at most `MAX_RESUMES` times.
-        Closing the iterator cancels the request wherever it is. Raises Busy, Poisonous,
-        WorkerCrashed, RemoteUnavailable, what refused the model and what the worker answered with
-        `Failed`.
+        Closing the iterator cancels the request. Raises Busy, Poisonous, WorkerCrashed,
+        RemoteUnavailable, the error that refused the model, and that of the worker's `Failed`.
         """
         stream = Stream(request)
         with self._admitted(stream, max_queue):
@@ -134,9 +133,9 @@ class Model:
                     yield event
 
     async def answer(self, question: Question, max_queue: int) -> QuestionAnswer:
-        """The answer to a question, which waits for the model and not for a slot.
+        """The answer to a question, which needs the model but no slot.
 
-        Raises what `generate` raises.
+        Raises the errors of `generate`.
         """
         stream = Stream(question)
         with self._admitted(stream, max_queue):
@@ -147,7 +146,7 @@ class Model:
         raise RuntimeError("a question ended without its answer")
 
     async def _events(self, stream: Stream) -> AsyncGenerator[Progress | Resumed | StreamEvent]:
-        """The events of worker after worker about it, its end last."""
+        """The events of a request from all the workers that it needs, its end last."""
         while True:
             async with aclosing(self._loading_for(stream)) as loading:
                 async for progress in loading:
@@ -168,7 +167,7 @@ class Model:
             yield Resumed(self.last_crash)
 
     async def loading(self) -> AsyncGenerator[Progress]:
-        """Load the model if it is not there, reporting how far that is. Raises what refuses it."""
+        """Load the model if it is not loaded, with progress. Raises what refuses it."""
         if self.worker:
             return
         if self._loading_cancelled:
@@ -186,7 +185,7 @@ class Model:
         yield Progress("ready", 1.0, loaded(self.name, self.load_seconds, self.displaced))
 
     def start_loading(self) -> asyncio.Task[None]:
-        """The loading that is under way, begun if there is none. No request owns it."""
+        """The running load, started if there is none. It goes on when its requests are cancelled."""
         if not self._loading:
             self._loading = asyncio.create_task(self._load_once())
             self._loading.add_done_callback(_outcome_is_kept)
@@ -194,10 +193,10 @@ class Model:
         return self._loading
 
     def unload(self) -> asyncio.Task[None]:
-        """End the worker, or the loading; when the task is done, all memory is back.
+        """End the worker or the loading; when the task is done, its memory is free.
 
-        From this call on no request reaches the old worker; a new one loads again. Wait for the
-        task behind a shield: it must end even when no caller waits any more.
+        From this call on no request reaches the old worker; a new request loads the model again.
+        Await it in `asyncio.shield`: it must end even if its caller is cancelled.
         """
         self.fallbacks.reset()
         worker, self.worker = self.worker, None
@@ -207,17 +206,17 @@ class Model:
         return self._leaving
 
     def cancel_loading(self) -> None:
-        """End a loading that is not wanted any more, and its waiting callers with an error.
+        """End the loading of a retired model; requests that wait for it get an error.
 
-        A model that is ready finishes what it has, and so does one that loads again for an answer
-        that has begun. For one that is retired.
+        A model that is ready finishes its requests, and so does one that loads again for an answer
+        that has begun.
         """
         if self._loading and not any(stream.begun for stream in self._streams.values()):
             self._loading_cancelled = True
             self.unload()
 
     def watch(self, now: float) -> None:
-        """Time has passed: kill a worker that no longer makes progress."""
+        """Kill a worker that no longer makes progress. Called once a second."""
         worker = self.worker or self._starting
         if worker:
             worker.watchdog.tick(now, activity(worker.pid))
@@ -229,7 +228,7 @@ class Model:
         return Loading(f"{self.name} was unloaded while it was loading.", fix="Send it again.")
 
     async def _loading_for(self, stream: Stream) -> AsyncGenerator[Progress]:
-        """As `loading`; an answer that has begun outlives crashes there as well."""
+        """As `loading`; for an answer that has begun, a load that crashed is tried again."""
         while not self.worker:
             try:
                 async with aclosing(self.loading()) as loading:
@@ -240,11 +239,11 @@ class Model:
                     raise
 
     async def _admitted_worker(self, stream: Stream) -> Worker | None:
-        """The worker, once the stream may go there; None if it is gone."""
+        """The worker, once the stream may be sent to it; None if it has ended."""
         while self.worker and not self._trials.admits(stream):
             await self._changed.wait()
         worker = self.worker
-        if worker and worker.exited.done():  # and `_exited` is about to be called
+        if worker and worker.exited.done():  # its callback `_exited` comes next
             await asyncio.sleep(0)
             worker = None
         if not worker:
@@ -259,7 +258,7 @@ class Model:
         self._changed.notify_all()
 
     def _raise_if_final(self, stream: Stream, error: LocalSpecError) -> None:
-        """A worker died with the stream running. Raises what ends it, if something does."""
+        """A worker died with the stream. Raises the error that ends it, if it has to end."""
         if stream.blamed:
             _log.error("poisonous model=%s id=%s", self.name, stream.request.id)
             now, cause = self._now(), self.last_crash
@@ -268,7 +267,7 @@ class Model:
             raise error
 
     def _on_event(self, event: Event) -> None:
-        """An answer may have grown."""
+        """Count the new tokens of a stream that is on trial."""
         stream = self._streams.get(event.id) if isinstance(event, Delta) else None
         tokens = len(event.decided) if isinstance(event, Delta) else 0
         if stream and self._trials.progressed(stream, tokens):
@@ -294,13 +293,13 @@ class Model:
             self._changed.notify_all()
 
     async def _load_once(self) -> None:
-        """Load, and keep the outcome before any waiting caller can look."""
+        """Load, and store the outcome before a waiting request continues."""
         this = self._loading
         try:
             worker = await self._load()
             if self._loading is not this:  # unloaded in the moment in which it became ready
                 await worker.quit()
-                raise asyncio.CancelledError  # noqa: TRY301 - what `unload` asked for, a bit late
+                raise asyncio.CancelledError  # noqa: TRY301 - `unload` came before
             self.worker, self.error = worker, None
             worker.on_event = self._on_event
             worker.exited.add_done_callback(self._exited)
@@ -359,7 +358,7 @@ class Model:
         self._changed.notify_all()
 
     async def _change_plan(self, worker: Worker, exit_: Exit) -> bool:
-        """Change what may have ended a load; False when there is nothing left to change."""
+        """Change how the next try loads after one that failed; False for no next try."""
         if worker.short_of_memory and not self._helped and await self._unload_one(self):
             self._helped = True
             return True
@@ -373,7 +372,7 @@ class Model:
         return self.fallbacks.avoid_fault(self.name, exit_)
 
     async def _start(self, load: Load) -> tuple[Worker, Exit | None]:
-        """Spawn a worker and wait until it is ready, refuses, or dies: then its Exit is there."""
+        """Spawn a worker and wait until it is ready; if it refuses or dies, with its Exit."""
         load = self.fallbacks.applied(load, self.host_bytes)
         worker = await Worker.spawn(load, self._command)
         self._workers.add(worker)
@@ -396,14 +395,14 @@ class Model:
         return worker, exit_
 
     def _exited(self, exited: asyncio.Future[Exit]) -> None:
-        """A worker that was ready is gone: as wished (`unload`), by its own will, or it crashed."""
+        """A worker that was ready has ended: by `unload`, on its own, or by a crash."""
         if not self.worker or self.worker.exited is not exited:
             return
         worker, exit_ = self.worker, exited.result()
         self.worker, self.resident = None, False
         running = [stream for stream in self._streams.values() if stream.on_worker]
         culprit = self._trials.crashed(running, faulty=exit_.faulty)
-        if exit_.lost_remote:  # the next request looks whether it is back
+        if exit_.lost_remote:  # the next request tries whether it is back
             self.error, self.last_crash = worker.crash(exit_), "a remote that went away"
             _log.error("remote_lost model=%s %s", self.name, self.error.message)
         elif exit_.out_of_memory and not self.requests:  # the kernel has unloaded an idle model
@@ -416,7 +415,7 @@ class Model:
         self._changed.notify_all()
 
     def _crashed(self, exit_: Exit, lived_seconds: float, *, counts: bool = True) -> None:
-        """Note a crash; one that a request was blamed of says nothing about the model."""
+        """Record a crash; one that a request was blamed for does not count against the model."""
         if counts:
             self.crashes.record(self._now(), lived_seconds)
         self.last_crash = exit_.cause
@@ -425,7 +424,7 @@ class Model:
             _log.error("last_words model=%s %s", self.name, line)
 
     def progressed(self, progress: Progress) -> None:
-        """Its loading has come further."""
+        """Store the progress of the loading."""
         self.progress = progress
         self._changed.notify_all()
 
@@ -435,6 +434,6 @@ class Model:
 
 
 def _outcome_is_kept(task: asyncio.Task[None]) -> None:
-    """The outcome is kept in the model; asyncio need not complain that it was not awaited."""
+    """Retrieve the exception, so that asyncio does not log it: the model has stored it."""
     if not task.cancelled():
         task.exception()

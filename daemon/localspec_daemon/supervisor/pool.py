@@ -1,4 +1,4 @@
-"""The models that are or may be loaded, and who of them holds memory."""
+"""The models that are or may be loaded, and the memory they share."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from localspec_daemon.supervisor.worker import COMMAND
 _log = logging.getLogger("localspec.pool")
 
 KILL_SECONDS = 30.0
-"""From SIGKILL to the end of a process: the kernel gives back tens of gigabytes in seconds."""
+"""From SIGKILL to the end of a process at most: the kernel frees tens of gigabytes in seconds."""
 LOOK_SECONDS = 1.0
-"""How often a waiting load looks at free memory: other programs give some back, too."""
+"""How often a waiting load checks the free memory: other programs free some, too."""
 
 
 class Pool:
-    """As many models as memory bears (`admission.py`). Lives on the event loop's thread."""
+    """Models, as many as fit into memory at once. Lives on the event loop's thread."""
 
     def __init__(self, config: Config, command: Sequence[str] = COMMAND) -> None:
         self.config = config
@@ -53,7 +53,7 @@ class Pool:
         )
 
     def model(self, load: Load, files: Files) -> Model:
-        """The model that was loaded, or will be, just as `load` says and from these very files."""
+        """The model with exactly this Load and these files; made, and a different one retired."""
         model = self.models.get(load.model)
         if model and not (_same(model.load, load) and model.files == files):
             self.retire(model)
@@ -63,7 +63,7 @@ class Pool:
         return model
 
     def retire(self, model: Model) -> None:
-        """Take nothing new, finish what there is, then leave memory."""
+        """Send no new requests to a model; it finishes those it has, then it is unloaded."""
         if self.models.get(model.name) is model:
             del self.models[model.name]
         if model not in self._retired:
@@ -75,7 +75,7 @@ class Pool:
             self.changed.notify_all()
 
     def tick(self, now: float) -> None:
-        """Time has passed: look after hung workers, unload what was idle for long enough."""
+        """Kill workers that hang, and unload models that were idle for long enough."""
         for model in [*self.models.values(), *self._retired]:
             model.watch(now)
             idle = model.worker and not model.requests
@@ -86,30 +86,30 @@ class Pool:
 
     @contextlib.contextmanager
     def keep_alive(self, model: Model, seconds: float | None) -> Iterator[None]:
-        """Hold the model during a request, and set how long it stays after it; None for no wish."""
+        """Set how long the model stays loaded after this request; None changes nothing."""
         if seconds is not None:
             model.keep_alive_seconds = seconds
         try:
             yield
-        finally:  # without waiting: who has a whole stream may be gone
+        finally:  # without waiting: the client may have left
             if seconds == 0:
                 self.retire(model)
 
     def keep_alive_seconds(self, model: Model) -> float:
-        """How long a model stays without a request, math.inf for ever: as its clients last said."""
+        """How long a model stays without a request: its latest `keep_alive`, else the setting's."""
         if model.keep_alive_seconds is not None:
             return model.keep_alive_seconds
         return configured_seconds(self.config.server.keep_alive)
 
     def can_recover(self, now: float) -> bool:
-        """False while a worker outlives its SIGKILL: its model waits for that, maybe for ever."""
+        """False while a process outlives its SIGKILL: its model may wait for that for ever."""
         return all(
             worker.killed_at is None or now - worker.killed_at < KILL_SECONDS
             for worker in self._services.workers
         )
 
     async def close(self) -> None:
-        """End every worker. No request may be open any more."""
+        """End every worker. Call it when no request is open."""
         for task in self._retiring:
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)
@@ -122,8 +122,8 @@ class Pool:
         self._retired.discard(model)
 
     async def _make_room(self, newcomer: Model) -> int:
-        """How much of the host's memory it may take, once it may. Raises OutOfMemory, Busy."""
-        async with self._room:  # newcomers in the order in which they came
+        """Wait until it may load; the bytes of host memory for it. Raises OutOfMemory, Busy."""
+        async with self._room:  # newcomers are admitted in their order of arrival
             clock = asyncio.get_running_loop().time
             came: float = clock()
             demand: Demand | None = None
@@ -155,7 +155,7 @@ class Pool:
         others: Mapping[str, Model],
         waited_seconds: float,
     ) -> Verdict:
-        """Without a `demand` no worker is ready that could tell of the devices."""
+        """Decide on the newcomer; `demand` is None while no worker has reported the devices."""
         residents = [memory_use.resident(key, model) for key, model in others.items()]
         total = memory_use.total(others.values(), self.config.server.memory_bytes)
         if not demand:
@@ -166,7 +166,7 @@ class Pool:
         return decide(asking, residents, total, waited_seconds, bounded=bounded)
 
     async def _displace(self, idle: Sequence[Model], newcomer: Model) -> bool:
-        """Unload them for a newcomer; False when one has got a request meanwhile."""
+        """Unload these for a newcomer; False when one has a new request."""
         for model in idle:
             if model.requests:
                 return False
@@ -182,7 +182,7 @@ class Pool:
         return bool(oldest) and await self._displace(oldest, newcomer)
 
     def _unload_if_short(self) -> None:
-        """Memory has become short: an idle model leaves before the kernel chooses who does."""
+        """Unload an idle model when memory is short, before the kernel kills a process."""
         models = self._residents()
         residents = [memory_use.resident(key, model) for key, model in models.items()]
         total = memory_use.total(models.values(), self.config.server.memory_bytes)
@@ -191,25 +191,25 @@ class Pool:
             models[model.key].unload()
 
     def _residents(self, newcomer: Model | None = None) -> dict[str, Model]:
-        """Who has memory, without the newcomer, each by a name of its own."""
+        """The models that hold memory, without the newcomer, each by a unique key."""
         known = [*self.models.values(), *self._retired]
         return {str(id(each)): each for each in known if each.resident and each is not newcomer}
 
     def _knows(self, newcomer: Model) -> bool:
-        """Whether a worker is ready, which tells of the devices."""
+        """Whether a worker is ready and has reported the devices."""
         workers = [model.worker for model in self._residents(newcomer).values()]
         return any(each and each.ready for each in workers)
 
 
 def _any(_: Memory) -> PlanScore:
-    """For a model that is exclusive: the worker makes the most of the room that there is."""
+    """The score for the first model: its worker plans for the memory that it finds."""
     return PlanScore(fits=True, draft=True, context=0, gpu_blocks=0, slots=0)
 
 
 def _same(one: Load, other: Load) -> bool:
-    """Whether a worker that was told `one` serves for `other`.
+    """Whether a worker that loaded `one` serves for `other`.
 
-    Sampling and server settings travel with each request or concern the supervisor alone.
+    Sampling settings are in each request; server settings are for the supervisor alone.
     """
     return (
         one.target_path == other.target_path

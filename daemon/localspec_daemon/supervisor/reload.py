@@ -1,4 +1,4 @@
-"""When to read the configuration and the models again."""
+"""Watches the configuration and the models directory, and reloads after changes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from watchdog.observers.api import BaseObserver
 _log = logging.getLogger("localspec.reload")
 
 RESCAN_SECONDS = 30.0
-"""Events are hints: inotify drops them when its queue overflows, and its thread can die."""
+"""Rescans also find changes without an event: inotify's queue overflows, and its thread can die."""
 SETTLE_SECONDS = 0.2
 MAX_SETTLE_SECONDS = 2.0
-"""A model that is being copied sends events for minutes; the configuration does not wait for it."""
+"""Copying a model sends events for minutes; a change of the configuration does not wait so long."""
 
 Places: TypeAlias = tuple[Path, Path]
 """The configuration file and the models directory."""
 
 
 class Watcher(FileSystemEventHandler):
-    """Calls `reload` after each hint and rescan, with whether something looks changed.
+    """Calls `reload` after each event and rescan, with whether the files have changed.
 
     Use in `with`; `run` is a task on the event loop, events come from watchdog's thread.
     """
@@ -63,7 +63,7 @@ class Watcher(FileSystemEventHandler):
         self._unwatch()
 
     def force(self) -> None:
-        """Reload even if nothing looks changed: SIGHUP."""
+        """Reload even if no file has changed: SIGHUP."""
         self._forced = True
         self._hint.set()
 
@@ -76,7 +76,7 @@ class Watcher(FileSystemEventHandler):
             self._forced, self._seen = False, seen
             try:
                 await self._reload(changed)
-            except Exception:  # noqa: BLE001 - a reload that fails must not end the watching
+            except Exception:  # noqa: BLE001 - a failed reload must not end the watching
                 _log.exception("reload_failed")
             self._watch()
 
@@ -124,7 +124,7 @@ class Watcher(FileSystemEventHandler):
 
 
 def _snapshot(config_path: Path, models: Path) -> tuple[object, ...]:
-    """A snapshot of the files. Runs in a thread: directories can be slow."""
+    """Path, inode, size and time of each file. Runs in a thread: directories can be slow."""
     found: list[tuple[str, int, int, int]] = []
     files = [config_path]
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Logs requests, one line each, and keeps totals. Never any text of theirs."""
+"""Logs requests, one line each without their text, and keeps totals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tally:
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """The sum of several."""
+        """The sum of several tallies."""
         total = cls()
         for tally in tallies:
             for name in cls.__slots__:
@@ -47,7 +47,7 @@ class Tally:
         return total
 
     def embedded(self, texts: Sequence[int], seconds: float) -> None:
-        """One more request for embeddings of texts of so many tokens, which took so long."""
+        """Count a request for embeddings: tokens of each text, and its seconds."""
         self.requests["embedded"] += 1
         self.prompt_tokens += sum(texts)
         self.prompt_seconds += seconds
@@ -55,7 +55,7 @@ class Tally:
         self.longest = max(self.longest, *texts)
 
     def add(self, finished: Finished) -> None:
-        """One more request that ended in order."""
+        """Count a request that finished."""
         usage, timings, report = finished.usage, finished.timings, finished.speculation
         self.prompt_tokens += usage.prompt_tokens - usage.cached_tokens
         self.cached_tokens += usage.cached_tokens
@@ -77,7 +77,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Record:
-    """One request on its way to its log line."""
+    """The fields of one request's log line. Request lifetime."""
 
     id: str
     model: str
@@ -91,7 +91,7 @@ class Record:
     finished: Finished | None = None
 
     def see(self, event: Progress | Resumed | StreamEvent, now: float) -> None:
-        """The next event of the request."""
+        """Take the next event of the request."""
         match event:
             case Resumed():
                 self.resumes += 1

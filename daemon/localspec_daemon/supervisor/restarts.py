@@ -1,4 +1,4 @@
-"""Decides when to restart and which worker to kill. Pure: time is an argument."""
+"""Decides when a worker is restarted and when it is killed. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MAX_RESTART_DELAY_SECONDS = 60.0
 
 PATIENCE_SECONDS = 30.0
 LOADING_PATIENCE_SECONDS = 600.0
-"""Between two signs of life of a loading worker: a slow disk sends none for minutes."""
+"""Between two progress reports of a loading worker: on a slow disk minutes pass."""
 INACTIVE_SECONDS = 60.0
-"""For a loading worker in which nothing moves at all, as far as the system tells: no disk and no
-device keeps a process waiting so long for its next byte."""
+"""For a loading worker without any activity (`health.py`): no disk and no device keeps a process
+waiting so long for its next byte."""
 UNMEASURED_PATIENCE_SECONDS = 300.0
 """Before the first costs are known: on a slow machine one prefill chunk takes minutes."""
 SLOW_STEPS = 20
@@ -29,29 +29,29 @@ too: counting it would kill every worker at wake-up."""
 
 @dataclass(slots=True)
 class CrashHistory:
-    """The crashes of one model and what follows from them.
+    """The crashes of one model, and when it may be started again.
 
-    The first crash of a streak is answered at once, the next ones after 1, 2, 4 ... 60 s; a worker
-    that lived longer than the window starts a new streak. More than three crashes within the window
-    make the model fail, until the window has passed since the last one.
+    After the first crash of a streak the worker is restarted at once, then after 1, 2, 4 ... 60 s;
+    a worker that lived longer than the window starts a new streak. After more than three crashes
+    within the window the model fails until the window has passed since the last one.
     """
 
     times: list[float] = field(default_factory=list)
     streak: int = 0
 
     def record(self, now: float, lived_seconds: float) -> None:
-        """One more crash, of a worker that was ready for `lived_seconds`."""
+        """Add a crash of a worker that was ready for `lived_seconds`."""
         self.streak = 1 if lived_seconds >= CRASH_WINDOW_SECONDS else self.streak + 1
         self.times = [when for when in self.times if now - when < CRASH_WINDOW_SECONDS] + [now]
 
     def restart_at(self) -> float:
-        """The earliest time of the next start; in the past when nothing has crashed."""
+        """The earliest time of the next start; -inf without a crash."""
         if self.streak <= 1:
             return self.times[-1] if self.times else float("-inf")
         return self.times[-1] + min(2.0 ** (self.streak - 2), MAX_RESTART_DELAY_SECONDS)
 
     def failed_until(self) -> float:
-        """When the model may be tried again after too many crashes; the past if it may now."""
+        """When the model may be tried again after too many crashes; -inf if it may now."""
         if len(self.times) <= MAX_CRASHES_IN_WINDOW:
             return float("-inf")
         return self.times[-1] + CRASH_WINDOW_SECONDS
@@ -59,10 +59,10 @@ class CrashHistory:
 
 @dataclass(slots=True)
 class Watchdog:
-    """Decides from signs of life whether a worker still loads, and once ready, still decodes.
+    """Decides whether a worker still loads and, once it is ready, still decodes.
 
     The engine's own thread sends the heartbeats between its steps, so a step that lasts longer than
-    the patience looks like a hang; the patience therefore grows with what steps cost here.
+    the limit looks like a hang; the limit therefore grows with the measured cost of steps.
     """
 
     prefill_rows: int
@@ -79,11 +79,11 @@ class Watchdog:
     activity: Activity | None = None
 
     def loading(self, *, ready: bool = False) -> None:
-        """Loading has come further, or to its end."""
+        """Loading has made progress, or is done."""
         self.silent_seconds, self.inactive_seconds, self.ready = 0.0, 0.0, ready
 
     def heartbeat(self, beat: Heartbeat) -> None:
-        """A heartbeat has come."""
+        """A heartbeat has arrived."""
         if beat.steps > self.steps and self.busy:
             seconds = self.stuck_seconds / (beat.steps - self.steps)
             self.step_seconds += 0.2 * (seconds - self.step_seconds)
@@ -96,7 +96,7 @@ class Watchdog:
             self.prefill_seconds = cost_ms / 1000 / max(rows, 1) * self.prefill_rows
 
     def tick(self, now: float, activity: Activity | None = None) -> None:
-        """Time has passed, and the process has done what `activity` says. Called once a second."""
+        """Count the time since the last call. Called once a second, with the process's activity."""
         elapsed = 0.0 if self.ticked_at is None else min(now - self.ticked_at, MAX_TICK_SECONDS)
         self.ticked_at = now
         self.silent_seconds += elapsed
@@ -108,7 +108,7 @@ class Watchdog:
 
     @property
     def patience_seconds(self) -> float:
-        """How long no progress is still believable."""
+        """The longest time without progress for which the worker is not killed."""
         if not self.ready:
             return LOADING_PATIENCE_SECONDS
         if self.prefill_seconds is None:
@@ -119,11 +119,11 @@ class Watchdog:
 
     @property
     def stalled(self) -> bool:
-        """True when half of the patience is gone: health stops saying ok."""
+        """True after half of that time: /health reports an error then."""
         return max(self.silent_seconds, self.stuck_seconds) > self.patience_seconds / 2
 
     def verdict(self) -> str | None:
-        """Why the worker has to be killed, or None while it may live."""
+        """Why the worker has to be killed; None while it may live."""
         if self.inactive_seconds > INACTIVE_SECONDS:
             return f"standing still for {self.inactive_seconds:.0f} s"
         if self.silent_seconds > self.patience_seconds:

@@ -1,4 +1,4 @@
-"""One request over the lives of several workers: what the next one needs to go on. Pure, no I/O."""
+"""One request on several workers: the state with which the next one goes on. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_RESUMES = 2
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The request goes on with another worker; `cause` is what ended the one before."""
+    """The request goes on with another worker; `cause` says how the last one ended."""
 
     cause: str
 
@@ -57,17 +57,17 @@ class Stream:
 
     @property
     def is_warm_up(self) -> bool:
-        """Whether it is a warm-up: a worker reads it while there is nothing else to do."""
+        """Whether it is a warm-up: it only fills the prompt cache, while the worker is idle."""
         request = self.request
         return isinstance(request, Generate) and request.max_tokens == 0 and not request.echo
 
     @property
     def begun(self) -> bool:
-        """Whether something of the answer has come."""
+        """Whether a part of the answer has come."""
         return self._latest is not None
 
     def take(self, event: StreamEvent) -> StreamEvent | None:
-        """The next event of the present worker; None where the client has heard it already."""
+        """Take the next event of the worker; None where the client has been sent it before."""
         if isinstance(event, Started):
             again, self._started = self._started is not None, self._started or event
             return None if again else event
@@ -80,7 +80,7 @@ class Stream:
         return event
 
     def command(self) -> WorkerRequest:
-        """The command for the next worker: the request, and the text to go on behind."""
+        """The message for the next worker: the request, and the text it goes on from."""
         if not (self._latest and self._started and isinstance(self.request, Generate)):
             return self.request
         so_far = SoFar(
@@ -95,9 +95,9 @@ class Stream:
 
 
 def digest(request: WorkerRequest) -> bytes:
-    """The digest of a request, without client and seed.
+    """The SHA-256 of a request without its id, client and seed.
 
-    Raises RequestError for one that no worker can be told.
+    Raises RequestError for one that cannot be sent to a worker.
     """
     return hashlib.sha256(frames.pack(_anonymous(request))).digest()
 

@@ -1,4 +1,4 @@
-"""Telling systemd: sd_notify(3) and sd_watchdog_enabled(3) in a few lines."""
+"""Sends states to systemd: sd_notify(3), sd_watchdog_enabled(3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def notify(*lines: str) -> None:
 
 
 def watchdog_seconds() -> float | None:
-    """After how long a silence the service manager takes this process for dead; None is never."""
+    """The watchdog's time limit in seconds; None where it is not enabled for this process."""
     meant = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     microseconds = os.environ.get("WATCHDOG_USEC", "")
     return int(microseconds) / 1e6 if meant and microseconds.isdecimal() else None

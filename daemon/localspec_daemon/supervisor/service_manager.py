@@ -1,4 +1,4 @@
-"""Tells the service manager of a running daemon: sd_notify(3)'s states, and its watchdog."""
+"""Reports the daemon's state to the service manager (sd_notify(3)), and feeds its watchdog."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from localspec_daemon.supervisor.supervisor import Supervisor
 _log = logging.getLogger("localspec.service_manager")
 
 FEEDS_PER_INTERVAL = 4
-"""So often the watchdog is fed in the time after which it bites."""
+"""How often the watchdog is fed within its time limit."""
 LEAVING_SECONDS = 20.0
 """The time workers and connections take to end after the drain."""
 DRAINING = "Letting answers finish"
 
 
 class ServiceManager:
-    """Tells the service manager, if there is one. Lives on the event loop's thread.
+    """Reports to the service manager, if there is one. Lives on the event loop's thread.
 
-    The watchdog is fed by a task of the event loop, and only while every worker decodes, rests, or
-    can still be helped by the supervisor: what neither sees any more, a restart has to mend.
+    A task of the event loop feeds the watchdog, so one that hangs is restarted, and so is a daemon
+    with a worker that outlives its SIGKILL.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -37,12 +37,12 @@ class ServiceManager:
         self._interval_seconds = seconds / FEEDS_PER_INTERVAL if seconds else None
 
     def ready(self) -> None:
-        """Requests are answered from now on."""
+        """Report that requests are answered from now on."""
         self._report("READY=1")
 
     @asynccontextmanager
     async def reloading(self) -> AsyncIterator[None]:
-        """The configuration is read again; systemd's reload waits for the end of it."""
+        """Report a reload for the duration of a `with`; `systemctl reload` waits for its end."""
         notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             yield
@@ -50,12 +50,12 @@ class ServiceManager:
             self._report("READY=1")
 
     def stopping(self, drain_seconds: float) -> None:
-        """Answers that run may finish; systemd shall not cut them before we do."""
+        """Report the drain, and ask systemd for the time that it may take."""
         extend = int((drain_seconds + LEAVING_SECONDS) * 1e6)
         notify("STOPPING=1", f"STATUS={DRAINING}", f"EXTEND_TIMEOUT_USEC={extend}")
 
     async def run(self) -> None:
-        """Tell what changes, and feed the watchdog, for ever."""
+        """Report changes, and feed the watchdog, for ever."""
         while True:
             if status_line(self._supervisor) != self._reported:
                 self._report()
@@ -79,7 +79,7 @@ class ServiceManager:
 
 
 def status_line(supervisor: Supervisor) -> str:
-    """One line of `systemctl status`: what the daemon does."""
+    """The line of `systemctl status` about the models and the configuration."""
     if supervisor.draining:
         return DRAINING
     states = [*_of_models(supervisor.pool.models.values())] or ["no model is loaded"]

@@ -18,7 +18,7 @@ from localspec_daemon.supervisor.model import Model
 
 
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far loading is: protocol.Progress and whose it is."""
+    """The progress of a model's loading: `Progress` and the model."""
 
     model: str
     stage: str
@@ -27,7 +27,7 @@ class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One model. What only a ready worker knows is absent while there is none."""
+    """One model. Fields that only a ready worker knows are absent without one."""
 
     name: str
     state: str
@@ -88,7 +88,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True):
-    """A device of this machine: what it is, its bytes, and what loaded models have of them.
+    """A device of this machine: its memory in bytes, and the part that loaded models hold.
 
     "CPU" is the host's memory. GPUs are known from the first load on.
     """
@@ -101,7 +101,7 @@ class DeviceStatus(msgspec.Struct, frozen=True):
 
 
 class UpstreamStatus(msgspec.Struct, frozen=True):
-    """A server elsewhere, and the models that are asked of it."""
+    """A server elsewhere, and the models whose requests are forwarded to it."""
 
     name: str
     url: str
@@ -109,11 +109,11 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The daemon and its models; `loading` is that of the model which is loading now, if one is.
+    """The daemon and its models; `loading` is the progress of a model that is loading now.
 
-    `activated` says that systemd holds the socket: it starts the daemon at each connection.
-    `memory_bytes` is what models may take together, 0 what there is; now so much is free. `machine`
-    is the table by which everything is timed, "" on a real one.
+    `activated`: systemd holds the socket, and starts the daemon at a connection. `memory_bytes`
+    bounds the memory of all models together, 0 does not. `machine` is the file of a simulated
+    machine, "" on the real one.
     """
 
     version: str
@@ -140,7 +140,7 @@ class Status(msgspec.Struct, frozen=True):
 def of_models(
     known: Mapping[str, Model], entries: Sequence[Entry], default: str
 ) -> list[ModelStatus]:
-    """The models on this machine that can be asked, and whatever else the pool still knows."""
+    """The models on this machine that answer requests, and the others of the pool."""
     statuses = {name: _of_model(model, default=name == default) for name, model in known.items()}
     for entry in entries:
         if entry.name in statuses:
@@ -158,7 +158,7 @@ def of_models(
 
 
 def of_devices(host: Device, models: Iterable[Model]) -> list[DeviceStatus]:
-    """The host's memory, and the GPUs that workers have told of; what models have of each."""
+    """The host's memory and the GPUs that workers have reported, with the models' part of each."""
     held: Counter[str] = Counter()
     cards: dict[str, DeviceStatus] = {}
     for model in models:
@@ -176,7 +176,7 @@ def of_devices(host: Device, models: Iterable[Model]) -> list[DeviceStatus]:
 
 
 def of_upstreams(config: Config) -> list[UpstreamStatus]:
-    """The upstreams of the configuration; none is asked whether it is there."""
+    """The upstreams of the configuration; whether they answer is not checked."""
     return [
         UpstreamStatus(name, upstream.url, list(upstream.models))
         for name, upstream in config.upstream.items()
@@ -203,7 +203,7 @@ def _of_model(model: Model, *, default: bool) -> ModelStatus:
 
 
 def stage(model: Model) -> Stage | None:
-    """How far a model's loading is; None while it is not loading."""
+    """The progress of a model's loading; None while it is not loading."""
     if model.state != "loading":
         return None
     if progress := model.progress:
