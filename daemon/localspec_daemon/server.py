@@ -212,7 +212,7 @@ class Server:
         return self.supervisor.tcp
 
     async def _until_stopped(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait for `stop`. Raises the exception of a task that ends before: a bug ends the daemon."""
+        """Wait for `stop`. Raises the exception of a task that ends before: that is a bug."""
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         if not stopped.done():
@@ -221,7 +221,7 @@ class Server:
                 if task.done():
                     task.result()
 
-    async def _reload(self, service_manager: ServiceManager, changed: bool) -> None:  # noqa: FBT001
+    async def _reload(self, service_manager: ServiceManager, changed: bool) -> None:  # noqa: FBT001 - Watcher passes it
         async with service_manager.reloading() if changed else contextlib.nullcontext():
             await self.supervisor.reload(changed)
 

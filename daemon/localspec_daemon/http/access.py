@@ -1,4 +1,4 @@
-"""Who may speak, and how much: the checks between a connection and a handler.
+"""Access control: the checks of a request before its handler.
 
 | caller | identity | Host | Origin, Sec-Fetch-Site | body |
 | --- | --- | --- | --- | --- |
@@ -6,8 +6,8 @@
 | TCP on loopback | bearer token or API key | this address and port | refused | and no form |
 | the page of `localspec web` | cookie and key | the same | its own | the same |
 
-Browsers are the danger of a local port: any web page may send requests to it. What carries an
-Origin is refused before it is routed, without a CORS header, unless `server.origins` names it.
+Any web page in a browser can send requests to a local port. So a request with an Origin is refused
+before it is routed, without a CORS header, unless `server.origins` names the origin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from localspec_daemon.page.passes import Passes, cookie_names
 from localspec_daemon.page.routes import ENTRY, FILES, KEY_PATH, PRIVATE, port
 
 RECEIPT_SECONDS = 10.0
-"""A body that takes longer is one that never ends; on a local socket 8 MiB take milliseconds."""
+"""The most for a body to arrive; on a local socket 8 MiB take milliseconds."""
 
 Headers: TypeAlias = CIMultiDictProxy[str]
 
@@ -42,7 +42,7 @@ FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "
 """Content types that web pages can send anywhere without asking."""
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
-"""What supervisors and editors ask before they know a token; it tells nothing private."""
+"""Paths that need no token: they show nothing private, and process supervisors use them."""
 
 SESSION_HEADERS = ("x-session-id", "session-id", "x-session-affinity")
 """Headers by which agents name a conversation."""
@@ -50,23 +50,23 @@ MAX_SESSION_CHARS = 128
 
 _BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
 CLIENT: web.RequestKey[str] = web.RequestKey("client", str)
-"""Who speaks, as the kernel or the token says it: the principal of caches and statistics."""
+"""The principal of a request, for caches and statistics: from the kernel or the token."""
 
 
 class Unauthorized(Forbidden):
-    """No token, or a wrong one: HTTP has a status of its own for that."""
+    """The request has no token, or a wrong one."""
 
     status, code, kind = 401, "invalid_api_key", "authentication_error"
 
 
 class WrongContentType(RequestError):
-    """A body that does not say that it is JSON; forms are what web pages can send unasked."""
+    """The body has a content type that web pages can send without a preflight."""
 
     status = 415
 
 
 class WrongExpectation(RequestError):
-    """An `Expect` other than the one that HTTP knows."""
+    """The request has an `Expect` other than 100-continue."""
 
     status = 417
 
@@ -74,10 +74,10 @@ class WrongExpectation(RequestError):
 def access_control(
     token_hash: bytes | None, origins: Callable[[], Sequence[str]], passes: Passes
 ) -> Middleware:
-    """The middleware that stands before every route, the unknown ones included.
+    """The middleware before every route, also before unknown paths.
 
-    `origins` gives the patterns of the web pages that may speak now, `passes` knows the browsers
-    that were shown our own.
+    `origins` gives the current patterns of allowed web pages, `passes` knows the browsers that have
+    opened the daemon's own page.
     """
 
     @web.middleware
@@ -114,7 +114,7 @@ def access_control(
 
 
 def _of_one_page(request: web.Request) -> bool:
-    """Whether it names one origin at most: of two the wrong one could be looked at."""
+    """Whether it has at most one Origin: with two, the wrong one could be checked."""
     return len(request.headers.getall("Origin", [])) <= 1
 
 
@@ -125,20 +125,20 @@ def _cookies(request: web.Request) -> list[str]:
 
 
 def _opens(request: web.Request, *, visits: bool) -> bool:
-    """Whether this is open to all, or to a browser that has the cookie alone."""
+    """Whether the path needs no token, or only the cookie."""
     if request.path in OPEN_PATHS or request.path.startswith(ENTRY):
         return True
     return visits and (request.path in FILES or request.path == KEY_PATH)
 
 
 def _preflight(request: web.Request) -> bool:
-    """A browser that asks whether an allowed page may send what it is going to send."""
+    """Whether it is a CORS preflight of an allowed page."""
     asks = "Access-Control-Request-Method" in request.headers
     return request.method == "OPTIONS" and asks and "Origin" in request.headers
 
 
 def check_type(request: web.Request) -> None:
-    """Raises WrongContentType for what a web page could send to a TCP port without asking."""
+    """Raises WrongContentType for a form: a web page can send one without a preflight."""
     if request.method == "POST" and request.content_type in FORMS:
         raise WrongContentType(
             "The body says that it is a form.",
@@ -149,8 +149,7 @@ def check_type(request: web.Request) -> None:
 def check_host(headers: Headers, address: str, port: int) -> None:
     """Raises Forbidden unless the one Host header names this loopback port: DNS can be rebound.
 
-    `address` is the one that the caller connected to; 127.0.0.2 is as much this machine as
-    127.0.0.1 is.
+    `address` is the local one of the connection: any of 127.0.0.0/8 may be in use.
     """
     hosts = headers.getall("Host", [])
     own = f"[{address}]" if ":" in address else address
@@ -176,7 +175,7 @@ def check_token(headers: Headers, token_hash: bytes | None) -> None:
 
 
 def caller(request: web.Request) -> Caller:
-    """Who asks: the principal, and the conversation that the headers name."""
+    """The caller: its principal, and the conversation that the headers name."""
     given = filter(None, map(request.headers.get, SESSION_HEADERS))
     return Caller(request[CLIENT], next(given, "")[:MAX_SESSION_CHARS])
 
@@ -187,9 +186,9 @@ def _matches(secret: str, token_hash: bytes) -> bool:
 
 
 async def body(request: web.Request, limit_bytes: int) -> bytes:
-    """The whole body, however often it is asked for.
+    """The whole body; it is read once and kept.
 
-    Raises TooLarge, also for too many values, and RequestError when it does not come in time.
+    Raises TooLarge, also for too many values, and RequestError when it does not arrive in time.
     """
     if request.get(_BODY) is None:
         data = await _received(request, limit_bytes)

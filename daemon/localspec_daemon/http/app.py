@@ -1,4 +1,4 @@
-"""The HTTP application: the table of routes, and one edge where errors become responses."""
+"""The HTTP application: the table of routes, and the middleware that makes errors responses."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ FORBIDDEN = 403
 
 
 class NoSuchPath(RequestError):
-    """Nothing is served there."""
+    """The path is not served."""
 
     status, code = 404, "not_found"
 
 
 class WrongMethod(RequestError):
-    """Something is served there, by other methods."""
+    """The path is served for other methods."""
 
     status, code = 405, "method_not_allowed"
 
@@ -46,11 +46,10 @@ def create_app(
     silence_seconds: float = 10.0,
     pages: Path | None = None,
 ) -> web.Application:
-    """The application on one supervisor. `token_hash` is what TCP callers have to match.
+    """The application on one supervisor. `token_hash` is the SHA-256 of the token of TCP callers.
 
-    `pages` is the file that remembers which browsers were let in to the page; without it none is.
-
-    A stream that says nothing for `silence_seconds` gives a sign of life.
+    `pages` is the file that keeps the browsers that have opened the page across restarts. A stream
+    sends a comment after `silence_seconds` without an event.
     """
     passes = Passes(memory.load(pages)) if pages else Passes()
     front = access_control(token_hash, lambda: supervisor.config.server.origins, passes)
@@ -74,7 +73,7 @@ def create_app(
 
 @web.middleware
 async def error_responses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The one place where an error becomes a response."""
+    """Makes every error a response. The outermost middleware."""
     try:
         return await handler(request)
     except LocalSpecError as error:
@@ -88,7 +87,7 @@ async def error_responses(request: web.Request, handler: Handler) -> web.StreamR
 
 
 async def not_found(request: web.Request) -> web.StreamResponse:
-    """Every path and method that nothing else takes. Raises NoSuchPath, WrongMethod."""
+    """The handler of all other paths and methods. Raises NoSuchPath, WrongMethod."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
         _, allowed = await resource.resolve(request)
@@ -107,7 +106,7 @@ async def _continue_later(_request: web.Request) -> None:
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """On every response: the request's id, the caller's own or a new one, and for which page."""
+    """Add to every response the request's id, the client's or a new one, and CORS headers."""
     given = request.headers.get("X-Request-Id", "")
     known = re.fullmatch(rf"[!-~]{{1,{MAX_REQUEST_ID}}}", given)
     response.headers["X-Request-Id"] = given if known else f"req-{secrets.token_hex(12)}"
@@ -118,7 +117,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 def _failure(
     request: web.Request, error: LocalSpecError, status_: int | None = None
 ) -> web.Response:
-    """The error in the shape of the family that asked; a sentence for a person at a browser."""
+    """The error in the shape of the path's API; a page for a browser."""
     status = status_ or error.status
     if (page := routes.browser_refusal(request, status)) is not None:
         return page

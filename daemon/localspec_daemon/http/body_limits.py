@@ -1,7 +1,7 @@
-"""Bounds large bodies, and parses them so that no stream waits meanwhile.
+"""Bounds the number of values in a body, and parses long ones on a thread.
 
-To make objects of JSON is one instruction to Python, in which the event loop stands still. What it
-costs depends on how many objects there are, and hardly on how long their texts are.
+Parsing JSON blocks the event loop. Its time depends on the number of objects, hardly on the length
+of their strings.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from typing import TypeVar
 from localspec.errors import TooLarge
 
 MAX_VALUES = 1 << 20
-"""Of one body: a prompt may be as many tokens."""
+"""The most values of one body: a prompt may have as many tokens."""
 MAX_TEXTS = 1 << 18
 """Names and strings of one body."""
 MAX_CONTAINERS = 1 << 16
 """Lists and objects of one body."""
 LONG_BYTES = 1 << 17
-"""A body up to this size is read at once: it is too short to hold too much."""
+"""A body up to this size is parsed on the event loop: it is too short for many values."""
 
 _Made = TypeVar("_Made")
-_POOL = ThreadPoolExecutor(1, "reading")  # two would double what the event loop waits for each
+_POOL = ThreadPoolExecutor(
+    1, "reading"
+)  # a second thread would double the time that the event loop waits
 
 
 def check_values(body: bytes) -> None:
-    """Refuse a JSON text that would become too many objects. Raises TooLarge."""
+    """Raises TooLarge for a JSON text with too many values."""
     if len(body) <= LONG_BYTES:
         return
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # only the ends of texts are quoted
+    plain = body.replace(b"\\\\", b"").replace(
+        b'\\"', b""
+    )  # now every quote is the end of a string
     if plain.count(b'"') > 2 * MAX_TEXTS:
         raise _too_many(MAX_TEXTS, "texts")
     outside = b"".join(plain.split(b'"')[::2])
@@ -41,9 +45,9 @@ def check_values(body: bytes) -> None:
 
 
 async def off_loop(make: Callable[[], _Made], body: bytes) -> _Made:
-    """The result of `make` on a body; a long one is parsed on a thread beside the event loop.
+    """The result of `make` on a body; for a long body it runs on a thread.
 
-    Raises what `make` raises.
+    Raises the errors of `make`.
     """
     if len(body) <= LONG_BYTES:
         return make()

@@ -1,4 +1,4 @@
-"""The choices of one request, answered at the same time: several prompts, or one several times."""
+"""Generates the choices of one request concurrently: several prompts, or one several times."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ChoiceEvent: TypeAlias = tuple[int, Progress | Resumed | StreamEvent]
 async def choice_events(
     supervisor: Supervisor, found: Model, asked: ParsedRequest
 ) -> AsyncGenerator[ChoiceEvent]:
-    """The events of all choices, each with its choice's number.
+    """The events of all choices, each with the number of its choice.
 
-    `found` answers a single one; for several the model is looked up anew each time, because it may
-    be retired between two of them. No more run at once than there are slots. Closing the iterator
-    cancels all. Raises what `Supervisor.generate` raises.
+    `found` answers a single choice. With several the model is looked up for each, because it may be
+    retired in between. At most as many run at once as there are slots. Closing the iterator cancels
+    all. Raises the errors of `Supervisor.generate`.
     """
     if len(asked.generates) == 1:
         async with aclosing(supervisor.generate(found, asked.generates[0])) as events:
@@ -43,7 +43,7 @@ async def choice_events(
 
     def over(done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            done.exception()  # seen, also when the client has gone
+            done.exception()  # retrieved, also when the client has left
         queue.put_nowait(None)
 
     tasks = [asyncio.create_task(one(*numbered)) for numbered in enumerate(asked.generates)]

@@ -1,12 +1,12 @@
-"""Room for connections: how much there is for whom, and who makes way. Lives on the loop's thread.
+"""Limits on connections, by kind. Lives on the event loop's thread.
 
-| connection | room | when there is none left |
+| connection | limit | above the limit |
 | --- | --- | --- |
-| Unix socket, which is this user's | the most | 503 |
-| TCP, a request of it had the token | a part of its own | 429 for that request |
-| TCP, none had it yet | a small part, for seconds | the oldest makes way for the next |
+| Unix socket, which is this user's | the largest | 503 |
+| TCP, a request of it had the token | its own | 429 for that request |
+| TCP, none had it yet | small, for seconds | the oldest one is closed |
 
-So no class takes room from those above.
+So no kind uses up the connections of another.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import NamedTuple, Protocol
 from localspec.errors import Busy
 
 WANTED_DESCRIPTORS = 4096
-"""Open files of this process: a connection is one, and macOS gives 256 to who does not ask."""
+"""Open files of this process, one for each connection; macOS allows 256 by default."""
 RESERVED_DESCRIPTORS = 48
 """The daemon's own: 14 when it rests, 3 for a worker and 8 more while it is started, and a dozen
 for connections that were just accepted or are just being closed."""
 MOST_ON_SOCKET = 512
 MOST_UNKNOWN = 64
-"""Callers without a token: each needs a place for the milliseconds until its head is read."""
+"""Connections without a token yet: each counts for the milliseconds until its head is read."""
 UNKNOWN_SECONDS = 5.0
-"""From a TCP connection to its first request with a token. A program sends that at once."""
+"""From a TCP connection to its first request with the token, which a client sends at once."""
 
 
 class Shares(NamedTuple):
-    """How many connections each kind of caller may have."""
+    """The most connections of each kind."""
 
     socket: int
     known: int
@@ -37,7 +37,7 @@ class Shares(NamedTuple):
 
 
 def shares(descriptors: int, most: int = MOST_ON_SOCKET) -> Shares:
-    """The connections a limit of open files leaves room for; `most` are on the Unix socket."""
+    """The limits for a number of file descriptors; at most `most` on the Unix socket."""
     free = max(0, descriptors - RESERVED_DESCRIPTORS)
     return Shares(
         max(1, min(most, free // 2)),
@@ -47,7 +47,7 @@ def shares(descriptors: int, most: int = MOST_ON_SOCKET) -> Shares:
 
 
 def descriptors() -> int:
-    """How many files this process may open, after asking for as many as it wants."""
+    """How many files this process may open, after raising the limit where possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = (resource.RLIM_INFINITY, -1)
     if soft in endless:
@@ -57,20 +57,20 @@ def descriptors() -> int:
         return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError):  # a system may have a lower bound that it does not tell
+    except (OSError, ValueError):  # the system may have a lower bound that it does not report
         return soft
     return wanted
 
 
 class Connection(Protocol):
-    """The needed part of a connection."""
+    """The part of a connection that the limits need."""
 
     def close_now(self) -> None:
         """Close it now."""
 
 
 class Connections:
-    """All that are open. Server lifetime. Those of TCP have `unknown_seconds` to show the token."""
+    """The open connections. Server lifetime. TCP ones have `unknown_seconds` to send the token."""
 
     def __init__(self, shares: Shares, unknown_seconds: float = UNKNOWN_SECONDS) -> None:
         self.shares = shares
@@ -81,11 +81,11 @@ class Connections:
 
     @property
     def full(self) -> bool:
-        """Whether the Unix socket has as many as it may."""
+        """Whether the Unix socket has as many connections as it may have."""
         return len(self._socket) >= self.shares.socket
 
     def add(self, one: Connection, *, on_socket: bool) -> None:
-        """One was accepted. On TCP it is unknown, and the oldest of those makes way for it."""
+        """Add an accepted connection; above the limit, close the oldest unknown one."""
         if on_socket:
             self._socket[one] = None
             return
@@ -96,7 +96,7 @@ class Connections:
         self._unknown[one] = None
 
     def admit(self, one: Connection) -> None:
-        """A request on it had the token. Raises Busy where there is no room for it."""
+        """Count it as known: a request on it had the token. Raises Busy above the limit."""
         if one not in self._unknown:
             return
         if len(self._known) >= self.shares.known:
@@ -108,10 +108,10 @@ class Connections:
         self._known[one] = None
 
     def is_unknown(self, one: Connection) -> bool:
-        """Whether none of its requests had the token yet."""
+        """Whether no request on it has had the token yet."""
         return one in self._unknown
 
     def remove(self, one: Connection) -> None:
-        """It was closed."""
+        """Remove a connection that was closed."""
         for kind in (self._socket, self._known, self._unknown):
             kind.pop(one, None)

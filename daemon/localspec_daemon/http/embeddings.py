@@ -1,4 +1,4 @@
-"""Embeddings in the words of OpenAI, llama-server and Ollama."""
+"""Embeddings in the APIs of OpenAI, llama-server and Ollama."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from localspec_daemon.supervisor.model import Model
 from localspec_daemon.supervisor.supervisor import Supervisor
 
 MAX_TEXTS = 2048
-"""Of one request: OpenAI's own bound."""
+"""The most texts of one request: OpenAI's own bound."""
 MAX_NORM = 64
 
 Width: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -138,7 +138,7 @@ async def _openai_answer(request: web.Request) -> tuple[EmbeddingRequest, str, Q
 async def _model_and_answer(
     request: web.Request, name: str | None, embed: Embed
 ) -> tuple[str, QuestionAnswer]:
-    """Which model answered, and what. Raises what `Model.answer` raises."""
+    """The name of the model, and its answer. Raises the errors of `Model.answer`."""
     found = await _encoder(request.app[SUPERVISOR], name)
     return found.name, await _answer(request, found, embed)
 
@@ -146,7 +146,7 @@ async def _model_and_answer(
 async def _ollama_answer(
     request: web.Request, asked: OllamaEmbedRequest | OllamaEmbeddingRequest, embed: Embed
 ) -> QuestionAnswer:
-    """The same for Ollama's clients, who say how long the model should stay."""
+    """The answer for Ollama's clients, whose requests may have a `keep_alive`."""
     wished = requested_seconds(asked.keep_alive)
     supervisor = request.app[SUPERVISOR]
     found = await _encoder(supervisor, asked.model.removesuffix(":latest"))
@@ -164,7 +164,7 @@ async def _answer(request: web.Request, model: Model, embed: Embed) -> QuestionA
 
 
 async def _encoder(supervisor: Supervisor, name: str | None) -> Model:
-    """The model of that name; for a name that only means the default, one that gives embeddings.
+    """The model of that name; for a name that is not here, one that gives embeddings.
 
     Raises NotServed where it gives none, and UnknownModel.
     """
@@ -181,7 +181,7 @@ async def of_kind(
     fits: Callable[[Header], bool],
     refusal: Callable[[str], LocalSpecError],
 ) -> Model:
-    """The model of that name; for a name that only means the default, one that fits.
+    """The model of that name; without a name that is here, one that fits.
 
     Raises UnknownModel, and the refusal where it does not fit.
     """
@@ -204,7 +204,7 @@ async def _is_here(supervisor: Supervisor, name: str) -> bool:
 
 
 def _fits(path: Path, fits: Callable[[Header], bool]) -> bool:
-    """Whether the file says so; False for what is no model."""
+    """Whether the file's header fits; False for a file that is no model."""
     try:
         return _read(path, path.stat().st_mtime_ns, fits)
     except (LocalSpecError, OSError):

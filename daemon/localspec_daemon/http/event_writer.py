@@ -1,4 +1,4 @@
-"""Writes the events of one stream: frames, and comments about what it waits for. Pure."""
+"""Makes frames of the events of one stream, and comments on what it waits for. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Output: TypeAlias = Iterable[Json | str]
 class EventWriter:
     """One stream. Request lifetime.
 
-    Of a load it tells every word if `eager`, otherwise one now and then: not before `quiet_until`,
-    a time, and again after `silence_seconds`.
+    The progress of a load becomes a comment at each step if `eager`; otherwise not before
+    `quiet_until`, a time, and then every `silence_seconds`.
     """
 
     reply: Reply
@@ -31,7 +31,7 @@ class EventWriter:
     _begun: bool = False
 
     def output(self, event: ChoiceEvent | None, now: float) -> Output:
-        """The output for the next event; None is a pause that was too long for some clients."""
+        """The output for the next event; None stands for a pause."""
         output: Output = ()
         match event:
             case None:
@@ -59,7 +59,7 @@ class EventWriter:
         return (self._why,)
 
     def _begin(self, started: Started) -> Output:
-        """Once: the first choice that has its slot begins them all."""
+        """The beginning of the answer, once: the first choice with a slot begins them all."""
         if self._begun:
             return ()
         self._begun, self._why = True, "reading the prompt"

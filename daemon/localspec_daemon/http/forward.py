@@ -1,4 +1,4 @@
-"""Requests for models that are elsewhere, logged and counted as those that are answered here."""
+"""Forwards requests for models of an upstream, logged and counted as local ones are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localspec_daemon.supervisor.request_log import Record
 from localspec_daemon.supervisor.supervisor import Supervisor
 
 FORWARDED = "forwarded"
-"""The outcome of an answer that came to its end elsewhere, in the log and in the counts."""
+"""The outcome of a whole forwarded answer, in the log and in the counts."""
 
 
 async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:
@@ -32,9 +32,9 @@ async def whole(supervisor: Supervisor, call: Call, client: str) -> bytes:
 async def pump(
     supervisor: Supervisor, call: Call, client: str, silence_seconds: float, stream: FrameStream
 ) -> None:
-    """The upstream's stream into the client's, event by event, with a comment while none comes.
+    """Copy the upstream's stream into the client's, event by event, with comments in pauses.
 
-    Raises as `whole` does, also in the middle, and ConnectionError when the client has gone.
+    Raises as `whole` does, also in the middle, and ConnectionError when the client has left.
     """
     with _recorded(supervisor, call, client) as record:
         events = with_pauses(supervisor.upstreams.stream(call), silence_seconds)
@@ -49,7 +49,7 @@ async def pump(
 
 @contextmanager
 def _recorded(supervisor: Supervisor, call: Call, client: str) -> Iterator[Record]:
-    """The time in which one request is open. Raises Busy when too many are."""
+    """The record of one forwarded request, for a `with`. Raises Busy when too many are open."""
     record = Record(f"fwd-{secrets.token_hex(12)}", call.to.model, client, _now())
     try:
         if supervisor.upstreams.open >= supervisor.config.server.max_queue:

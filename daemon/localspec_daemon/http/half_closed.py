@@ -1,8 +1,8 @@
-"""Whether a caller that writes no more still reads: `nc -N` does, one that has left does not.
+"""Tells a client that closed only its writing side (`nc -N`) from one that has closed its socket.
 
-Both send the same end of stream. On a Unix socket the kernel tells them apart; on loopback TCP its
-table does, in which the socket of a process that closed it belongs to no file any more. Where
-neither is known (macOS), a caller that writes no more counts as gone.
+Both send the same end of stream. On a Unix socket poll(2) tells them apart; on loopback TCP the
+kernel's table does, where a closed socket has no inode. Elsewhere (macOS) a client that has sent an
+end of stream counts as gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TABLES = {socket.AF_INET: "tcp", socket.AF_INET6: "tcp6"}
 
 
 def reads(connection: socket.socket, proc: Path = Path("/proc")) -> bool:
-    """Whether the caller may still read what it is sent. `connection` had an end of stream."""
+    """Whether the client may still read. `connection` has received an end of stream."""
     if sys.platform != "linux":
         return False
     poll = select.poll()

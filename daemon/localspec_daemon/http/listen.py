@@ -1,4 +1,4 @@
-"""The listeners: a private Unix socket, and a loopback TCP port for those who asked for one."""
+"""Listening sockets: a private Unix socket and, if it is configured, a loopback TCP port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from localspec_daemon.http.port_owner import port_owner
 
 MAX_PATH_BYTES = 103 if sys.platform == "darwin" else 107
 BACKLOG = 1024
-"""A Unix socket with a full backlog refuses at once, and clients misread that refusal."""
+"""A Unix socket with a full backlog refuses at once, which looks like a stopped daemon."""
 PROBE_SECONDS = 2.0
 PRIVATE = 0o600
 WRITABLE_BY_OTHERS = 0o022
@@ -36,12 +36,12 @@ _BUSY = (
 
 
 class Listener(socket.socket):
-    """A listening socket that looks at every caller before a byte of theirs is read.
+    """A listening socket that checks every connection before a byte of it is read.
 
-    On a Unix socket the kernel says whose process it is; all but the `owner` are turned away, and
-    every client is while `full` says that there are too many connections. One file is kept open in
-    reserve: where this process may open no other, it is closed for as long as it takes to say so to
-    who waits at the listener, which would otherwise call for ever.
+    On a Unix socket the peer's user id must be that of `owner`; while `full` is true, every
+    connection is answered with 503. One file is kept open in reserve: when the process has no file
+    descriptor left, it is closed to accept a waiting connection and answer 503, because the event
+    loop would otherwise call `accept` for ever.
     """
 
     full: Callable[[], bool] = staticmethod(lambda: False)
@@ -50,7 +50,7 @@ class Listener(socket.socket):
     _reserve: int | None = None
 
     def listen(self, _accepts: int = 0, /) -> None:
-        """As socket.listen, with a queue of its own length, whatever the event loop asks for."""
+        """As socket.listen, always with a backlog of BACKLOG."""
         super().listen(BACKLOG)
         if self._reserve is None:
             self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -61,7 +61,7 @@ class Listener(socket.socket):
         super().close()
 
     def accept(self) -> tuple[socket.socket, object]:
-        """As socket.accept. Raises ConnectionAbortedError for a caller that may not enter."""
+        """As socket.accept. Raises ConnectionAbortedError for a refused connection."""
         try:
             connection, address = super().accept()
         except OSError as error:
@@ -78,11 +78,11 @@ class Listener(socket.socket):
         return connection, address
 
     def _refuse_one(self) -> None:
-        """Answer who waits for longest, with the file in reserve."""
+        """Accept the oldest waiting connection with the reserved descriptor, and refuse it."""
         self._give_reserve()
         with contextlib.suppress(OSError):
             _refuse(super().accept()[0])
-        with contextlib.suppress(OSError):  # another process was faster: the next time, then
+        with contextlib.suppress(OSError):  # another process took the descriptor: retried next time
             self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _give_reserve(self) -> None:
@@ -99,7 +99,7 @@ def _refuse(connection: socket.socket) -> None:
 
 
 def peer_uid(connection: socket.socket) -> int | None:
-    """The user id of the process at the other end, from the kernel; None if it does not say."""
+    """The user id of the peer, from the kernel; None if it is unknown."""
     try:
         if sys.platform == "darwin":
             local_level, local_peercred, size = 0, 1, 76  # <sys/un.h>, struct xucred
@@ -115,10 +115,10 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 @contextmanager
 def unix(path: Path) -> Iterator[Listener]:
-    """The private socket, bound and not yet listening; gone from the disk at the end.
+    """The private socket, bound and not yet listening; its file is removed at the end.
 
-    The lock beside it is held for as long, so of two daemons exactly one wins, also while the first
-    is still draining. Raises AlreadyRunning, ConfigError, Forbidden.
+    Its lock is held meanwhile, so exactly one of two daemons has the path, also while the first one
+    drains. Raises AlreadyRunning, ConfigError, Forbidden.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise ConfigError(
@@ -150,7 +150,7 @@ def unix(path: Path) -> Iterator[Listener]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """The lock beside a socket's path. Raises AlreadyRunning, Forbidden."""
+    """Hold the lock of a socket's path. Raises AlreadyRunning, Forbidden."""
     with lock(path) as taken:
         if not taken():
             raise already_running(path)
@@ -159,9 +159,9 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def lock(path: Path) -> Iterator[Callable[[], bool]]:
-    """Takes the lock beside a socket's path; False for as long as another daemon has it.
+    """A function that tries to take the lock of a socket's path; False while another daemon has it.
 
-    It is in a directory that is ours alone to write to. Raises Forbidden.
+    Only this user may write to the directory. Raises Forbidden.
     """
     with _explained(path.parent):
         paths.make_directory(path.parent)
@@ -202,17 +202,17 @@ def tcp(address: tuple[str, int]) -> Listener:
 
 
 def address(listener: Listener) -> str:
-    """Where a TCP listener is, as a URL has it: "127.0.0.1:8080", "[::1]:8080"."""
+    """The address of a TCP listener as in a URL: "127.0.0.1:8080", "[::1]:8080"."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def token(path: Path) -> bytes:
-    """The SHA-256 of the secret that TCP callers must know; made at the first start.
+    """The SHA-256 of the token of TCP callers; the token is made at the first start.
 
-    Only its hash stays in memory. It appears whole or not at all, so that a full disk at the first
-    start leaves nothing that a later one would trip over; an empty one of ours is made anew.
-    Raises Forbidden when others could have read the file, or when it is a link.
+    Only its hash stays in memory. The file is written atomically, so a full disk leaves no partial
+    token; an empty file is written again. Raises Forbidden when others could have read the file, or
+    when it is a link.
     """
     with _explained(path):
         paths.make_private(path.parent)
@@ -242,7 +242,7 @@ def _read_token(path: Path) -> bytes:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """The system's refusal about `path`, as a sentence of ours."""
+    """Raises an OSError about `path` as an error of this project."""
     try:
         yield
     except OSError as error:
@@ -279,5 +279,5 @@ def _remove_stale(path: Path) -> None:
 
 
 def already_running(path: Path) -> AlreadyRunning:
-    """That another daemon has a socket, and what shows and ends it."""
+    """The error that another daemon has the socket, with the commands that show and end it."""
     return AlreadyRunning(f"Another daemon owns {path}.", fix="localspec status; localspec stop")

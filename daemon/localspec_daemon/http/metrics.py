@@ -82,7 +82,7 @@ class _Figures(Collector):
             yield GaugeMetricFamily(f"llamacpp:{name}", help_, value=value)
 
     def _steps(self) -> int:
-        """Steps of the present workers, as far as they have told."""
+        """Steps of the current workers, by their latest heartbeats."""
         beats = [model.worker.heartbeat for model in self._models if model.worker]
         return sum(beat.steps for beat in beats if beat)
 

@@ -34,10 +34,10 @@ NOTHING_NEXT: Json = {
     "n_decoded": 0,
     "stopping_word": "",
 }
-"""Of a slot in which nothing is written."""
+"""`next_token` of an idle slot."""
 
 LOOK_SECONDS = 1.0
-"""So often files that came or went are noticed."""
+"""How often new and removed files are noticed."""
 
 
 class NamedModel(msgspec.Struct):
@@ -47,7 +47,7 @@ class NamedModel(msgspec.Struct):
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: what a request may name, the default first, drafts last. Loads nothing."""
+    """GET /v1/models: the models, the default first, drafts last. Loads nothing."""
     supervisor = request.app[SUPERVISOR]
     default = supervisor.config.models.default
     entries = await supervisor.entries()
@@ -72,7 +72,7 @@ async def model(request: web.Request) -> web.Response:
 
 
 async def props(request: web.Request) -> web.Response:
-    """GET /props: what llama-server tells of the model that it has. Loads nothing."""
+    """GET /props: llama-server's properties of a model. Loads nothing."""
     supervisor = request.app[SUPERVISOR]
     entry = await supervisor.entry(request.query.get("model") or supervisor.config.models.default)
     found = await asyncio.to_thread(header.read, entry.path) if entry.path else None
@@ -111,7 +111,7 @@ async def props(request: web.Request) -> web.Response:
 
 
 async def slots(request: web.Request) -> web.Response:
-    """GET /slots: how many requests are answered, of the model that is asked for."""
+    """GET /slots: the slots of a model, and whether they are in use."""
     supervisor = request.app[SUPERVISOR]
     entry = await supervisor.entry(request.query.get("model") or supervisor.config.models.default)
     known = supervisor.pool.models.get(entry.name)
@@ -138,7 +138,7 @@ async def slots(request: web.Request) -> web.Response:
 
 
 async def _context(supervisor: Supervisor, entry: Entry) -> int:
-    """What a session will have at most once the model is loaded: what is configured, or trained."""
+    """The context of a model that is not loaded: the configured one, at most the trained one."""
     trained = await asyncio.to_thread(_trained, entry)
     wanted = supervisor.config.engine.context
     return min(wanted, trained) if wanted and trained else wanted or trained
@@ -149,14 +149,14 @@ def _trained(entry: Entry) -> int:
 
 
 def _speculates(supervisor: Supervisor, entry: Entry, ready: Ready | None) -> bool:
-    """Whether drafts are made of its answers, or will be once it is loaded."""
+    """Whether its answers are drafted, or will be once it is loaded."""
     if supervisor.config.speculation.mode == "off":
         return False
     return bool(ready.drafters) if ready else entry.role != "encoder"
 
 
 async def changes(request: web.Request) -> web.StreamResponse:
-    """GET /models/sse: each model's status, now and whenever it changes, as long as one listens."""
+    """GET /models/sse: each model's status, now and at each change, until the client leaves."""
     supervisor = request.app[SUPERVISOR]
     stream = FrameStream(request, UNENDING_EVENTS)
     sent: dict[str, Json] = {}
@@ -174,7 +174,7 @@ async def changes(request: web.Request) -> web.StreamResponse:
 
 
 async def load(request: web.Request) -> web.Response:
-    """POST /v1/models/load: begin to load and return; /v1/status shows how far it is."""
+    """POST /v1/models/load: start a load and return; /v1/status shows its progress."""
     found = await _named(request)
     if not found.worker:
         found.start_loading()
@@ -182,9 +182,9 @@ async def load(request: web.Request) -> web.Response:
 
 
 async def unload(request: web.Request) -> web.Response:
-    """POST /v1/models/unload: give the memory back once the open requests are finished.
+    """POST /v1/models/unload: free the memory once the open requests are finished.
 
-    A loading ends at once, and the requests that wait for it are told.
+    A loading ends at once, and the requests that wait for it get an error.
     """
     found = await _named(request)
     request.app[SUPERVISOR].pool.retire(found)
@@ -228,7 +228,7 @@ def _card(supervisor: Supervisor, entry: Entry) -> dict[str, Any]:
 
 
 def _status(supervisor: Supervisor, entry: Entry) -> Json:
-    """A model's state in llama-server's words, and how far its loading is."""
+    """A model's state in llama-server's words, and the progress of its loading."""
     known = supervisor.pool.models.get(entry.name)
     state = known.state if known else "unloaded"
     status: Json = {"status": "loaded" if state == "ready" else state}
@@ -245,7 +245,7 @@ def _status(supervisor: Supervisor, entry: Entry) -> Json:
 
 
 def _upstream_card(to: Route) -> dict[str, Any]:
-    """A model that is elsewhere, in the same shape; it is there for all that is known here."""
+    """A model of an upstream, in the same shape; whether it is loaded there is not known."""
     return {
         "id": to.model,
         "object": "model",

@@ -1,4 +1,4 @@
-"""Ollama's questions about models: which there are, what one can do, how to get or lose one."""
+"""Ollama's endpoints about models: list, show, pull, delete."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from localspec_daemon.supervisor.keep_alive import requested_seconds
 from localspec_daemon.supervisor.supervisor import Supervisor
 
 VERSION = "0.12.0"
-"""The Ollama whose API this is; some editors refuse what is no x.y.z or too old."""
+"""The version of Ollama's API; some editors refuse one that is too old or not x.y.z."""
 
 
 _FILLS = {b"<|fim_prefix|>", b"<fim_prefix>", b"<fim-prefix>", b"<PRE>", b"[PREFIX]"}
 _FILLS |= {name.encode() for name in ("\u2581<PRE>", "<\uff5cfim\u2581begin\uff5c>")}
-"""The token before a prefix, in the vocabularies of models that fill in a middle."""
+"""Tokens before the prefix, in the vocabularies of models with fill-in-the-middle."""
 _THOUGHTS = ("</think>", "<|channel|>analysis")
-"""Marks in a template that knows where thoughts end."""
+"""Marks in the templates of models that think."""
 
 
 _PARAMETERS = re.compile(r"(?:^|[-_.])(\d+(?:\.\d+)?[bm])(?=[-_.]|$)", re.IGNORECASE)
@@ -45,7 +45,7 @@ _FOR_EVER_SECONDS = 10.0 * 365 * 86_400
 
 
 class NamedRequest(msgspec.Struct):
-    """A body that names a model, in the older way or the newer."""
+    """A body that names a model, in the old field or the new one."""
 
     model: str | None = None
     name: str | None = None
@@ -58,7 +58,7 @@ class NamedRequest(msgspec.Struct):
 
 
 async def root(_request: web.Request) -> web.Response:
-    """GET /: the greeting by which clients know that a server is there."""
+    """GET /: the greeting by which clients recognise Ollama."""
     return web.Response(text="Ollama is running")
 
 
@@ -98,7 +98,7 @@ async def show(request: web.Request) -> web.Response:
         capabilities.append("thinking")
     if inserts:
         capabilities.append("insert")
-        template += "{{- /* .Suffix */ -}}"  # by this word an editor knows that it may ask so
+        template += "{{- /* .Suffix */ -}}"  # editors search for this word
     return json_response(
         {
             "modelfile": f"FROM {entry.name}",
@@ -117,7 +117,7 @@ async def show(request: web.Request) -> web.Response:
 
 
 async def pull(request: web.Request) -> web.StreamResponse:
-    """POST /api/pull: success for what is here. Raises NotServed: this process fetches nothing."""
+    """POST /api/pull: success for a model that is here. Raises NotServed: nothing is downloaded."""
     asked = await _named(request)
     try:
         await _entry(request.app[SUPERVISOR], asked)
@@ -136,7 +136,7 @@ async def pull(request: web.Request) -> web.StreamResponse:
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
-    """DELETE /api/delete. Raises NotServed: files are removed by the person whose they are."""
+    """DELETE /api/delete. Raises NotServed: `localspec models remove` deletes files."""
     entry = await _entry(request.app[SUPERVISOR], await _named(request))
     raise NotServed(
         "The daemon deletes no files.",
@@ -146,7 +146,7 @@ async def delete(request: web.Request) -> web.StreamResponse:
 
 
 def ollama_handler(dialect: Dialect) -> Handler:
-    """The handler of a dialect whose bodies may have nothing to answer, only a model to load."""
+    """The handler of a dialect in which a request without a prompt loads or unloads the model."""
     answer = text_handler(dialect)
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -161,7 +161,7 @@ def ollama_handler(dialect: Dialect) -> Handler:
             if asked.generates:
                 return await answer(request)
             reply = dialect.reply(asked, found.name)
-            assert isinstance(reply, OllamaReply)  # noqa: S101 - only its bodies have no text
+            assert isinstance(reply, OllamaReply)  # noqa: S101 - only Ollama's
             if wished == 0:
                 return json_response(reply.loaded("unload"))
             async with supervisor.request():

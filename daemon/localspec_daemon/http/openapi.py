@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the table of routes and the types of bodies and answers."""
+"""Makes the OpenAPI document from the table of routes and the types of their bodies."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ REF = "#/components/schemas/{name}"
 JSON = "application/json"
 
 _ANY = (400, 401, 403, 417, 431)
-"""Errors of any request: a broken head, no token, a web page or a wrong Host."""
+"""Errors of any request: a bad head, no token, a web page or a wrong Host."""
 _BODY = (413, 415)
 _MODEL = (404, 422, 429, 502, 503, 507)
-"""Errors of a model: there is none, the request is poison, too many ask, a worker died,
-nothing can be loaded now, no memory."""
+"""Errors of a model: it is unknown, the request is refused (`poisonous`), there are too many
+requests, a worker died, no load is possible now, no memory."""
 _NAMED = (404,)
 
 _ABOUT = (
@@ -50,7 +50,7 @@ async def serve(request: web.Request) -> web.Response:
 
 @functools.cache
 def document(routes: tuple[Route, ...]) -> Json:
-    """The document of these routes."""
+    """The OpenAPI document of these routes."""
     kinds = [*dict.fromkeys(kind for route in routes for kind in _kinds(route))]
     shown, components = msgspec.json.schema_components(kinds, ref_template=REF)
     schemas = dict(zip(kinds, shown, strict=True))
@@ -76,12 +76,12 @@ def document(routes: tuple[Route, ...]) -> Json:
 
 
 def written(path: str) -> str:
-    """A path as the document writes it: without the patterns of its parameters."""
+    """A path without the patterns of its parameters."""
     return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", path)
 
 
 def _kinds(route: Route) -> Iterator[Any]:
-    """The types that a route speaks of."""
+    """The types of a route's bodies."""
     answers = (route.takes, route.gives, route.stream and route.stream.frame)
     yield from (kind for kind in answers if kind and not isinstance(kind, str))
     yield from (kind for _, kind in route.also)
@@ -118,7 +118,7 @@ def _parameters(route: Route) -> Iterator[Json]:
 
 
 def _responses(route: Route, schemas: dict[Any, Json]) -> Iterator[tuple[int, Json]]:
-    """The responses by status; a status that is not here is a bug."""
+    """The responses by status."""
     content: Json = {}
     if isinstance(route.gives, str):
         content[route.gives] = {"schema": {"type": "string"}}

@@ -1,6 +1,6 @@
-"""Which web pages may speak: editors' webviews that `server.origins` names, no others. Pure.
+"""Decides which web pages may send requests: those that `server.origins` names. Pure.
 
-What a pattern is says `localspec/web_origins.py`.
+`localspec/web_origins.py` defines the patterns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from localspec import web_origins
 
 
 def allowed(headers: CIMultiDictProxy[str], patterns: Sequence[str]) -> bool:
-    """Whether a request came from no web page, or from one that may speak."""
+    """Whether a request came from no web page, or from an allowed one."""
     origins = headers.getall("Origin", [])
     if not origins:
         return headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}

@@ -11,23 +11,23 @@ from aiohttp import web
 from localspec_daemon.api.framing import EVENTS, Framing
 
 STALLED_SECONDS = 60.0
-"""A reader that takes nothing for so long has hung; its slot is worth more."""
+"""A client that reads nothing for this long has hung: its slot is freed."""
 
 RETRY_SECONDS = {429: "1", 503: "2"}
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
-    """A whole body. Compact: one editor drops answers with blanks in them."""
+    """A JSON response. Compact: one editor drops answers with spaces between tokens."""
     retry = {"Retry-After": RETRY_SECONDS[status]} if status in RETRY_SECONDS else None
     body = msgspec.json.encode(value)
     return web.Response(body=body, status=status, headers=retry, content_type="application/json")
 
 
 class FrameStream:
-    """One response, written at once frame by frame: never batched, never compressed.
+    """One response that is written frame by frame: never batched, never compressed.
 
-    The response begins with the first frame, so that an error before it still has its own status.
-    Raises ConnectionError when the client has gone or hangs.
+    The response begins with the first frame, so that an error before it has its own status. Raises
+    ConnectionError when the client has left or hangs.
     """
 
     def __init__(self, request: web.Request, framing: Framing = EVENTS) -> None:
@@ -43,22 +43,22 @@ class FrameStream:
         return self.response.prepared
 
     async def data(self, value: Any) -> None:
-        """One frame."""
+        """Write one frame."""
         await self._write(self._framing.frame(value))
 
     async def comment(self, text: str) -> None:
-        """Write a comment, which parsers skip: why there is no text yet."""
+        """Write a comment, which parsers skip."""
         if comment := self._framing.comment(text):
             await self._write(comment)
 
     async def done(self) -> web.StreamResponse:
-        """The end of an orderly stream."""
+        """Write the last frame, and end the response."""
         if self._framing.done:
             await self._write(self._framing.done)
         return await self.end()
 
     async def end(self) -> web.StreamResponse:
-        """The end of the response."""
+        """End the response."""
         await self.response.write_eof()
         return self.response
 

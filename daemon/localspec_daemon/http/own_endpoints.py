@@ -1,4 +1,4 @@
-"""Endpoints of our own, and those every server has about itself."""
+"""LocalSpec's own endpoints: replay, status, health, metrics."""
 
 from __future__ import annotations
 

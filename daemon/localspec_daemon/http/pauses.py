@@ -1,4 +1,4 @@
-"""A stream that has nothing to say yet: its pauses are events too."""
+"""Adds the pauses of a stream to its events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Event = TypeVar("_Event")
 async def with_pauses(
     events: AsyncGenerator[_Event], seconds: float
 ) -> AsyncGenerator[_Event | None]:
-    """The events, and None whenever there was none for so long.
+    """The events, and None after every `seconds` without one.
 
     Closing the iterator closes `events`, also while one of them is waited for.
     """

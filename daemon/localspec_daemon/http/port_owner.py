@@ -1,4 +1,4 @@
-"""Who listens on a port that we wanted: for a message, as far as the system tells us."""
+"""The process that listens on a TCP port, for an error's message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def port_owner(port: int, proc: Path = Path("/proc")) -> str:
 
 
 def _inodes(port: int, proc: Path) -> Iterator[str]:
-    """Of sockets that listen on the port: columns of proc_net_tcp(5)."""
+    """The inodes of sockets that listen on the port, from proc_net_tcp(5)."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (proc / "net" / table).read_text(encoding="ascii").splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""Documents ranked by how well they answer a query, in the words of llama-server, Jina and TEI."""
+"""Ranks documents by how well they answer a query: the APIs of llama-server, Jina and TEI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Documents: TypeAlias = Annotated[list[str], Meta(min_length=1, max_length=MAX_TE
 
 
 class RankRequest(msgspec.Struct):
-    """POST /v1/rerank. With `texts`, as TEI has it, the answer is a list, with them if wanted."""
+    """POST /v1/rerank. With `texts`, TEI's field, the answer is a list; `return_text` adds them."""
 
     query: str
     documents: Documents | None = None

@@ -185,7 +185,7 @@ class Model:
         yield Progress("ready", 1.0, loaded(self.name, self.load_seconds, self.displaced))
 
     def start_loading(self) -> asyncio.Task[None]:
-        """The running load, started if there is none. It goes on when its requests are cancelled."""
+        """The running load, started if there is none; cancelled requests do not end it."""
         if not self._loading:
             self._loading = asyncio.create_task(self._load_once())
             self._loading.add_done_callback(_outcome_is_kept)

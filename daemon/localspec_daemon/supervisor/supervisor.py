@@ -1,4 +1,4 @@
-"""The daemon's operations for all dialects: find the model, generate, tell the state."""
+"""The daemon's operations for all dialects: find a model, generate, show the state."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class Supervisor:
 
     @property
     def models_directory(self) -> Path:
-        """Where the models are looked for."""
+        """The directory of the models."""
         chosen = self.config.models.directory
         return Path(chosen).expanduser() if chosen else paths.models_dir()
 
     async def model(self, name: str | None, *, aliases: bool = True) -> Model:
         """The model of that name, the default for none. Raises UnknownModel.
 
-        Without `aliases` the table of the configuration is not asked what else may be meant.
+        Without `aliases` the table `[models.aliases]` is not used.
 
         Generate on it before the next `await`: until it has a request, it may be retired.
         """
@@ -102,7 +102,7 @@ class Supervisor:
             raise
 
     async def upstream_route(self, name: str | None) -> Route | None:
-        """The upstream that answers for that name, or the default for none; None if it is here."""
+        """The upstream for that name, or for the default model; None if the model is here."""
         to = route(self.config, name or self.config.models.default)
         if to:
             with contextlib.suppress(UnknownModel):
@@ -122,7 +122,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
-        """The time in which a request is served, whatever it waits for. Raises ShuttingDown."""
+        """Count a request as open for the duration of a `with`. Raises ShuttingDown."""
         shutting_down = ShuttingDown(
             "The daemon is shutting down.", fix="Send the request again when it is back."
         )
@@ -173,7 +173,7 @@ class Supervisor:
         return [entry for entry in models if entry.installed]
 
     async def entry(self, name: str) -> Entry:
-        """One of them, by name or alias. Raises UnknownModel."""
+        """The model on this machine of that name or alias. Raises UnknownModel."""
         return await self._query_registry(
             lambda registry: registry.find(registry.resolve(name).name)
         )
@@ -184,7 +184,7 @@ class Supervisor:
         return templates.given(names, self.config.models.templates, self.config_path.parent)
 
     async def status(self) -> Status:
-        """Everything that `localspec status` shows; it answers whatever else is broken."""
+        """Everything that `localspec status` shows; it never fails."""
         config, problem = self.config, self.config_error
         entries: list[Entry] = []
         try:
@@ -237,11 +237,11 @@ class Supervisor:
             if getattr(now, name) != getattr(then, name)
         ]
 
-    async def reload(self, changed: bool) -> None:  # noqa: FBT001 - what a watcher says
-        """Look at the models again, and if something has changed at the configuration too.
+    async def reload(self, changed: bool) -> None:  # noqa: FBT001 - Watcher passes it
+        """Read the models again and, if a file has `changed`, the configuration.
 
-        Then failed models may be tried again. The last good configuration is kept on errors. What
-        a worker was told differently takes effect when its requests are finished.
+        Failed models are tried again after a change. A configuration with an error is not taken.
+        New settings of a worker take effect when the requests on it are finished.
         """
         if changed:
             await self._reconfigure()
@@ -266,13 +266,13 @@ class Supervisor:
             logging.getLogger("localspec").setLevel(config.server.log_level.upper())
 
     async def tick(self) -> None:
-        """Look after the workers for ever."""
+        """Call `Pool.tick` once a second, for ever."""
         while True:
             await asyncio.sleep(self._tick_seconds)
             self.pool.tick(asyncio.get_running_loop().time())
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing new and let open requests finish, for at most so long."""
+        """Refuse new requests and let the open ones finish, for at most `seconds`."""
         self.draining = True
         _log.info("draining requests=%d seconds=%.0f", len(self._open), seconds)
         try:
@@ -283,17 +283,17 @@ class Supervisor:
             _log.warning("drain_over requests=%d", len(self._open))
 
     def end_requests(self) -> None:
-        """Whatever is still open ends with ShuttingDown now."""
+        """End all open requests with ShuttingDown."""
         for limit in self._open:
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def close(self) -> None:
-        """End all workers and what is forwarded."""
+        """End all workers and the connections to upstreams."""
         await self.upstreams.close()
         await self.pool.close()
 
     async def _query_registry(self, question: Callable[[Registry], _Answer]) -> _Answer:
-        """Ask the registry, in a thread because a directory can be slow. Raises ConfigError."""
+        """The registry's answer, from a thread: directories can be slow. Raises ConfigError."""
         try:
             return await asyncio.to_thread(question, Registry(self.models_directory))
         except OSError as error:
@@ -321,7 +321,7 @@ class Supervisor:
         return load, files
 
     async def _refresh(self, model: Model) -> None:
-        """Let go of a model whose files or settings are not what they were."""
+        """Retire a model whose files or settings have changed."""
         try:
             load, files = await self._resolve(model.name)
         except UnknownModel:
@@ -334,7 +334,7 @@ class Supervisor:
 
 
 def _found(registry: Registry, name: str, aliases: Aliases | None) -> tuple[Resolved, Files]:
-    """Runs in a thread. Raises UnknownModel, OSError."""
+    """The model of that name, and its files. Runs in a thread. Raises UnknownModel, OSError."""
     found = registry.resolve(aliases.meant(name, registry) if aliases else name)
     files = map(Path.stat, filter(None, (found.target_path, found.draft_path)))
     return found, tuple(

@@ -1,8 +1,8 @@
-"""Which request a worker died of, and which are not let near another one. Pure: time comes in.
+"""Finds the request that crashes workers, and refuses it from then on. Pure: time is an argument.
 
-A worker takes all of its requests with it, and one of them may be the cause. So after a crash they
-are suspected, and each is tried: no other is admitted while it reads its text again and comes
-past the place where the worker died. If it dies again, the one on trial is to blame alone.
+After a crash all requests of the worker are suspects. They are sent to the next worker one at a
+time: no other request is admitted until the one on trial has read its prompt and generated past the
+place of the crash. If the worker dies again, the request on trial is to blame.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from localspec_daemon.supervisor.resumption import Stream, WorkerRequest, digest
 FileIdentity: TypeAlias = tuple[int, int, int, int]
 """Device, inode, size and modification time of a file: what changes when its bytes do."""
 Files: TypeAlias = tuple[FileIdentity, ...]
-"""A model's: its target's, and its draft's if it has one."""
+"""The files of a model: its target, and its draft if it has one."""
 TRIAL_TOKENS = 16
-"""New tokens that acquit a request: then it is past the place where the worker died."""
+"""New tokens that end a trial: then the request is past the place of the crash."""
 MAX_FAULTS = 2
 """Workers that may die of a request before it is refused."""
 REFUSAL_SECONDS = 600.0
@@ -28,14 +28,14 @@ _MAX_REFUSED = 256
 
 @dataclass(slots=True)
 class Trials:
-    """The requests of one model in the time after a crash. At most one is on trial."""
+    """The suspected requests of one model after a crash. At most one is on trial."""
 
     _on_trial: Stream | None = None
     _tokens: int = 0
     _suspects: list[Stream] = field(default_factory=list)
 
     def admits(self, stream: Stream) -> bool:
-        """Whether the stream may go to the worker now; for a suspect its trial begins with that."""
+        """Whether the stream may be sent to the worker now; the trial of a suspect begins then."""
         if self._on_trial not in (None, stream):
             return False
         if stream.suspected:
@@ -43,7 +43,7 @@ class Trials:
         return True
 
     def progressed(self, stream: Stream, tokens: int) -> bool:
-        """The stream has so many tokens more. True when that ends a trial."""
+        """Count new tokens of a stream. True when they end its trial."""
         if stream is not self._on_trial:
             return False
         self._tokens += tokens
@@ -54,15 +54,15 @@ class Trials:
         return True
 
     def over(self, stream: Stream) -> None:
-        """The stream is not with the worker any more."""
+        """End the trial of a stream that has left the worker."""
         if stream is self._on_trial:
             self._on_trial = None
 
     def crashed(self, running: Collection[Stream], *, faulty: bool) -> Stream | None:
-        """The worker died with these; the one that has killed it and one before, if that is sure.
+        """Record that the worker died with the `running` streams; the one to blame, if it is known.
 
-        `faulty` says that a request can have been the cause: no request is blamed for what was done
-        from outside, and none is tried for it.
+        `faulty`: a request may have been the cause. No request is suspected after a signal from
+        outside or a lack of memory.
         """
         tried, self._on_trial = self._on_trial, None
         blamed = [tried] if faulty and tried in running and tried else list(running)
@@ -79,7 +79,7 @@ class Trials:
         return None
 
     def _blame(self, culprit: Stream) -> None:
-        """Those who were accused together with it are cleared of that."""
+        """Blame one stream; the other suspects of the crash before are none any more."""
         culprit.blamed = True
         if culprit in self._suspects:
             for stream in self._suspects:
@@ -92,10 +92,10 @@ class Trials:
 
 @dataclass(slots=True)
 class RefusedRequests:
-    """Requests that are refused for a while because they killed workers; none of their text.
+    """Requests that are refused for a while because workers died of them, as hashes.
 
-    A verdict is of a request on the files of one model: what a broken file dies of says nothing
-    about the next model, nor about the file that replaces it.
+    Each entry is for the files of one model: a broken file crashes without a fault of the request,
+    which another model, or the file's replacement, may answer.
     """
 
     _known: dict[tuple[Files, bytes], tuple[float, str]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class RefusedRequests:
         return len(self._known)
 
     def add(self, files: Files, request: WorkerRequest, cause: str, now: float) -> Poisonous:
-        """Refuse that request of that model from now on; the error for its sender."""
+        """Refuse a request on that model from now on; the error for its client."""
         self._known = {key: entry for key, entry in self._known.items() if entry[0] > now}
         while len(self._known) >= _MAX_REFUSED:
             del self._known[next(iter(self._known))]
@@ -112,8 +112,8 @@ class RefusedRequests:
         return _refusal(REFUSAL_SECONDS, cause)
 
     def check(self, files: Files, request: WorkerRequest, now: float) -> None:
-        """Raises Poisonous for a request that is refused now on the model of these files."""
-        if not self._known:  # nearly always, and then no long prompt has to be hashed
+        """Raises Poisonous for a request that is refused on the model of these files."""
+        if not self._known:  # nearly always: no long prompt is hashed then
             return
         until, cause = self._known.get((files, digest(request)), (now, ""))
         if until > now:

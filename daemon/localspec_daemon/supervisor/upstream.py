@@ -1,8 +1,8 @@
-"""The one place from which the daemon speaks to another machine: an upstream of the configuration.
+"""Forwards requests to the servers of `[upstream]`: the daemon's only connections to the outside.
 
-Only models that `[upstream]` names are forwarded, and only if they are not here. What goes out is
-the request's body and the token of the configuration: no header of the client, no cookie. Redirects
-are not followed, certificates are verified, proxies of the environment are not used.
+Only requests for models that `[upstream]` names, and that are not here, are forwarded: the body and
+the configured token, no header or cookie of the client. Redirects are not followed, certificates
+are verified, proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Upstreams:
         self._session: aiohttp.ClientSession | None = None
 
     async def whole(self, call: Call) -> bytes:
-        """The answer to a request that wants no stream: a JSON object.
+        """The answer to a request without a stream: a JSON object.
 
-        Raises ConfigError, UpstreamUnavailable, UpstreamFailed, and what its status means
+        Raises ConfigError, UpstreamUnavailable, UpstreamFailed, and the error of its status
         (`relay.refusal`).
         """
         async with self._response(call) as response:
@@ -66,7 +66,7 @@ class Upstreams:
 
     @asynccontextmanager
     async def _response(self, call: Call) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """A response of status 200, its errors and those of reading it in this project's words."""
+        """A response of status 200; errors of the connection become this project's."""
         to = call.to
         headers = {
             "Content-Type": "application/json",
@@ -99,7 +99,7 @@ class Upstreams:
             self.open -= 1
 
     def _client(self) -> aiohttp.ClientSession:
-        """One connection for each request: closing it is how an upstream learns to stop."""
+        """The session; each request has its own connection, and closing it stops the upstream."""
         if not self._session:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, force_close=True),

@@ -54,67 +54,67 @@ from localspec_daemon.supervisor.restarts import Watchdog
 _log = logging.getLogger("localspec.worker")
 
 COMMAND = (sys.executable, "-P", "-m", "localspec.worker")
-"""-P: a file of that name in the current directory must not become the worker."""
+"""-P: modules in the current directory are not imported."""
 QUIT_SECONDS = 3.0
-"""From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits for us."""
+"""From `Quit`, or from a closed channel, to SIGKILL. Less than `localspec stop` waits."""
 LAST_WORDS_LINES = 12
 MAX_WORDS_CHARS = 1000
-"""Of one of its last lines: a line may hold a whole key of a file."""
+"""The longest of its last lines: a line may have a whole key of a file in it."""
 
 StreamEvent: TypeAlias = Progress | Started | Reading | Delta | Finished | Replayed | QuestionAnswer
 
 
 _NO_MEMORY = re.compile(r"alloc|out of memory|mem_buffer", re.IGNORECASE)
-"""llama.cpp's last words before it aborts for want of memory."""
+"""Words in llama.cpp's last lines before it aborts for lack of memory."""
 _FAULTS = {signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a worker ended. `last_words` are the last lines it wrote to its standard error."""
+    """How a worker ended. `last_words` are the last lines of its standard error."""
 
     goodbye: bool
     returncode: int
     killed_for: str = ""
     last_words: tuple[str, ...] = ()
     memory_kills: int | None = None
-    """Processes that the kernel killed for want of memory meanwhile; None where it does not say."""
+    """Processes that the kernel killed for lack of memory meanwhile; None where that is unknown."""
 
     @property
     def by_signal(self) -> bool:
-        """True when the native code died of a signal that we did not send."""
+        """True when it died of a signal that the daemon did not send."""
         return self.returncode < 0 and not self.killed_for
 
     @property
     def by_fault(self) -> bool:
-        """True when it died of its own code, not of a signal from outside."""
+        """True when its own code crashed, as opposed to a signal from outside."""
         return self.by_signal and -self.returncode in _FAULTS
 
     @property
     def lost_remote(self) -> bool:
-        """True when a remote went away, and llama.cpp with it: no fault of the model."""
+        """True when llama.cpp ended because a remote went away."""
         return self.returncode == REMOTE_LOST_EXIT and not self.goodbye
 
     @property
     def out_of_memory(self) -> bool:
-        """True when it died for want of memory: the kernel counts SIGKILLs, llama.cpp says so."""
+        """True when it died for lack of memory, by the kernel's count or llama.cpp's last lines."""
         said = any(_NO_MEMORY.search(line) for line in self.last_words)
         killed = self.returncode == -signal.SIGKILL and self.memory_kills != 0
         return self.by_signal and (killed or said)
 
     @property
     def from_outside(self) -> bool:
-        """True when it was sent a signal: no fault of the model, nor of a request."""
+        """True when a signal from outside ended it: no fault of the model or a request."""
         return self.by_signal and not self.by_fault and not self.out_of_memory
 
     @property
     def faulty(self) -> bool:
-        """True when a request may have done it."""
+        """True when a request may have caused it."""
         return not (self.goodbye or self.lost_remote or self.out_of_memory or self.from_outside)
 
     @property
     def cause(self) -> str:
-        """A few words for people."""
+        """The cause in a few words, for messages and the log."""
         if self.killed_for:
             return f"killed after {self.killed_for}"
         if self.returncode < 0:
@@ -125,8 +125,8 @@ class Exit:
 class Worker:
     """One process that hosts one model, from spawn to exit. Lives on the event loop's thread.
 
-    `loaded` ends with Ready or with the error that refused the model; `exited` always ends with an
-    Exit, and only then is the process gone and its memory free.
+    `loaded` ends with Ready or with the error that refused the model. `exited` always ends with an
+    Exit: the process has ended then, and its memory is free.
     """
 
     def __init__(self, load: Load, process: asyncio.subprocess.Process, channel: Channel) -> None:
@@ -154,7 +154,7 @@ class Worker:
 
     @classmethod
     async def spawn(cls, load: Load, command: Sequence[str] = COMMAND) -> Worker:
-        """A new process that has been told what to load. Raises EngineError."""
+        """Start a process and send it its Load. Raises EngineError."""
         ours, theirs = socket.socketpair()
         with theirs:
             channel = Channel(*await asyncio.open_unix_connection(sock=ours))
@@ -179,7 +179,7 @@ class Worker:
     async def generate(self, request: Generate | Replay | Question) -> AsyncGenerator[StreamEvent]:
         """The events of one request, its end last. Closing the iterator cancels the request.
 
-        Raises WorkerCrashed, RemoteUnavailable, and what the worker answered with `Failed`.
+        Raises WorkerCrashed, RemoteUnavailable, and the error of the worker's `Failed`.
         """
         if self.exited.done():
             raise self.crash(self.exited.result())
@@ -202,7 +202,7 @@ class Worker:
                 self._channel.send(Cancel(request.id))
 
     async def quit(self) -> Exit:
-        """Ask the process to leave, end it if it does not, and return when it is gone."""
+        """Send `Quit`, kill the process if it does not end in time, and return its Exit."""
         if not self.exited.done():
             self._channel.send(Quit())
             await asyncio.wait({self.exited}, timeout=QUIT_SECONDS)
@@ -215,11 +215,11 @@ class Worker:
         if not self.exited.done() and self._process.returncode is None:
             self._killed_for = self._killed_for or reason
             self.killed_at = self.killed_at or asyncio.get_running_loop().time()
-            with contextlib.suppress(ProcessLookupError):  # it was faster
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
                 os.killpg(self.pid, signal.SIGKILL)
 
     def crash(self, exit_: Exit) -> DaemonError:
-        """The error for requests that were on this worker, or waited for it, when it died."""
+        """The error for requests that were on this worker or waited for it."""
         doing = "answering" if self.ready else "loading"
         if exit_.lost_remote:
             remote = " or ".join(self.load.config.engine.remote)
@@ -234,7 +234,7 @@ class Worker:
 
     @property
     def short_of_memory(self) -> bool:
-        """Whether a load that is over ended for want of memory: died of it, or said so."""
+        """Whether an ended load lacked memory: the worker died of that or reported it."""
         return self.exited.result().out_of_memory or isinstance(
             self.loaded.exception(), OutOfMemory
         )
@@ -266,7 +266,7 @@ class Worker:
         if not self.loaded.done():
             self.loaded.set_exception(self.crash(exit_))
             self.loaded.exception()  # seen: no caller needs to be waiting
-        await asyncio.sleep(0)  # who asked for `exited` hears of it before the requests go on
+        await asyncio.sleep(0)  # callbacks of `exited` run before the requests go on
         for stream in self._streams.values():
             stream.put_nowait(exit_)
 
@@ -275,7 +275,7 @@ class Worker:
             case Progress():
                 self._progressed(event)
             case Ready():
-                self.ready = event  # another one where its exactness was decided
+                self.ready = event  # a second one comes when its exactness is decided
                 if not self.loaded.done():
                     self.watchdog.loading(ready=True)
                     self.ready_at = asyncio.get_running_loop().time()
@@ -303,7 +303,7 @@ class Worker:
                 self.on_event(event)
 
     def _progressed(self, event: Progress) -> None:
-        """A load has come further, or what a request waits for."""
+        """Pass on the progress of the load, or of a request that waits."""
         if stream := self._streams.get(event.id):
             stream.put_nowait(event)
         elif not event.id:
@@ -311,7 +311,7 @@ class Worker:
             self.on_progress(event)
 
     async def _relay_stderr(self) -> None:
-        """Native code explains its aborts on standard error: into our log, and kept."""
+        """Copy its standard error, where native code explains aborts; keep the last lines."""
         stderr = self._process.stderr
         assert stderr is not None  # noqa: S101 - spawn asked for a pipe
         while True:
@@ -323,12 +323,12 @@ class Worker:
                 return
             text = line.decode(errors="replace").rstrip()
             self._last_words.append(bounded(text, MAX_WORDS_CHARS))
-            quiet = text.startswith(("DEBUG ", "INFO "))  # our own log says the same in its words
+            quiet = text.startswith(("DEBUG ", "INFO "))  # the daemon logs the same events
             _log.log(logging.DEBUG if quiet else logging.INFO, "pid=%d %s", self.pid, text)
 
 
 def _memory_kills() -> int | None:
-    """How many processes the kernel has killed for want of memory; None where it does not say."""
+    """How many processes the kernel has killed for lack of memory; None where that is unknown."""
     try:
         counters = Path("/proc/vmstat").read_text()
     except OSError:
