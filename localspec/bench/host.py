@@ -34,7 +34,7 @@ class HostPath(msgspec.Struct, frozen=True):
 
 def measure() -> HostPath:
     """A few seconds of one core. Raises EngineError."""
-    return native.ask(HostPath, "gauges.host")
+    return native.ask(HostPath, "microbench.host")
 
 
 def tables(found: HostPath) -> list[Table]:

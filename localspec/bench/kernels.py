@@ -39,4 +39,4 @@ class Tried(msgspec.Struct, frozen=True):
 
 def tried(*, worth: bool = False) -> Tried:
     """Try the kernels in a process of their own, in less than a second. Raises EngineError."""
-    return native.ask(Tried, "gauges.kernels", *(["--worth"] if worth else []))
+    return native.ask(Tried, "microbench.kernels", *(["--worth"] if worth else []))

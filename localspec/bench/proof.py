@@ -125,7 +125,7 @@ class Logits(msgspec.Struct, frozen=True):
 
 def inspect() -> Build:
     """Inspect the installed build in a process of its own. Raises EngineError."""
-    return native.ask(Build, "gauges.devices")
+    return native.ask(Build, "microbench.devices")
 
 
 def trials(build: Build) -> Iterator[Trial]:

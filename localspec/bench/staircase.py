@@ -78,7 +78,7 @@ def measure(  # noqa: PLR0913 — a file, and how it is measured, by name
     header.read(path)
     return native.ask(
         Measured,
-        "gauges.staircase",
+        "microbench.staircase",
         str(path),
         f"--rows={','.join(map(str, (1, *rows)))}",
         f"--cells={','.join(map(str, cells))}",
