@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="localspec.worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="an open socket to the supervisor")
     connection = socket.socket(fileno=parser.parse_args().fd)
-    process.settle()
+    process.configure()
     channel = Channel(connection)
     command = channel.receive(math.inf)
     if not isinstance(command, Load):

@@ -42,7 +42,7 @@ class Answer:
     worker goes on behind what was decided there, counts and times included.
     """
 
-    order: PreparedRequest
+    prepared: PreparedRequest
     session: Session
     arrived_at: float
     piece: Callable[[Token], bytes]
@@ -58,89 +58,91 @@ class Answer:
     """Tokens of the prompt that were told to be read."""
 
     def __post_init__(self) -> None:
-        self.text = AnswerText(self.order.request.stop, self.order.request.indent)
-        self._typed = self.order.typed.encode()
-        if so_far := self.order.request.so_far:
+        self.text = AnswerText(self.prepared.request.stop, self.prepared.request.indent)
+        self._typed = self.prepared.typed.encode()
+        if so_far := self.prepared.request.so_far:
             self._go_on(so_far)
-        elif self.order.scored is not None:  # its prompt was read for it, and not found
+        elif self.prepared.scored is not None:  # its prompt was read for it, and not found
             self.session.cached_tokens = 0
-            self.session.meter.admitted_at -= self.order.scoring_seconds
+            self.session.meter.admitted_at -= self.prepared.scoring_seconds
 
     @property
     def id(self) -> str:
         """The request's id."""
-        return self.order.request.id
+        return self.prepared.request.id
 
     def overdue(self, now: float) -> bool:
         """Whether its prompt took longer to read than its client wants to wait for."""
-        most, meter = self.order.request.prompt_seconds, self.session.meter
-        if most is None or self.order.warms or meter.first_token_at:
+        most, meter = self.prepared.request.prompt_seconds, self.session.meter
+        if most is None or self.prepared.warms or meter.first_token_at:
             return False
         return now - meter.admitted_at >= most
 
     @property
     def kept_tokens(self) -> int | None:
         """Output tokens inside the text when a stop string cut it short; None for all."""
-        cut = self.text.stopped or not self.order.max_tokens
+        cut = self.text.stopped or not self.prepared.max_tokens
         return self.text.kept if cut else None
 
     def opening(self) -> Delta | None:
         """The echoed prompt, if it was asked for."""
-        echo = self.order.echo
-        if not echo or self.order.request.so_far:
+        echo = self.prepared.echo
+        if not echo or self.prepared.request.so_far:
             return None
-        return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.order.scored or [])
+        return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.prepared.scored or [])
 
     def reading(self, now: float) -> Reading | None:
         """How far the prompt is read, where somebody wants to know and it has moved."""
-        request, session = self.order.request, self.session
+        request, session = self.prepared.request, self.session
         read = min(session.cached, session.n_prompt)
         if not request.tells_reading or request.so_far or read <= self._read:
             return None
         self._read = read
         return Reading(self.id, read, max(0.0, now - session.meter.admitted_at))
 
-    def advance(self, advance: StepOutput) -> Delta | None:
+    def take(self, output: StepOutput) -> Delta | None:
         """Take what a step gave; what it decided and let out, None where it decided nothing.
 
         `finish` is set when the answer is over: by a stop string before anything the engine says.
         Raises GrammarError where it ends because its grammar gave up.
         """
-        if not self.order.max_tokens:  # only the prompt was to be read
+        if not self.prepared.max_tokens:  # only the prompt was to be read
             self.finish = "length"
             return None
         self._note(self.session.likelihoods)
-        count = self._take(advance.tokens, advance.sources, advance.finish)
-        constraint = self.order.constraint
-        if advance.finish == "stop" and not self.text.stopped and constraint is not None:
-            constraint.check_end(advance.tokens[:-1])
+        count = self._take_tokens(output.tokens, output.sources, output.finish)
+        constraint = self.prepared.constraint
+        if output.finish == "stop" and not self.text.stopped and constraint is not None:
+            constraint.check_end(output.tokens[:-1])
         part = self.text.take()
         logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
-        delta = self._said(part, logprobs)
+        delta = self._delta(part, logprobs)
         if not count:
             return delta
         return msgspec.structs.replace(
             delta or Delta(self.id, "", []),
-            decided=advance.tokens[:count],
-            decided_by=advance.sources[:count],
+            decided=output.tokens[:count],
+            decided_by=output.sources[:count],
             held=list(self._logprobs),
             spent=self._spent(),
         )
 
-    def _said(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
+    def _delta(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
         """What of the text may go out. By a stop string or a limit an answer is cut."""
         ended = self.finish is not None
         cut = ended and (self.finish != "stop" or self.text.stopped)
-        return self.order.said.delta(part, logprobs, ended=ended, cut=cut)
+        return self.prepared.parser.delta(part, logprobs, ended=ended, cut=cut)
 
-    def _take(self, tokens: list[Token], sources: list[str], finish: FinishReason | None) -> int:
+    def _take_tokens(
+        self, tokens: list[Token], sources: list[str], finish: FinishReason | None
+    ) -> int:
         """Take tokens into the text up to a stop string; how many that were."""
         for index, (token, source) in enumerate(zip(tokens, sources, strict=True)):
             self.completion_tokens += 1
             if finish == "stop" and index == len(tokens) - 1:
                 break  # the token that ends generation writes nothing
             piece = self.piece(token)
-            shown = self.order.said.shown.get(token, behind(piece, self._typed))
+            shown = self.prepared.parser.shown.get(token, behind(piece, self._typed))
             self.text.push(token, shown, source)
             self._typed = self._typed[len(piece) :]
             if self.text.stopped:
@@ -154,7 +156,7 @@ class Answer:
     @property
     def _late(self) -> bool:
         """Past its deadline, with a line to show for it: what an editor shows is whole lines."""
-        most, meter = self.order.request.predict_seconds, self.session.meter
+        most, meter = self.prepared.request.predict_seconds, self.session.meter
         if most is None or not self.text.has_line:
             return False
         return meter.last_token_at - meter.first_token_at >= most
@@ -169,8 +171,8 @@ class Answer:
 
     def _go_on(self, so_far: SoFar) -> None:
         """Stand where the last worker stood: its text has gone out, its meter goes on running."""
-        self._take(so_far.tokens, so_far.sources, self.session.finish)
-        self._said(self.text.take(), [])
+        self._take_tokens(so_far.tokens, so_far.sources, self.session.finish)
+        self._delta(self.text.take(), [])
         self._logprobs.extend(so_far.held)
         self.session.cached_tokens = so_far.cached_tokens
         spent, meter = so_far.spent, self.session.meter
@@ -213,7 +215,7 @@ class Answer:
                 self.completion_tokens,
                 session.cached_tokens,
                 spent.predicted,
-                round(self.order.said.thought_share * self.completion_tokens),
+                round(self.prepared.parser.thought_share * self.completion_tokens),
             ),
             timings=timings,
             speculation=SpeculationReport(
@@ -230,9 +232,9 @@ class Answer:
                 exactness=self.exactness,
             ),
             seed=session.request.sampling.seed,
-            tool_calls=self.order.said.calls,
+            tool_calls=self.prepared.parser.calls,
             stop=self.text.stop,
-            full=reason == "length" and self.order.full(self.completion_tokens),
+            full=reason == "length" and self.prepared.full(self.completion_tokens),
         )
 
 

@@ -28,7 +28,7 @@ from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
 from localspec.worker import planning, remotes
 from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
-from localspec.worker.exactness_decision import Deciding, Returning, unchecked
+from localspec.worker.exactness_decision import ExactnessDecision, Reread, unchecked
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.grammars import Grammars
 from localspec.worker.idle import IdleTask, IdleTasks
@@ -38,7 +38,7 @@ from localspec.worker.measuring import Measuring
 from localspec.worker.preparation import RequestPreparer
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
-from localspec.worker.rebuild import House, Unknown
+from localspec.worker.rebuild import ExactnessSwitch, Undecided
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
 
@@ -58,19 +58,19 @@ _TILED = "GGML_CPU_TILED_MM"
 class Loaded:
     """A model that answers, and everything that belongs to it. A context manager."""
 
-    house: House
+    switch: ExactnessSwitch
     model: Model
     engine: Engine
     preparer: RequestPreparer
     router: Router
     profile: Profile
     _parts: ExitStack
-    rest: IdleTasks
-    reach: BackgroundProbe
-    worth: KernelSpeedup
-    team: ThreadTuner
-    words: Shortlist | None
-    deciding: Deciding
+    idle: IdleTasks
+    probe: BackgroundProbe
+    speedup: KernelSpeedup
+    threads: ThreadTuner
+    shortlist: Shortlist | None
+    decision: ExactnessDecision
     _has_gpus: bool = True
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class Loaded:
     @property
     def ready(self) -> Ready:
         """What the worker says of itself; another one once that has changed."""
-        return self.house.ready
+        return self.switch.ready
 
     def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
         """The target's measured staircase behind so many tokens."""
@@ -118,8 +118,8 @@ class Loaded:
     @property
     def kernels(self) -> str:
         """The kernels in a sentence for people; empty where there is nothing to say."""
-        words = self.words.sentence if self.words else ""
-        return "; ".join(filter(None, (self.worth.sentence, words, self.team.sentence)))
+        words = self.shortlist.sentence if self.shortlist else ""
+        return "; ".join(filter(None, (self.speedup.sentence, words, self.threads.sentence)))
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
@@ -152,11 +152,11 @@ def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> 
     best = planning.plans(with_exactness(command, "strict"), files, there)[0]
     strict = expected(command, files[0], best) if verdict is None else verdict.strict
     chosen = with_exactness(command, "strict" if strict else "standard")
-    return _load_by_plans(chosen, lent, on_progress, Unknown(choice, verdict))
+    return _load_by_plans(chosen, lent, on_progress, Undecided(choice, verdict))
 
 
 def _load_by_plans(
-    command: Load, lent: Sequence[Lent], on_progress: OnProgress, unknown: Unknown | None = None
+    command: Load, lent: Sequence[Lent], on_progress: OnProgress, unknown: Undecided | None = None
 ) -> Loaded:
     if command.config.engine.exactness == "strict":
         os.environ[_TILED] = "0"
@@ -187,7 +187,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
     lent: Sequence[Lent],
     why: str,
     on_progress: OnProgress,
-    unknown: Unknown | None,
+    unknown: Undecided | None,
     others: Sequence[Plan],
 ) -> Loaded:
     """One plan carried out. Raises OutOfMemory when that is more than there is."""
@@ -198,7 +198,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         place = loader.place
         priced = place.context(target, "target")
         profile = loader.profile("strict" if loader.strict else "standard")
-        team = loader.threads(target, profile)
+        threads = loader.threads.choose(target, profile)
         fresh = profile.shape is None
         if profile.shape is None and target.rollback == "restore":
             profile.costs.measured_copy(calibrate.copying(target, place.clock))
@@ -233,25 +233,27 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
         preparer = _preparer(engine, model, words.result(), parts)
-        reach, worth = BackgroundProbe(engine, profile), loader.worth(engine, profile)
-        house = House(loader, target, engine, controller, reach, off, why, others, preparer.format)
-        deciding = house.deciding(profile, unknown, known)
-        reread = Returning(engine, deciding.forgotten)
-        before: list[IdleTask] = [deciding, reread, NearProbe(reach, engine)]
+        probe, speedup = BackgroundProbe(engine, profile), loader.speedup(engine, profile)
+        switch = ExactnessSwitch(
+            loader, target, engine, controller, probe, off, why, others, preparer.format
+        )
+        decision = switch.decision(profile, unknown, known)
+        reread = Reread(engine, decision.forgotten)
+        before: list[IdleTask] = [decision, reread, NearProbe(probe, engine)]
         return Loaded(
-            house=house,
+            switch=switch,
             model=model,
             engine=engine,
             preparer=preparer,
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            rest=IdleTasks(engine, profile, measuring, reach, worth, before=before),
-            reach=reach,
-            worth=worth,
-            team=team,
-            words=loader.words,
-            deciding=deciding,
+            idle=IdleTasks(engine, profile, measuring, probe, speedup, before=before),
+            probe=probe,
+            speedup=speedup,
+            threads=threads,
+            shortlist=loader.shortlist,
+            decision=decision,
         )
 
 

@@ -33,33 +33,33 @@ class Demand:
         self._ready = loaded.ready
         self._told_at = -math.inf
 
-    def waits(self, order: PreparedRequest) -> bool:
+    def waits(self, prepared: PreparedRequest) -> bool:
         """Whether it is not known yet what the order asks for.
 
         Who came later waits as well, or it would never be known.
         """
-        return _asks(order) and not self._loaded.deciding.over
+        return _asks(prepared) and not self._loaded.decision.over
 
-    def check(self, order: PreparedRequest) -> None:
+    def check(self, prepared: PreparedRequest) -> None:
         """Raises RequestError for an order that asks for what is not in force."""
         loaded = self._loaded
-        if _asks(order) and loaded.ready.exactness != "strict":
+        if _asks(prepared) and loaded.ready.exactness != "strict":
             raise RequestError(
-                f"Strict exactness is not in force for {loaded.ready.model}: {loaded.reach.detail}",
+                f"Strict exactness is not in force for {loaded.ready.model}: {loaded.probe.detail}",
                 fix='Set engine.exactness = "strict" in config.toml, or send it without.',
                 param="speculation.exactness",
             )
 
     def advance(self, waiting: Iterable[Waiting]) -> None:
         """Make one forward for who waits. Nobody is being answered."""
-        asking = [each.id for each in waiting if self.waits(each.order)]
+        asking = [each.id for each in waiting if self.waits(each.prepared)]
         if not asking:
             return
-        deciding, now = self._loaded.deciding, self._clock()
-        deciding.advance()
+        decision, now = self._loaded.decision, self._clock()
+        decision.advance()
         if now - self._told_at >= _TELL_SECONDS:
             self._told_at = now
-            done, total = deciding.step
+            done, total = decision.step
             why = f"checking that drafts change nothing, {done} of {total}"
             for id_ in asking:
                 self._send(Progress("probe", done / max(1, total), why, id_))
@@ -73,5 +73,5 @@ class Demand:
         return True
 
 
-def _asks(order: PreparedRequest) -> bool:
-    return order.request.speculation.exactness == "strict"
+def _asks(prepared: PreparedRequest) -> bool:
+    return prepared.request.speculation.exactness == "strict"

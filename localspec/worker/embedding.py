@@ -216,7 +216,7 @@ class EmbeddingService:
 
     def _collect(self) -> None:
         for read in self._preprocessing.taken():
-            match read.order:
+            match read.result:
                 case _Job() as job:
                     self._jobs.append(job)
                 case QuestionAnswer() as answer:

@@ -42,7 +42,7 @@ def unchecked(target: Backend, rollback: Rollback, *, strict: bool) -> Shape:
     return Shape(1, min(rows, target.max_rows), rollback, detail=UNCHECKED)
 
 
-class Arranging(Protocol):
+class Switching(Protocol):
     """What is around an engine and changes with its exactness: memory, plan, what is kept."""
 
     @property
@@ -53,13 +53,13 @@ class Arranging(Protocol):
         """Let the target's memory be so; all slots are empty. Raises ModelError, NoRoom."""
 
     def known(self, *, strict: bool) -> Profile:
-        """What was kept for such use of the model."""
+        """The profile of such use of the model."""
 
-    def settled(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: Verdict) -> None:
         """Forwards are of this class from now on."""
 
 
-class Deciding:
+class ExactnessDecision:
     """Work for an idle engine: what "auto" is, or which class of forwards holds, step by step.
 
     Until it is over nothing is claimed. It has every slot to itself: what they remember is put
@@ -69,7 +69,7 @@ class Deciding:
     Args:
         engine: Whose forwards they are.
         profile: Costs hear of the forwards.
-        house: What else changes.
+        switch: What else changes.
         verdict: Strict or standard, where that is known; the class is not.
         kept: Where a verdict is kept; None where the configuration decides.
         prefill_rows: Rows of a prompt in one forward of standard use.
@@ -81,7 +81,7 @@ class Deciding:
         self,
         engine: Engine,
         profile: Profile,
-        house: Arranging,
+        switch: Switching,
         *,
         verdict: Verdict | None,
         kept: ExactnessChoice | None,
@@ -92,7 +92,7 @@ class Deciding:
         self.over = over
         self.forgotten: list[Slot] = []
         """Texts that were read in forwards of another class."""
-        self._engine, self._profile, self._house = engine, profile, house
+        self._engine, self._profile, self._switch = engine, profile, switch
         self._verdict, self._kept, self._prefill_rows = verdict, kept, prefill_rows
         self._before = before
         self._aside = Aside(engine)
@@ -165,17 +165,17 @@ class Deciding:
             pieces.close()
 
     def _deciding(self) -> Iterator[None]:
-        engine, verdict, house = self._engine, self._verdict, self._house
+        engine, verdict, switch = self._engine, self._verdict, self._switch
         if self._before is not None:
             yield from self._again(self._before)
         shape: Shape | None = None
         if verdict is None:
             verdict = yield from self._again(lambda: exactness_choice.looked(engine))
         if verdict is None or verdict.strict:
-            was = engine.shape if house.strict else None
-            if not house.strict:
+            was = engine.shape if switch.strict else None
+            if not switch.strict:
                 self._arrange(strict=True)
-            shape = found = house.known(strict=True).shape or (yield from self._searched())
+            shape = found = switch.known(strict=True).shape or (yield from self._searched())
             if verdict is None or not shape.bitwise:
                 self._ahead = exactness_choice.pricing(shape.multiple)
                 verdict = yield from self._again(
@@ -186,7 +186,7 @@ class Deciding:
         if verdict.strict and shape is not None:
             self._claim(shape, verdict, was)
             return
-        if house.strict:
+        if switch.strict:
             self._arrange(strict=False)
         rollback = engine.shape.rollback
         self._ahead = sum(1 for _ in classes.differing(Blank(engine.backend), rollback))
@@ -221,7 +221,7 @@ class Deciding:
     def _arrange(self, *, strict: bool) -> None:
         """What slots remember is lost with the memory, and read again later."""
         self.forgotten += self._aside.forget()
-        self._house.arrange(strict=strict)
+        self._switch.arrange(strict=strict)
 
     def _claim(self, shape: Shape, verdict: Verdict, was: Shape | None) -> None:
         """Strict use, of forwards that were those of `was`, if each slot had its stream.
@@ -247,13 +247,13 @@ class Deciding:
     def _take_over(self, shape: Shape, verdict: Verdict) -> None:
         profile = self._profile
         self._engine.arrange(shape)
-        profile.path = self._house.known(strict=self._house.strict).path
+        profile.path = self._switch.known(strict=self._switch.strict).path
         profile.shape = shape
         profile.save()
-        self._house.settled(shape, verdict)
+        self._switch.decided(shape, verdict)
 
 
-class Returning:
+class Reread:
     """Work for an idle engine: what was forgotten for a class of forwards is read again in it.
 
     A request that takes a slot ends it: what people go on with, they read. The engine's thread.

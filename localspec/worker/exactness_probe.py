@@ -89,8 +89,8 @@ class NearProbe:
     Behind what was probed nothing is drafted, so that costs of drafts are not needed there.
     """
 
-    def __init__(self, reach: BackgroundProbe, engine: Engine) -> None:
-        self._probe, self._engine = reach, engine
+    def __init__(self, probe: BackgroundProbe, engine: Engine) -> None:
+        self._probe, self._engine = probe, engine
 
     def advance(self, now: float) -> bool:
         """As `BackgroundProbe` does, until it has come so far."""

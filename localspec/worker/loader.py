@@ -22,18 +22,17 @@ from localspec.engine.exactness.classes import Shape
 from localspec.engine.kv.cells import unasked
 from localspec.engine.llama import cores
 from localspec.engine.llama.shortlist import Shortlist
-from localspec.engine.llama.threads import ThreadTuner, fastest, timed
-from localspec.engine.pieces import Pieces
 from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
 from localspec.errors import ModelError
-from localspec.types import Backend, Drafter, Row
+from localspec.types import Backend, Drafter
 from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, planning
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.profile import Profile
+from localspec.worker.thread_choice import ThreadChoice
 
 if TYPE_CHECKING:
     from localspec.engine.llama.context import Context
@@ -93,8 +92,12 @@ class Loader:
         self._lent = lent
         self.pair_fits = True
         self.head: FeatureHead | None = None
-        self._team: ThreadTuner | None = None
-        self.words: Shortlist | None = None
+        self.threads = ThreadChoice(
+            command,
+            lambda: self.strict,
+            at_once=claims and self._config.engine.exactness == "strict",
+        )
+        self.shortlist: Shortlist | None = None
         self._began = time.monotonic()
 
     @property
@@ -132,37 +135,6 @@ class Loader:
         context = self._context("target", model, placement, rows=rows, streams=self.strict)
         self.head = self._find_head(context)
         return context
-
-    def threads(self, target: Context, profile: Profile) -> ThreadTuner:
-        """Those of its forwards and the draft's, unless they are configured; kept in the profile.
-
-        Kinds of cores are measured, at once where bits depend on it: llama.cpp's attention shares
-        out a long text by threads. Otherwise the team answers neighbours.
-        """
-        counts = cores.counts()
-        fixed = self._config.engine.target.threads
-        if fixed or self.command.machine:
-            return ThreadTuner(fixed or counts[0], varies=False)
-        at_once = len(counts) == 1 or (self._claims and self.strict)
-        if at_once and not profile.threads:
-            profile.threads = fastest(target, counts, lambda: _one_row(target))
-        self._team = ThreadTuner(profile.threads or counts[0], varies=self._varies(target))
-        target.join(self._team)
-        return self._team
-
-    def _varies(self, target: Context) -> bool:
-        """Whether the number of threads may change between forwards."""
-        from localspec.engine.llama.library import ours  # noqa: PLC0415 - as above
-
-        return target.model.on_cpu and (ours.attends or not self.strict)
-
-    def cores(self, target: Context, profile: Profile) -> Pieces[None]:
-        """Measure kinds of cores, if that is still to be done. All slots are empty."""
-        counts = cores.counts()
-        if self._team is None or profile.threads:
-            return
-        profile.threads = yield from timed(target, counts, lambda: _one_row(target))
-        self._team.become(profile.threads, varies=self._varies(target))
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
         """What this build's kernels allow, found before anybody is answered.
@@ -206,8 +178,7 @@ class Loader:
         )
         self.plan, self.command = plan, with_exactness(self.command, exactness)
         self._config = self.command.config
-        if self._team is not None:
-            self._team.become(self._team.most, varies=self._varies(target))
+        self.threads.update(target)
 
     def profile(self, exactness: Exactness) -> Profile:
         """What was learned of this pair in such use."""
@@ -274,9 +245,9 @@ class Loader:
             return None, "The draft's memory cannot forget rejected tokens."
         words = Shortlist.of(model.n_vocab, model.special_tokens())
         if words and model.on_cpu and not self.command.machine and context.narrow(words):
-            self.words = words
-        if self._team and not placement.threads:
-            context.join(self._team)
+            self.shortlist = words
+        if self.threads.tuner and not placement.threads:
+            context.join(self.threads.tuner)
         return self.place.context(context, "draft"), None
 
     def _find_head(self, target: Context) -> FeatureHead | None:
@@ -357,7 +328,7 @@ class Loader:
             for buffer in buffers
         )
 
-    def worth(self, engine: Engine, profile: Profile) -> KernelSpeedup:
+    def speedup(self, engine: Engine, profile: Profile) -> KernelSpeedup:
         """The speed-up of our kernels, where the target uses them."""
         from localspec.engine.llama.library import ours  # noqa: PLC0415 - as above
 
@@ -366,7 +337,7 @@ class Loader:
         return KernelSpeedup(engine, profile, ours.kernels if used else "", ours.switch)
 
     def ready(
-        self, target: Context, engine: Engine, reach: BackgroundProbe, off: str | None, why: str
+        self, target: Context, engine: Engine, probe: BackgroundProbe, off: str | None, why: str
     ) -> Ready:
         """The worker's account of itself."""
         command, model, shape = self.command, target.model, engine.shape
@@ -383,7 +354,7 @@ class Loader:
             drafters=list(engine.drafters),
             speculation_off=off,
             exactness="strict" if self.strict and shape.bitwise else "standard",
-            exactness_detail=reach.detail,
+            exactness_detail=probe.detail,
             safe_kernels=command.safe_kernels,
             llama_build=self.build,
             devices=self._devices,
@@ -403,12 +374,6 @@ class Loader:
         if self.command.template is not None:
             return "yours, by [models.templates]"
         return "" if model.chat_template else f"{templates.NONE}; {templates.REMEDY}"
-
-
-def _one_row(context: Context) -> None:
-    """A forward of one row, in the first slot, which is empty."""
-    context.decode([Row(0, 0, 0, wants_logits=True)])
-    context.truncate(0, 0)
 
 
 def _is_host(buffer: str) -> bool:

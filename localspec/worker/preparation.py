@@ -43,13 +43,13 @@ class PreparedRequest:
     constraint: GrammarConstraint | Held | None
     relaxed: list[str]
     """Keys of the schema that the constraint does not keep."""
-    told: str
+    prompt_text: str
     """The prompt as text, for a request that wants to be told; else empty."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
     typed: str
     """How the answer begins because its client has typed it, which is not told again."""
-    said: OutputParser
+    parser: OutputParser
     """Makes words, thoughts and calls of the answer's text."""
     scored: list[TokenLogprob] | None = None
     """Log-probabilities of the prompt, once computed for an echo."""
@@ -61,12 +61,12 @@ class PreparedRequest:
         """Whether it is a warm-up: only read, so that a later request finds it."""
         return not self.max_tokens and not self.echo
 
-    def full(self, said: int) -> bool:
+    def full(self, tokens: int) -> bool:
         """Whether so many tokens fill the context, and more were wanted."""
         wanted = self.request.max_tokens
-        return said >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
+        return tokens >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
 
-    def goes_on(self) -> PreparedRequest:
+    def as_warm_up(self) -> PreparedRequest:
         """A silent warm-up that reads on what this one could not in its time."""
         request = self.request
         on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
@@ -114,7 +114,7 @@ class RequestPreparer:
         known = self._dialogue.recognised
         return {"format": known.form.name, "format_warning": known.warning}
 
-    def order(self, request: Generate) -> PreparedRequest:
+    def prepare(self, request: Generate) -> PreparedRequest:
         """The request in the engine's terms.
 
         Raises:
@@ -147,10 +147,10 @@ class RequestPreparer:
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             constraint=constraint,
             relaxed=relaxed,
-            told=self._spelled(prompt) if request.tells_prompt else "",
+            prompt_text=self._spelled(prompt) if request.tells_prompt else "",
             echo=self._echo(request, prompt),
             typed=typed,
-            said=self._said(request, turn),
+            parser=self._parser(request, turn),
         )
 
     def _sampling(self, request: Generate) -> SamplingParams:
@@ -176,7 +176,7 @@ class RequestPreparer:
         expected = request.prediction
         return self.words(typed + expected if expected else "", "prediction", room)
 
-    def _said(self, request: Generate, turn: Turn | None) -> OutputParser:
+    def _parser(self, request: Generate, turn: Turn | None) -> OutputParser:
         dialogue = self._dialogue
         reader = dialogue.reader(turn.offer) if turn and request.reasoning_apart else None
         return OutputParser(request.id, reader, dialogue.call_id, dialogue.shown if reader else {})

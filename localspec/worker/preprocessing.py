@@ -26,14 +26,14 @@ _TOKEN_CHARS, _VALUE_CHARS = 4, 50
 """The cost in characters of a token, and of a message, a function or a part of one."""
 
 Request: TypeAlias = Generate | Replay | Question
-_Order = TypeVar("_Order")
+_Result = TypeVar("_Result")
 _Item: TypeAlias = tuple[Request, float]
 Name: TypeAlias = Literal["texts", "long texts", "grammars", "long grammars"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared(Generic[_Order]):
+class Prepared(Generic[_Result]):
     """A request that was read: what it asks for, or what is wrong with it.
 
     `arrived_at` is when it came, by the caller's clock.
@@ -41,7 +41,7 @@ class Prepared(Generic[_Order]):
 
     request: Request
     arrived_at: float
-    order: _Order | LocalSpecError
+    result: _Result | LocalSpecError
 
 
 class Turns:
@@ -81,7 +81,7 @@ class Turns:
             self._changed.notify_all()
 
 
-class Preprocessing(Generic[_Order]):
+class Preprocessing(Generic[_Result]):
     """Threads that read requests: short and long texts, short and long grammars. Model lifetime.
 
     Whatever is expensive to prepare waits for its like and holds up nothing else. Everything here
@@ -92,11 +92,11 @@ class Preprocessing(Generic[_Order]):
         wake: Called from there when something has been read.
     """
 
-    def __init__(self, read: Callable[[Request], _Order], wake: Callable[[], None]) -> None:
+    def __init__(self, read: Callable[[Request], _Result], wake: Callable[[], None]) -> None:
         self._read = read
         self._wake = wake
         self._pending: dict[str, Request] = {}
-        self._done: queue.SimpleQueue[Prepared[_Order]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Prepared[_Result]] = queue.SimpleQueue()
         self._preprocessing = {name: Turns() for name in NAMES}
         self._threads = [
             process.deep_thread(name, partial(self._work, lane))
@@ -121,7 +121,7 @@ class Preprocessing(Generic[_Order]):
         """Forget a request that is not read yet; None if there is none."""
         return self._pending.pop(id_, None)
 
-    def taken(self) -> Iterator[Prepared[_Order]]:
+    def taken(self) -> Iterator[Prepared[_Result]]:
         """The requests prepared meanwhile and still wanted."""
         while True:
             try:
@@ -144,10 +144,10 @@ class Preprocessing(Generic[_Order]):
         while (item := lane.get()) is not None:
             request, arrived_at = item
             if self._pending.get(request.id) is request:
-                self._done.put(Prepared(request, arrived_at, self._order(request)))
+                self._done.put(Prepared(request, arrived_at, self._result(request)))
             self._wake()
 
-    def _order(self, request: Request) -> _Order | LocalSpecError:
+    def _result(self, request: Request) -> _Result | LocalSpecError:
         try:
             return self._read(request)
         except LocalSpecError as error:

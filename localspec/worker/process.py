@@ -25,7 +25,7 @@ STACK_BYTES = 256 * 1024 * 1024
 """More than twice what the hungriest tokenizer needs for `limits.MAX_WORD_CHARS`."""
 
 
-def settle() -> None:
+def configure() -> None:
     """Settings of the whole process, made before anything is loaded."""
     sys.setswitchinterval(SWITCH_SECONDS)
     faulthandler.enable()  # an abort of native code leaves its Python stack on standard error

@@ -12,13 +12,13 @@ from localspec.worker.preparation import PreparedRequest
 class Waiting:
     """An order without a slot yet."""
 
-    order: PreparedRequest
+    prepared: PreparedRequest
     arrived_at: float
 
     @property
     def id(self) -> str:
         """The request's id."""
-        return self.order.request.id
+        return self.prepared.request.id
 
 
 class Queue:
@@ -39,7 +39,7 @@ class Queue:
     @property
     def pressing(self) -> bool:
         """Whether a request waits for text."""
-        return any(not waiting.order.warms for waiting in self._waiting)
+        return any(not waiting.prepared.warms for waiting in self._waiting)
 
     def put(self, waiting: Waiting) -> None:
         """One more."""
@@ -55,12 +55,12 @@ class Queue:
     def turns(self, *, busy: bool) -> list[Waiting]:
         """Who may have a slot now, in their order; `busy` while others are being answered."""
         warm = not busy and not self.pressing
-        return [waiting for waiting in self._waiting if warm or not waiting.order.warms]
+        return [waiting for waiting in self._waiting if warm or not waiting.prepared.warms]
 
     def outdated(self) -> list[Waiting]:
         """Warm-ups behind which a later one of the same conversation waits; they leave."""
         warming = sorted(
-            (one for one in self._waiting if one.order.warms), key=lambda one: one.arrived_at
+            (one for one in self._waiting if one.prepared.warms), key=lambda one: one.arrived_at
         )
         latest = {_conversation(one): one for one in warming}
         found = [one for one in warming if latest[_conversation(one)] is not one]
@@ -74,5 +74,5 @@ class Queue:
 
 
 def _conversation(waiting: Waiting) -> tuple[str, str]:
-    request = waiting.order.request
+    request = waiting.prepared.request
     return request.client, request.session

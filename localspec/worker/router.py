@@ -26,12 +26,12 @@ class Router:
         self._lengths = Lengths()
         self._heat = Heat()
 
-    def route(self, order: PreparedRequest) -> tuple[Reason, Expectation]:
+    def route(self, prepared: PreparedRequest) -> tuple[Reason, Expectation]:
         """The routing reason, and how long the answer may become."""
-        request = order.request
+        request = prepared.request
         wish = request.speculation
-        expected = self._lengths.predict(request.client, request.endpoint, order.max_tokens)
-        at_least = min(len(order.prediction), order.max_tokens)
+        expected = self._lengths.predict(request.client, request.endpoint, prepared.max_tokens)
+        at_least = min(len(prepared.prediction), prepared.max_tokens)
         facts = Facts(
             mode=wish.mode,
             drafters=tuple(
@@ -45,9 +45,9 @@ class Router:
         )
         return route(facts), self._lengths.expect(request.client, request.endpoint, at_least)
 
-    def learn(self, order: PreparedRequest, finished: Finished) -> None:
+    def learn(self, prepared: PreparedRequest, finished: Finished) -> None:
         """A request is over. A cancelled answer says nothing about how long it would have been."""
-        request = order.request
+        request = prepared.request
         if finished.reason != "cancelled":
             tokens = finished.usage.completion_tokens
             self._lengths.observe(request.client, request.endpoint, tokens)

@@ -84,7 +84,7 @@ class Service:
         self._answers: dict[Session, Answer] = {}
         self._owed: list[StepOutput] = []
         self._over: list[tuple[Answer, LocalSpecError | None]] = []
-        self._engine.meanwhile = self._tell
+        self._engine.meanwhile = self._send_outputs
         self._replays = Replays(loaded, line.send, self._wait)
         self._preprocessing = Preprocessing(self._read, line.wake)
         self._totals = Totals()
@@ -110,7 +110,7 @@ class Service:
             self._replays.clear()
             raise
         else:
-            self._settle()
+            self._flush()
             for session in self._answers:
                 self._engine.retire(session)
             over = ShuttingDown("The model is being unloaded.", fix="Send the request again.")
@@ -153,7 +153,7 @@ class Service:
     def _rest(self) -> None:
         """One short piece of an idle engine's own work, and whether there is more of it."""
         idle = not self._busy and not self._preprocessing.pending
-        self._more_rest = idle and self._loaded.rest.advance(self._clock())
+        self._more_rest = idle and self._loaded.idle.advance(self._clock())
 
     def _take(self, request: Unread) -> None:
         """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
@@ -169,28 +169,28 @@ class Service:
             return self._replays.read(request)
         if isinstance(request, Question):
             return answer_question(request, self._loaded.model, self._loaded.preparer)
-        return self._loaded.preparer.order(request)
+        return self._loaded.preparer.prepare(request)
 
     def _collect(self) -> None:
         """Queue prepared requests for a slot; answer those that cannot be served."""
         for read in self._preprocessing.taken():
-            match read.order:
-                case PreparedRequest(to_score=True) as order:
-                    self._replays.take(PromptLogprobs(order, read.arrived_at))
-                case PreparedRequest() as order:
-                    self._wait(order, read.arrived_at)
-                case replays.ReplayRequest() as order:
-                    self._replays.take(order)
+            match read.result:
+                case PreparedRequest(to_score=True) as prepared:
+                    self._replays.take(PromptLogprobs(prepared, read.arrived_at))
+                case PreparedRequest() as prepared:
+                    self._wait(prepared, read.arrived_at)
+                case replays.ReplayRequest() as replay:
+                    self._replays.take(replay)
                 case QuestionAnswer() as answer:
                     self._line.send(answer)
                 case error:
                     self._line.send(failed(read.request.id, error))
 
-    def _wait(self, order: PreparedRequest, arrived_at: float) -> None:
+    def _wait(self, prepared: PreparedRequest, arrived_at: float) -> None:
         """The order waits for a slot."""
-        self._waiting.put(Waiting(order, arrived_at))
+        self._waiting.put(Waiting(prepared, arrived_at))
         for outdated in self._waiting.outdated():
-            self._line.send(never_started(outdated.order.request, "length"))
+            self._line.send(never_started(outdated.prepared.request, "length"))
 
     def _ids(self) -> Iterator[str]:
         yield from (waiting.id for waiting in self._waiting)
@@ -199,17 +199,17 @@ class Service:
         yield from self._preprocessing.ids()
 
     def _cancel(self, id_: str) -> None:
-        self._settle()
+        self._flush()
         if dropped := self._replays.cancel(id_):
             if isinstance(dropped, PromptLogprobs):
-                self._line.send(never_started(dropped.order.request, "cancelled"))
+                self._line.send(never_started(dropped.prepared.request, "cancelled"))
             return
         if unread := self._preprocessing.cancel(id_):
             if isinstance(unread, Generate):
                 self._line.send(never_started(unread, "cancelled"))
             return
         if waiting := self._waiting.take(id_):
-            self._line.send(never_started(waiting.order.request, "cancelled"))
+            self._line.send(never_started(waiting.prepared.request, "cancelled"))
             return
         for answer in self._answers.values():
             if answer.id == id_:
@@ -222,23 +222,25 @@ class Service:
         """Whose turn it is, but for those whose prompt another request is reading."""
         if self._waiting.pressing:
             self._step_back()
-        busy = any(not answer.order.warms for answer in self._answers.values())
+        busy = any(not answer.prepared.warms for answer in self._answers.values())
         for waiting in self._waiting.turns(busy=busy):
-            order = waiting.order
-            request = order.request
-            if self._demand.waits(order):
+            prepared = waiting.prepared
+            request = prepared.request
+            if self._demand.waits(prepared):
                 break
-            if not self._engine.prefix_sharing.ready(request.client, order.prompt, request.session):
+            if not self._engine.prefix_sharing.ready(
+                request.client, prepared.prompt, request.session
+            ):
                 continue
             self._waiting.take(waiting.id)
             try:
-                self._demand.check(order)
-                session = self._engine.admit(self._request(order))
+                self._demand.check(prepared)
+                session = self._engine.admit(self._request(prepared))
             except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
                 _log.exception("request %s failed and ends alone", request.id)
                 self._line.send(failed(request.id, known(error)))
                 continue
-            answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
+            answer = Answer(prepared, session, waiting.arrived_at, self._loaded.model.piece)
             answer.exactness = self._loaded.ready.exactness
             self._answers[session] = answer
             self._totals.prompt_tokens += session.n_prompt
@@ -247,9 +249,9 @@ class Service:
                     answer.id,
                     session.n_prompt,
                     session.cached_tokens,
-                    order.relaxed,
-                    order.prompt,
-                    order.told,
+                    prepared.relaxed,
+                    prepared.prompt,
+                    prepared.prompt_text,
                     session.slot,
                 )
             )
@@ -262,43 +264,43 @@ class Service:
 
     def _step_back(self) -> None:
         """Warm-ups make way for who waits for text. What they have read, they have read."""
-        if not any(answer.order.warms for answer in self._answers.values()):
+        if not any(answer.prepared.warms for answer in self._answers.values()):
             return
-        self._settle()
+        self._flush()
         for session, answer in list(self._answers.items()):
-            if answer.order.warms:
+            if answer.prepared.warms:
                 del self._answers[session]
                 self._engine.retire(session)
-                self._wait(answer.order, answer.arrived_at)
+                self._wait(answer.prepared, answer.arrived_at)
 
     def _hurry(self) -> None:
         """End prompts that take longer than their request allows; they are read on as warm-ups."""
         now = self._engine.clock()
         for answer in [each for each in self._answers.values() if each.overdue(now)]:
             self._end(answer, "length")
-            self._wait(answer.order.goes_on(), now)
+            self._wait(answer.prepared.as_warm_up(), now)
 
-    def _request(self, order: PreparedRequest) -> Request:
+    def _request(self, prepared: PreparedRequest) -> Request:
         """The engine's request, routed at the last moment: what was learned meanwhile counts."""
-        request = order.request
-        reason, expectation = self._loaded.router.route(order)
+        request = prepared.request
+        reason, expectation = self._loaded.router.route(prepared)
         return Request(
             id=request.id,
             client=request.client,
-            prompt=order.prompt,
-            sampling=order.sampling,
+            prompt=prepared.prompt,
+            sampling=prepared.sampling,
             speculation=request.speculation,
-            max_tokens=order.max_tokens,
+            max_tokens=prepared.max_tokens,
             route=reason,
             expectation=expectation,
-            constraint=order.constraint,
+            constraint=prepared.constraint,
             ignore_eos=request.ignore_eos,
-            prediction=order.prediction,
+            prediction=prepared.prediction,
             logprobs=request.logprobs,
             so_far=request.so_far.tokens if request.so_far else (),
             session=request.session,
-            brief=order.warms or request.prompt_seconds is not None,
-            breakers=order.breakers,
+            brief=prepared.warms or request.prompt_seconds is not None,
+            breakers=prepared.breakers,
             reuse=request.reuse,
             after_sampling=request.after_sampling,
         )
@@ -309,18 +311,18 @@ class Service:
         A stop string may so be seen when the next forward is on its way already: what that gives
         is nobody's.
         """
-        advances = self._engine.step()
-        self._settle()
+        outputs = self._engine.step()
+        self._flush()
         for answer in self._answers.values():
             if reading := answer.reading(self._engine.clock()):
                 self._line.send(reading)
-        self._owed = [advance for advance in advances if advance.session in self._answers]
-        if not self._engine.waits or any(advance.finish for advance in self._owed):
-            self._settle()
+        self._owed = [output for output in outputs if output.session in self._answers]
+        if not self._engine.waits or any(output.finish for output in self._owed):
+            self._flush()
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         """Send all that is owed. Not while a forward is on its way."""
-        self._tell()
+        self._send_outputs()
         over, self._over = self._over, []
         for answer, failure in over:
             if failure is None:
@@ -331,27 +333,27 @@ class Service:
                 self._engine.retire(answer.session)
                 self._line.send(failed(answer.id, failure))
 
-    def _tell(self) -> None:
+    def _send_outputs(self) -> None:
         """Let out what steps gave, and note whose answers are over."""
         owed, self._owed = self._owed, []
-        for advance in owed:
-            answer = self._answers[advance.session]
-            failure = self._told(answer, advance)
+        for output in owed:
+            answer = self._answers[output.session]
+            failure = self._send_output(answer, output)
             if failure is not None or answer.finish is not None:
                 self._over.append((answer, failure))
 
-    def _told(self, answer: Answer, advance: StepOutput) -> LocalSpecError | None:
+    def _send_output(self, answer: Answer, output: StepOutput) -> LocalSpecError | None:
         """Let out what a step gave an answer; why it cannot go on, if it cannot."""
         before = answer.completion_tokens
         try:
-            delta = None if advance.failure else answer.advance(advance)
+            delta = None if output.failure else answer.take(output)
         except Exception as error:  # noqa: BLE001 — of its text; the engine is untouched
             _log.exception("request %s failed and ends alone", answer.id)
             return known(error)
         self._totals.completion_tokens += answer.completion_tokens - before
         if delta is not None:
             self._line.send(delta)
-        return advance.failure
+        return output.failure
 
     def _end(self, answer: Answer, reason: FinishReason) -> None:
         """Free the slot and say the last word."""
@@ -359,7 +361,7 @@ class Service:
         self._engine.retire(answer.session, answer.kept_tokens)
         event = answer.finished(reason)
         self._totals.finished(event)
-        self._loaded.router.learn(answer.order, event)
+        self._loaded.router.learn(answer.prepared, event)
         self._line.send(event)
         _log.info(
             "finished id=%s reason=%s prompt=%d cached=%d output=%d drafted=%d accepted=%d "
@@ -394,7 +396,7 @@ class Service:
         totals = self._totals
         self._line.send(
             Heartbeat(
-                steps=self._engine.steps + self._replays.steps + self._loaded.deciding.step.done,
+                steps=self._engine.steps + self._replays.steps + self._loaded.decision.step.done,
                 active=len(self._answers) + self._replays.active,
                 waiting=len(self._waiting) + self._replays.waiting + self._preprocessing.pending,
                 prompt_tokens_total=totals.prompt_tokens,
@@ -410,9 +412,9 @@ class Service:
                 far_tokens=FAR_TOKENS,
                 far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
-                measuring=self._loaded.rest.measuring or not self._loaded.deciding.over,
-                checking=None if self._loaded.deciding.over else self._loaded.deciding.step,
-                exactness_detail=self._loaded.reach.detail,
+                measuring=self._loaded.idle.measuring or not self._loaded.decision.over,
+                checking=None if self._loaded.decision.over else self._loaded.decision.step,
+                exactness_detail=self._loaded.probe.detail,
                 kernels=self._loaded.kernels,
                 gpus=self._loaded.gpus(),
                 **self._loaded.kv(),
