@@ -37,9 +37,9 @@ NEVER_STARTED = "never_started"
 class Answer:
     """An admitted request. `completion_tokens` counts what plain decoding would have decoded.
 
-    Tokens after a stop string were never wanted, although a draft may have been accepted beyond
-    it; so the count, like the text, does not depend on speculation. One that has begun on another
-    worker goes on behind what was decided there, counts and times included.
+    A draft may be accepted beyond a stop string; those tokens are not counted, so that the count,
+    like the text, does not depend on speculation. An answer that began on another worker goes on
+    behind the tokens decided there, with its counts and times.
     """
 
     prepared: PreparedRequest
@@ -48,14 +48,14 @@ class Answer:
     piece: Callable[[Token], bytes]
     text: AnswerText = field(init=False)
     _typed: bytes = field(init=False)
-    """Of what the client has typed, the bytes that no token has written yet."""
+    """The bytes of the client's typed word that no token has written yet."""
     completion_tokens: int = 0
     exactness: str = "standard"
-    """What the worker claims of its forwards."""
+    """The exactness that the worker claims: "standard" or "strict"."""
     _logprobs: deque[TokenLogprob] = field(default_factory=deque)
     finish: FinishReason | None = None
     _read: int = -1
-    """Tokens of the prompt that were told to be read."""
+    """Tokens of the prompt that the latest `Reading` counted."""
 
     def __post_init__(self) -> None:
         self.text = AnswerText(self.prepared.request.stop, self.prepared.request.indent)
@@ -72,7 +72,7 @@ class Answer:
         return self.prepared.request.id
 
     def overdue(self, now: float) -> bool:
-        """Whether its prompt took longer to read than its client wants to wait for."""
+        """Whether reading the prompt took longer than its client allows."""
         most, meter = self.prepared.request.prompt_seconds, self.session.meter
         if most is None or self.prepared.warms or meter.first_token_at:
             return False
@@ -92,7 +92,7 @@ class Answer:
         return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.prepared.scored or [])
 
     def reading(self, now: float) -> Reading | None:
-        """How far the prompt is read, where somebody wants to know and it has moved."""
+        """The progress of reading the prompt; None where not requested, or without news."""
         request, session = self.prepared.request, self.session
         read = min(session.cached, session.n_prompt)
         if not request.tells_reading or request.so_far or read <= self._read:
@@ -101,10 +101,10 @@ class Answer:
         return Reading(self.id, read, max(0.0, now - session.meter.admitted_at))
 
     def take(self, output: StepOutput) -> Delta | None:
-        """Take what a step gave; what it decided and let out, None where it decided nothing.
+        """Take a step's tokens; the event for the client, None where there is nothing to send.
 
-        `finish` is set when the answer is over: by a stop string before anything the engine says.
-        Raises GrammarError where it ends because its grammar gave up.
+        `finish` is set when the answer is over; a stop string comes before the engine's reasons.
+        Raises GrammarError where the answer ends because its grammar gave up.
         """
         if not self.prepared.max_tokens:  # only the prompt was to be read
             self.finish = "length"
@@ -128,7 +128,7 @@ class Answer:
         )
 
     def _delta(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
-        """What of the text may go out. By a stop string or a limit an answer is cut."""
+        """The part as an event. A stop string or a limit cuts an answer."""
         ended = self.finish is not None
         cut = ended and (self.finish != "stop" or self.text.stopped)
         return self.prepared.parser.delta(part, logprobs, ended=ended, cut=cut)
@@ -136,7 +136,7 @@ class Answer:
     def _take_tokens(
         self, tokens: list[Token], sources: list[str], finish: FinishReason | None
     ) -> int:
-        """Take tokens into the text up to a stop string; how many that were."""
+        """Take tokens into the text up to a stop string. Returns how many were taken."""
         for index, (token, source) in enumerate(zip(tokens, sources, strict=True)):
             self.completion_tokens += 1
             if finish == "stop" and index == len(tokens) - 1:
@@ -155,14 +155,14 @@ class Answer:
 
     @property
     def _late(self) -> bool:
-        """Past its deadline, with a line to show for it: what an editor shows is whole lines."""
+        """Whether the deadline has passed and there is a whole line, as editors show lines."""
         most, meter = self.prepared.request.predict_seconds, self.session.meter
         if most is None or not self.text.has_line:
             return False
         return meter.last_token_at - meter.first_token_at >= most
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
-        """Spell out what the session has learned of its tokens, until their text goes out."""
+        """Keep the session's new log-probabilities until the text of their tokens goes out."""
         typed = self._typed
         for each in likelihoods:
             self._logprobs.append(spelled(each, self.piece, typed))
@@ -170,7 +170,7 @@ class Answer:
         likelihoods.clear()
 
     def _go_on(self, so_far: SoFar) -> None:
-        """Stand where the last worker stood: its text has gone out, its meter goes on running."""
+        """Continue an answer of another worker: its text has gone out, its meter runs on."""
         self._take_tokens(so_far.tokens, so_far.sources, self.session.finish)
         self._delta(self.text.take(), [])
         self._logprobs.extend(so_far.held)
@@ -203,7 +203,7 @@ class Answer:
         )
 
     def finished(self, reason: FinishReason) -> Finished:
-        """The last event, with everything that was counted."""
+        """The last event, with all counts and times."""
         session, spent = self.session, self._spent()
         meter = session.meter
         timings = _timings(session, spent, self.completion_tokens)
@@ -260,7 +260,7 @@ def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
 
 
 def spelled(each: Likelihood, piece: Callable[[Token], bytes], typed: bytes = b"") -> TokenLogprob:
-    """A likelihood with the bytes of its tokens, as far as they come behind what was typed."""
+    """A likelihood with the bytes of its tokens, less those that the client had typed."""
     chosen = Alternative(each.token, behind(piece(each.token), typed), each.logprob)
     top = [Alternative(token, behind(piece(token), typed), logprob) for token, logprob in each.top]
     return TokenLogprob(chosen, top)

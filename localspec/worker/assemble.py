@@ -1,4 +1,4 @@
-"""From `Load` to a model that answers: weights, contexts, drafters, controller, engine."""
+"""Assembles a model that answers: weights, contexts, drafters, controller, engine."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Loaded:
 
     @property
     def ready(self) -> Ready:
-        """What the worker says of itself; another one once that has changed."""
+        """The worker's description of itself; a new object once it has changed."""
         return self.switch.ready
 
     def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
@@ -101,14 +101,14 @@ class Loaded:
         }
 
     def kv(self) -> dict[str, int]:
-        """Tokens that the target's memory holds, and that there is memory for now."""
+        """Tokens that the target's KV memory holds, and those that it has room for now."""
         target = self.engine.target
         if not isinstance(target, Sharing):
             return {}
         return {"kv_held": sum(target.held), "kv_cells": target.kv_cells}
 
     def gpus(self) -> dict[str, int]:
-        """Bytes that are free on each GPU; none are asked where there were none."""
+        """Free bytes of each GPU; the driver is not queried again where it had none."""
         if self._has_gpus:
             found = planning.free_on_gpus()
             self._has_gpus = bool(found)
@@ -123,7 +123,7 @@ class Loaded:
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
-    """Load the pair by the largest plan that memory bears, and put the engine together.
+    """Load the pair by the largest plan that fits into memory, and build the engine.
 
     Raises:
         OutOfMemory: not even the smallest plan could be carried out.
@@ -138,7 +138,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 
 
 def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
-    """Once, as it is likely to be in the end. What is not known is found out while nobody waits."""
+    """Load for the likelier exactness; the rest is decided while the worker is idle."""
     from localspec.engine.llama.library import build_info  # noqa: PLC0415 - llama.cpp is imported late
 
     files = model_files(command)
@@ -190,7 +190,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
     unknown: Undecided | None,
     others: Sequence[Plan],
 ) -> Loaded:
-    """One plan carried out. Raises OutOfMemory when that is more than there is."""
+    """Carry out one plan. Raises OutOfMemory where memory does not suffice."""
     with ExitStack() as parts:
         waits = unknown is None and command.config.engine.exactness == "strict"
         loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
@@ -275,7 +275,7 @@ def _known(model: Model) -> _Known:
 
 
 def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Future[_Made]:
-    """Let it be made. Raises MemoryError where there is no memory for a thread."""
+    """Start `work` on a thread. Raises MemoryError where there is no memory for one."""
     try:
         return beside.submit(work, model)
     except RuntimeError as error:
