@@ -1,4 +1,4 @@
-"""The steps of one load: weights, contexts, the probe, drafters, and what the worker says of it."""
+"""Loads by one plan, step by step: weights, contexts, probe, drafters, the worker's `Ready`."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class OnProgress(Protocol):
-    """Called with a stage ("target", "draft", "warmup", "probe"), how far it is, and in words."""
+    """Called with a stage ("target", "draft", "warmup", "probe"), its progress, and words."""
 
     def __call__(self, stage: str, fraction: float, why: str = "", /) -> None:
-        """Tell it."""
+        """Report a fraction of the stage, 0 to 1."""
 
 
 Exactness = Literal["strict", "standard"]
@@ -54,16 +54,16 @@ Exactness = Literal["strict", "standard"]
 _PROGRESS_STEP = 0.01
 
 _TELL_SECONDS = 0.1
-"""Between two tellings of what is going on."""
+"""Seconds between two reports of progress."""
 _PROBE_SECONDS = 5.0
-"""Of a load, for what the probe of strict exactness may do later: far lines are read while idle."""
+"""The time of a load for lines of the strict probe that may also be probed while idle."""
 
 
 class Loader:
-    """The steps of one load; what it opens is closed by `parts`, the newest first.
+    """The steps of one load; `parts` closes everything that it opens, the newest first.
 
-    `lent` are the remotes' devices, which are for the target alone. Unless it `claims` what
-    `engine.exactness` says, that may be changed while the model is loaded.
+    `lent` are the remotes' devices, which are for the target alone. Unless it `claims` the
+    exactness of its command, that may change while the model is loaded.
     """
 
     def __init__(  # noqa: PLR0913 - all that one load depends on
@@ -119,9 +119,10 @@ class Loader:
         return build_info()
 
     def target(self) -> Context:
-        """The target, with a context for every slot. Where a head is for it, it shows its states.
+        """Load the target, with a context for every slot.
 
-        From its first forward on: what is probed and measured is what decodes.
+        Where it has a head it shows its states from the first forward on, so that probes and
+        measurements are of the forwards that decode.
         """
         placement = placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
@@ -137,9 +138,9 @@ class Loader:
         return context
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
-        """What this build's kernels allow, found before anybody is answered.
+        """The class of forwards that this build's kernels allow, probed before any answer.
 
-        Its forwards are the first that is known of the costs.
+        The costs learn from its forwards.
         """
         self._on_progress("probe", 0.0)
         timed = calibrate.Timed(priced, costs.measured, self.place.clock)
@@ -158,7 +159,7 @@ class Loader:
         return shape
 
     def _event_writer(self) -> Callable[[classes.Step], None]:
-        """Tells now and then how many forwards a probe has made, and of how many."""
+        """A function that reports now and then how many forwards a probe has made."""
         tell_at = 0.0
 
         def tell(step: classes.Step) -> None:
@@ -171,7 +172,7 @@ class Loader:
         return tell
 
     def arrange(self, target: Context, plan: Plan, exactness: Exactness) -> None:
-        """Let the target's memory be for that from now on. Slots are empty. Raises as `open`."""
+        """Rearrange the target's memory for this exactness. Slots are empty. Raises as `open`."""
         strict = exactness == "strict"
         target.arrange(
             streams=strict, context=plan.context, cells=plan.start_cells, most_cells=plan.cells
@@ -181,7 +182,7 @@ class Loader:
         self.threads.update(target)
 
     def profile(self, exactness: Exactness) -> Profile:
-        """What was learned of this pair in such use."""
+        """The profile of this pair in such use."""
         plan = self.plan
         probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
         shows = self.head is not None  # a forward that shows states may be another one
@@ -197,7 +198,7 @@ class Loader:
         )
 
     def drafters(self, target: Context, shape: Shape) -> tuple[dict[str, Drafter], str | None]:
-        """The sources that can draft for this target, and why others cannot, if any cannot."""
+        """The usable drafters, and the reason why others are not, if there are others."""
         if shape.rollback == "none":
             return {}, "This model's memory cannot forget rejected tokens."
         if self._claims and self.strict and not shape.bitwise:
@@ -225,7 +226,7 @@ class Loader:
         return sources, why
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
-        """The draft's context; None without one, with the reason if there is a draft to blame."""
+        """The draft's context, or None and, where there is a draft, the reason."""
         if self.command.draft_path and target.rollback == "restore":
             return None, "A draft model is for memories that forget by tokens; this one is a state."
         if self.command.no_draft:
@@ -251,7 +252,7 @@ class Loader:
         return self.place.context(context, "draft"), None
 
     def _find_head(self, target: Context) -> FeatureHead | None:
-        """Of the target, where one was made for it. The host computes it, wherever that is."""
+        """The target's feature head, None where there is none. The host computes it."""
         wanted = any("head" in drafters.takes(kind) for kind in self._config.speculation.drafters)
         if not wanted or self.command.safe_kernels or not self.place.has_head:
             return None
@@ -339,7 +340,7 @@ class Loader:
     def ready(
         self, target: Context, engine: Engine, probe: BackgroundProbe, off: str | None, why: str
     ) -> Ready:
-        """The worker's account of itself."""
+        """The worker's description of itself."""
         command, model, shape = self.command, target.model, engine.shape
         names = {device.name: device.buffers for device in self._lent}
         return Ready(
@@ -370,14 +371,14 @@ class Loader:
         )
 
     def _template(self, model: Model) -> str:
-        """Whose chat template is used; "" where it is the file's own, or none is needed."""
+        """The origin of the chat template; "" where it is the file's own, or none is needed."""
         if self.command.template is not None:
             return "yours, by [models.templates]"
         return "" if model.chat_template else f"{templates.NONE}; {templates.REMEDY}"
 
 
 def _is_host(buffer: str) -> bool:
-    """Whether a buffer of this name is read by the CPU's kernels."""
+    """Whether the CPU's kernels read a buffer of this name."""
     return buffer.startswith(("CPU", "AMX"))
 
 
