@@ -1,4 +1,4 @@
-"""Routing in a worker: the facts of a request, the pure decision on them, and what was learned."""
+"""Routes requests: gathers the facts for the pure decision, and learns from finished answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localspec.worker.preparation import PreparedRequest
 
 
 class Router:
-    """Says of each order whether it speculates. Model lifetime; the engine's thread.
+    """Decides for each request whether it speculates. Model lifetime; the engine's thread.
 
     Args:
         drafters: Names of the sources that are loaded and usable.
@@ -27,7 +27,7 @@ class Router:
         self._heat = Heat()
 
     def route(self, prepared: PreparedRequest) -> tuple[Reason, Expectation]:
-        """The routing reason, and how long the answer may become."""
+        """The routing reason, and the expected length of the answer."""
         request = prepared.request
         wish = request.speculation
         expected = self._lengths.predict(request.client, request.endpoint, prepared.max_tokens)
@@ -46,7 +46,7 @@ class Router:
         return route(facts), self._lengths.expect(request.client, request.endpoint, at_least)
 
     def learn(self, prepared: PreparedRequest, finished: Finished) -> None:
-        """A request is over. A cancelled answer says nothing about how long it would have been."""
+        """Learn from a finished request; a cancelled one teaches no length."""
         request = prepared.request
         if finished.reason != "cancelled":
             tokens = finished.usage.completion_tokens

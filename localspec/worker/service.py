@@ -1,4 +1,4 @@
-"""The worker's loop: commands in, one engine step, events out."""
+"""Runs the worker's loop: commands in, one engine step, events out."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Line(Protocol):
-    """Where commands come from and events go; `channel.Channel` in the real process."""
+    """The connection to the supervisor; `channel.Channel` in the real process."""
 
     def send(self, event: Event) -> None:
-        """Hand one event on."""
+        """Send one event."""
 
     def receive(self, wait_seconds: float) -> Command | None:
-        """The next command, or None when none came in time, or something else is to be done."""
+        """The next command; None when none came in time, and after `wake`."""
 
     def wake(self) -> None:
         """Let `receive` return. For any thread."""
@@ -65,9 +65,9 @@ class Line(Protocol):
 class Service:
     """Answers the requests of one loaded model until it is told to quit.
 
-    Everything happens on the thread that loaded the model, but for reading requests. A request that
-    is wrong fails alone; an engine that fails takes the process with it, because after that nothing
-    it holds can be trusted. No request hears of that: the supervisor lets them go on elsewhere.
+    Everything but preparing requests happens on the thread that loaded the model. A wrong request
+    fails alone; an engine that fails ends the process, because its state cannot be trusted any
+    more. Requests do not fail with it: the supervisor resumes them on another worker.
 
     Args:
         loaded: The model and its engine.
@@ -93,7 +93,7 @@ class Service:
         self._beat_at = clock()
 
     def run(self) -> None:
-        """Serve until `Quit`. Whatever else ends it is raised."""
+        """Serve until `Quit`. Raises the error of an engine that fails."""
         try:
             self._beat(self._clock())
             while self._obey():
@@ -122,9 +122,9 @@ class Service:
     # --- commands ---------------------------------------------------------------------------------
 
     def _obey(self) -> bool:
-        """Take every command that is there, waiting for one only when there is nothing to do.
+        """Carry out all commands received, waiting for one only when there is nothing to do.
 
-        False when it was told to quit.
+        Returns False after `Quit`.
         """
         while (command := self._line.receive(self._patience_seconds())) is not None:
             match command:
@@ -139,24 +139,24 @@ class Service:
         return True
 
     def _patience_seconds(self) -> float:
-        """How long to wait for a command: not at all while there is something to do."""
+        """Seconds to wait for a command: 0 while there is something to do."""
         if self._busy or (self._more_rest and not self._preprocessing.pending):
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
 
     @property
     def _busy(self) -> bool:
-        """Whether a request has been read and is not over yet."""
+        """Whether a prepared request is not over yet."""
         replays = self._replays
         return bool(self._answers or self._waiting or replays.active or replays.waiting)
 
     def _rest(self) -> None:
-        """One short piece of an idle engine's own work, and whether there is more of it."""
+        """Do one short piece of idle work, and note whether there is more of it."""
         idle = not self._busy and not self._preprocessing.pending
         self._more_rest = idle and self._loaded.idle.advance(self._clock())
 
     def _take(self, request: Unread) -> None:
-        """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
+        """Queue a request for preparation at once: a bad one fails without waiting for a slot."""
         if request.id in self._ids():
             error = RequestError(f"A request with the id {request.id!r} is still running.")
             self._line.send(failed(request.id, error))
@@ -164,7 +164,7 @@ class Service:
             self._preprocessing.put(request, self._engine.clock())
 
     def _read(self, request: Unread) -> PreparedRequest | replays.ReplayRequest | QuestionAnswer:
-        """Runs beside the engine."""
+        """Prepare a request; on a preprocessing thread."""
         if isinstance(request, Replay):
             return self._replays.read(request)
         if isinstance(request, Question):
@@ -187,7 +187,7 @@ class Service:
                     self._line.send(failed(read.request.id, error))
 
     def _wait(self, prepared: PreparedRequest, arrived_at: float) -> None:
-        """The order waits for a slot."""
+        """Queue a request for a slot."""
         self._waiting.put(Waiting(prepared, arrived_at))
         for outdated in self._waiting.outdated():
             self._line.send(never_started(outdated.prepared.request, "length"))
@@ -219,7 +219,7 @@ class Service:
     # --- requests ---------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Whose turn it is, but for those whose prompt another request is reading."""
+        """Give slots to waiting requests, except those whose prompt another request is reading."""
         if self._waiting.pressing:
             self._step_back()
         busy = any(not answer.prepared.warms for answer in self._answers.values())
@@ -259,11 +259,11 @@ class Service:
                 self._line.send(reading)
             if opening := answer.opening():
                 self._line.send(opening)
-            if answer.finish is not None:  # its last worker died with the last word on its lips
+            if answer.finish is not None:  # the worker before died with only `Finished` unsent
                 self._end(answer, answer.finish)
 
     def _step_back(self) -> None:
-        """Warm-ups make way for who waits for text. What they have read, they have read."""
+        """Take the slots of warm-ups for requests that want text. Slots keep what was read."""
         if not any(answer.prepared.warms for answer in self._answers.values()):
             return
         self._flush()
@@ -274,14 +274,14 @@ class Service:
                 self._wait(answer.prepared, answer.arrived_at)
 
     def _hurry(self) -> None:
-        """End prompts that take longer than their request allows; they are read on as warm-ups."""
+        """End requests whose prompts take too long; warm-ups read the rest of them."""
         now = self._engine.clock()
         for answer in [each for each in self._answers.values() if each.overdue(now)]:
             self._end(answer, "length")
             self._wait(answer.prepared.as_warm_up(), now)
 
     def _request(self, prepared: PreparedRequest) -> Request:
-        """The engine's request, routed at the last moment: what was learned meanwhile counts."""
+        """The engine's request, routed as late as possible, with all that was learned."""
         request = prepared.request
         reason, expectation = self._loaded.router.route(prepared)
         return Request(
@@ -306,10 +306,9 @@ class Service:
         )
 
     def _step(self) -> None:
-        """One step of the engine. What it gave is told at once, or while a device computes.
+        """Make one step of the engine. Its outputs are sent at once, or while a device computes.
 
-        A stop string may so be seen when the next forward is on its way already: what that gives
-        is nobody's.
+        So a stop string may be found when the next forward has begun; its output is dropped.
         """
         outputs = self._engine.step()
         self._flush()
@@ -321,7 +320,7 @@ class Service:
             self._flush()
 
     def _flush(self) -> None:
-        """Send all that is owed. Not while a forward is on its way."""
+        """Send all outputs and end finished answers. Not while a forward is computing."""
         self._send_outputs()
         over, self._over = self._over, []
         for answer, failure in over:
@@ -334,7 +333,7 @@ class Service:
                 self._line.send(failed(answer.id, failure))
 
     def _send_outputs(self) -> None:
-        """Let out what steps gave, and note whose answers are over."""
+        """Send the outputs of steps, and note the answers that are over."""
         owed, self._owed = self._owed, []
         for output in owed:
             answer = self._answers[output.session]
@@ -343,7 +342,7 @@ class Service:
                 self._over.append((answer, failure))
 
     def _send_output(self, answer: Answer, output: StepOutput) -> LocalSpecError | None:
-        """Let out what a step gave an answer; why it cannot go on, if it cannot."""
+        """Send an answer's output of a step. Returns the error that ends the answer, if any."""
         before = answer.completion_tokens
         try:
             delta = None if output.failure else answer.take(output)
@@ -356,7 +355,7 @@ class Service:
         return output.failure
 
     def _end(self, answer: Answer, reason: FinishReason) -> None:
-        """Free the slot and say the last word."""
+        """Free the slot and send the last event."""
         del self._answers[answer.session]
         self._engine.retire(answer.session, answer.kept_tokens)
         event = answer.finished(reason)
