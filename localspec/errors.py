@@ -27,7 +27,7 @@
     │   ├── UpstreamUnavailable    503            the server that a model lives on does not answer
     │   ├── UpstreamFailed         502            that server gave an error or a broken answer
     │   └── ShuttingDown           503            no new work is taken
-    ├── Forbidden                  403  exit 77   this caller may not speak
+    ├── Forbidden                  403  exit 77   this caller has no access
     └── EngineError                500  exit 70   llama.cpp refused or failed
         └── NoRoom                 507            no memory for more tokens now
 
@@ -46,8 +46,8 @@ from typing import ClassVar
 _COMMANDS = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters, those that turn the direction in which text is shown, and halves of pairs,
-which no encoder takes."""
+"""Control characters, those that change the direction of text, and lone surrogates, which cannot
+be encoded."""
 
 _SECRETS = re.compile(
     r"(?<=://)[^\s/@\"'<>]+(?=@)"  # user and password of an address
@@ -56,18 +56,18 @@ _SECRETS = re.compile(
     r"|\b(?:hf_|sk-|ghp_|github_pat_)[\w-]{8,}",
     re.IGNORECASE,
 )
-"""What identifies somebody to a server: in an address, in a header that was repeated, or alone."""
+"""Credentials: in an address, in a header that was repeated, or alone."""
 
 MAX_MESSAGE_CHARS = 2000
-"""Of one text of an error, before escaping: two screens of a terminal. Longer ones come from files,
-templates, models and other servers, which may say forty megabytes."""
+"""The length of an error's text, before escaping: two screens of a terminal. Longer texts come from
+files, templates, models and other servers, and may have forty megabytes."""
 MAX_PARAM_CHARS = 200
 
 
 def escaped(text: str) -> str:
-    r"""`text` on one line that commands no terminal and forges no line of a log.
+    r"""`text` on one line, safe for terminals and logs.
 
-    What files say about themselves (names, tokenizers, templates) is foreign text: control
+    The contents of files (names, tokenizers, templates) are foreign text: control
     characters and those that turn the direction of writing are shown as `\x1b`, newlines as `\n`.
     """
     return _visible(text).replace("\n", "\\n")
@@ -81,12 +81,12 @@ def bounded(text: str, most: int = MAX_MESSAGE_CHARS) -> str:
 
 
 def redacted(text: str) -> str:
-    """`text` with stars where an address, a header or a word of it is a secret."""
+    """`text` with stars in place of credentials."""
     return _SECRETS.sub(lambda found: f"{_kind(found[0])}***", text)
 
 
 def _kind(secret: str) -> str:
-    """The part of it that says what it is."""
+    """The part of a secret that names its kind, such as "bearer " or "token="."""
     name, separator, _ = secret.partition("=")
     if separator and "://" not in name and re.fullmatch(r"[\w-]+", name):
         return name + separator
@@ -94,8 +94,8 @@ def _kind(secret: str) -> str:
     return known[0] if known else ""
 
 
-def _told(text: str) -> str:
-    """A text of an error: without secrets, also where one would be cut in two, bounded, visible."""
+def _safe(text: str) -> str:
+    """A text as errors carry it: without secrets (not even cut ones), bounded and escaped."""
     seen = 2 * MAX_MESSAGE_CHARS
     return _visible(bounded(redacted(text[:seen]) + text[seen:]))
 
@@ -113,7 +113,7 @@ class LocalSpecError(Exception):
         param: The request field or configuration key at fault, if one is.
         details: Extra JSON fields for the API's error object (n_ctx and the like).
 
-    All texts are for terminals, logs and frames, whoever wrote the words in them: each is cut to a
+    All texts go to terminals, logs and frames, and may quote foreign text: each is cut to a
     bound, secrets in it are stars, and control characters other than newlines are escaped.
     """
 
@@ -130,7 +130,7 @@ class LocalSpecError(Exception):
         param: str | None = None,
         details: dict[str, int | str] | None = None,
     ) -> None:
-        self.message, self.fix = _told(message), _told(fix)
+        self.message, self.fix = _safe(message), _safe(fix)
         super().__init__(self.message)
         self.param = None if param is None else _visible(bounded(param, MAX_PARAM_CHARS))
         self.details = {
@@ -143,7 +143,7 @@ class LocalSpecError(Exception):
 
 
 def known(error: Exception) -> LocalSpecError:
-    """The error itself; for one that is not of the tree, one that says so."""
+    """The error itself; a LocalSpecError that calls it a bug for one outside the tree."""
     if isinstance(error, LocalSpecError):
         return error
     return LocalSpecError(f"A bug: {error!r}.", fix="`localspec logs` has the details.")
@@ -299,7 +299,7 @@ def no_embeddings(model: str) -> NotServed:
 
 
 def no_ranks(model: str) -> NotServed:
-    """What a model that does not rank says to a request for that."""
+    """The error of a model that is asked to rank and cannot."""
     return NotServed(
         f"{model} does not rank documents.",
         fix="Name a model that does, such as the one that this fetches: localspec models pull "
@@ -318,7 +318,7 @@ def no_text(model: str) -> NotServed:
 
 
 def by_code(code: str) -> type[LocalSpecError]:
-    """The class whose `code` this is, for errors that crossed a process boundary.
+    """The class with this `code`, for errors that crossed a process boundary.
 
     Unknown codes give the root, so that a newer peer can never break an older one.
     """

@@ -1,6 +1,6 @@
-"""Values and seams of the engine. Nothing here knows llama.cpp, HTTP, text or a clock.
+"""The values and protocols of the engine, without llama.cpp, HTTP, text or clocks.
 
-Values are frozen; seams are Protocols: a new drafter is one new file under `drafters/`.
+A drafter implements `Drafter` and `DraftSession` (`drafters/`), a target or a draft `Backend`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Verification: TypeAlias = Literal["coupled", "rejection"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled"]
 
 PREDICTION = "prediction"
-"""The source of nodes copied from what the client predicted that the answer would be."""
+"""The source of nodes copied from the client's prediction of the answer."""
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,7 +47,7 @@ class Probs:
 
 
 class Signal(NamedTuple):
-    """Why a drafter believes in one node, in a form that acceptance can be calibrated on.
+    """The evidence for one drafted node, in a form that acceptance can be calibrated on.
 
     Nodes of one `source` that share a `bucket` share a calibrated probability of being accepted,
     given that their parent was; `prior` is that probability before anything was observed.
@@ -92,11 +92,11 @@ class Draft:
 
     @property
     def drawn(self) -> int:
-        """Leading nodes that must be judged: up to the last one that was drawn from a law.
+        """The count of leading nodes that must be verified: up to the last one drawn from a law.
 
-        Whether a drawn token is judged may not depend on what it is: a rule that drops the unlikely
-        ones and lets the target draw there anew makes the likely ones likelier than the target has
-        them (`engine/verify.py`).
+        Whether a drawn token is verified may not depend on which token it is: a rule that drops
+        unlikely ones, where the target then draws anew, makes likely tokens more frequent than
+        under the target (`engine/verify.py`).
         """
         drawn = (node for node in range(len(self.laws), 0, -1) if self.laws[node - 1] is not None)
         return next(drawn, 0)
@@ -110,7 +110,7 @@ class Draft:
         )
 
     def trunk(self) -> Draft:
-        """The path from the root along first children: what a backend without trees can verify."""
+        """The path from the root along first children, for backends that cannot verify trees."""
         path: list[int] = []
         for node, parent in enumerate(self.parents):
             if parent == (path[-1] if path else -1):
@@ -124,7 +124,7 @@ class Draft:
         )
 
     def then(self, tail: Draft) -> Draft:
-        """This chain continued by another: how two sources join in one draft."""
+        """This chain continued by another, which joins two sources in one draft."""
         count = len(self.tokens)
         return Draft(
             self.tokens + tail.tokens,
@@ -169,18 +169,18 @@ class Backend(Protocol):
         """Tokens that one slot may hold."""
 
     def decode(self, rows: Sequence[Row]) -> Floats:
-        """Decode all rows at once; logits (rows wanting them, n_vocab), valid until the next."""
+        """Decode all rows; logits (rows that want them, n_vocab), valid until the next call."""
 
     def truncate(self, slot: int, length: int) -> int:
-        """Forget a slot's tokens from `length` on, and more if it must; how many are left."""
+        """Forget a slot's tokens from `length` on, and more if it must. Returns how many remain."""
 
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
-        """Let `truncate` come back to here, until the next one; a lasting one is kept beside it."""
+        """Save the slot's state for `truncate`, until the next call; a lasting one is kept too."""
 
 
 @runtime_checkable
 class Sharing(Backend, Protocol):
-    """A backend whose slots take from one another; `on_full` makes room by `truncate` if it can."""
+    """A backend whose slots share cells; `on_full` is called to free some by `truncate`."""
 
     on_full: Callable[[], bool]
 
@@ -194,12 +194,12 @@ class Sharing(Backend, Protocol):
 
     @property
     def kv_cells(self) -> int:
-        """Tokens of all slots that there is memory for now."""
+        """Tokens of all slots that have memory now."""
 
 
 @runtime_checkable
 class Copying(Backend, Protocol):
-    """A backend on which a slot can take over what another one has read."""
+    """A backend on which a slot can copy tokens of another one."""
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Let `slot` hold the first `length` tokens that `source` holds, and nothing else."""
@@ -216,18 +216,18 @@ def _no_guess(_nodes: Draft) -> Sequence[Token]:
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """One session's wish in a round of drafting.
+    """One session's request for a draft in a round.
 
-    The drafter extends `prefix` (what an earlier source already proposed, may be empty) by at most
+    The drafter extends `prefix` (the proposal of an earlier source, may be empty) by at most
     `budget` nodes. Before each further node it calls `worth` with the signals found so far in its
     own extension; False ends the draft. `worth` is pure and cheap.
 
-    `guess` tells which tokens cheaper sources expect after `prefix` and the nodes given to it, as
-    far as they are worth reading along with the last of these. A drafter that calls it does so once
-    for each forward; where it agrees with a guess it has several nodes by one forward.
+    `guess` returns the tokens that cheaper sources expect after `prefix` and the nodes given to it,
+    as far as reading them in the same forward pays. A drafter calls it at most once for each
+    forward; where it agrees with a guess it gets several nodes from one forward.
 
-    A drafter that has to read pending tokens reads at most `read` of them now, `stride` in a
-    forward. One that is `Skipping` does without the oldest `skip` of them from now on.
+    A drafter with pending tokens reads at most `read` of them now, `stride` in a forward. One that
+    is `Skipping` leaves out the oldest `skip` of them from now on.
     """
 
     session: DraftSession
@@ -249,7 +249,7 @@ class Proposing(Protocol):
 
     @property
     def looks_back(self) -> int:
-        """How many of the latest tokens `propose` has to be shown."""
+        """The count of latest tokens that `propose` needs as `recent`."""
 
     def propose(
         self, logits: Floats, recent: Sequence[Token], path: Sequence[Token], position: int
@@ -265,13 +265,13 @@ class DraftSession(Protocol):
 
     @property
     def pending(self) -> int:
-        """Tokens it must still read before it can propose; 0 for sources that read for free."""
+        """Tokens to read before it can propose; 0 for drafters without a model."""
 
     def commit(self, tokens: Sequence[Token]) -> None:
-        """Tokens that have just become part of the text, in order, each exactly once."""
+        """Take tokens that have just become part of the text, in order, each exactly once."""
 
     def close(self) -> None:
-        """End of the request. The drafter may keep what helps the slot's next one."""
+        """End the request. The drafter may keep what helps the slot's next one."""
 
 
 @runtime_checkable
@@ -280,7 +280,7 @@ class Skipping(DraftSession, Protocol):
 
     @property
     def skipped(self) -> int:
-        """Tokens of the text that it does without."""
+        """Tokens of the text that it has left out."""
 
 
 class Drafter(Protocol):
@@ -288,7 +288,7 @@ class Drafter(Protocol):
 
     name: str
     free: bool
-    """True when proposing costs host time only; if that is a while, `takes_time = True` as well."""
+    """True when proposing costs host time only; if that is long, `takes_time = True` as well."""
 
     def open(
         self,
@@ -299,7 +299,7 @@ class Drafter(Protocol):
     ) -> DraftSession:
         """Begin a request in `slot`. Must not decode anything yet.
 
-        `prediction` is what the client expects the output to be; a drafter may ignore it.
+        `prediction` is the output that the client expects; a drafter may ignore it.
         """
 
     def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
@@ -325,7 +325,7 @@ class Forwards:
     rows: int = 0
 
     def ran(self, rows: int) -> None:
-        """Another forward."""
+        """Count a forward."""
         self.count += 1
         self.changes += rows != self.rows
         self.rows = rows

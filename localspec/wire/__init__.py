@@ -1,1 +1,1 @@
-"""Messages between supervisor and worker, their frames, and the values that clients get."""
+"""The messages between supervisor and worker, their frames, and the values that clients get."""

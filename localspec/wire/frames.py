@@ -1,6 +1,7 @@
-"""Frames between supervisor and worker: a length of 4 bytes, big-endian, then one msgpack message.
+"""Packs and parses the frames between supervisor and worker, without I/O.
 
-Sans I/O: both ends of the socketpair use these, one blocking and one under asyncio.
+A frame is a length of 4 bytes, big-endian, then one msgpack message. One end of the socketpair
+blocks, the other runs under asyncio.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from localspec.wire.messages import (
 )
 
 MAX_DEPTH = 128
-"""Lists and objects inside of each other, in what a request may hold of them."""
+"""The deepest nesting of lists and objects in a field of a request."""
 MAX_VALUES = 100_000
-"""Of one field of a request: more are no conversation, and take long to walk through."""
+"""Values in one field of a request: more are no conversation, and take long to walk through."""
 _LOOSE = ("messages", "response_format", "template_kwargs", "tools", "tool_choice")
 
 _LENGTH = struct.Struct(">I")
@@ -37,10 +38,10 @@ _events: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
 def pack(message: Command | Event) -> bytes:
-    """One whole frame.
+    """Pack a message into a frame.
 
-    Raises TooLarge when the message does not fit a frame, and RequestError for a request that
-    holds what does not fit the protocol, or for a text or number that no frame can hold.
+    Raises TooLarge for a message over MAX_FRAME_BYTES, and RequestError for a request nested too
+    deep or with too many values, and for a text or number that msgpack cannot encode.
     """
     request = message.request if isinstance(message, Replay | Render) else message
     if isinstance(request, Generate):
@@ -50,11 +51,11 @@ def pack(message: Command | Event) -> bytes:
     except (UnicodeEncodeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise RequestError(f"No frame can hold this: {error}.") from error
     if len(body) > MAX_FRAME_BYTES:
-        said = isinstance(message, Event)
+        is_answer = isinstance(message, Event)
         raise TooLarge(
-            f"The {'answer' if said else 'request'} takes {len(body)} bytes; {MAX_FRAME_BYTES} are "
-            "the most.",
-            fix="Ask for less at once." if said else "Send a shorter prompt.",
+            f"The {'answer' if is_answer else 'request'} takes {len(body)} bytes; "
+            f"{MAX_FRAME_BYTES} are the most.",
+            fix="Ask for less at once." if is_answer else "Send a shorter prompt.",
         )
     return _LENGTH.pack(len(body)) + body
 
@@ -68,17 +69,17 @@ def body_bytes(header: bytes) -> int:
 
 
 def command(body: bytes) -> Command:
-    """The supervisor's command. Raises EngineError when it does not fit the closed schema."""
+    """Decode a command of the supervisor. Raises EngineError where it does not fit the schema."""
     return _decoded(_commands, body)
 
 
 def event(body: bytes) -> Event:
-    """A worker's event. Raises EngineError when it does not fit the closed schema."""
+    """Decode an event of a worker. Raises EngineError where it does not fit the schema."""
     return _decoded(_events, body)
 
 
 def _check(request: Generate) -> None:
-    """Refuse what a client may nest and count without end, where it would fail or end a worker."""
+    """Refuse fields nested too deep or with too many values, which could end a worker."""
     for field in _LOOSE:
         pending: list[tuple[Any, int]] = [(getattr(request, field), 0)]
         seen = 0

@@ -1,4 +1,4 @@
-"""Messages between supervisor and worker, and the shapes that both sides publish.
+"""The messages between supervisor and worker, and the values that both sides publish.
 
 Frames are a 4-byte big-endian length followed by one msgpack message, at most `MAX_FRAME_BYTES`.
 Both sides decode with a closed schema: a frame that does not fit ends the connection.
@@ -21,11 +21,11 @@ from localspec.wire.values import CallDelta, Snippet, Timings, TokenLogprob, Usa
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
 REMOTE_LOST_EXIT = 76
-"""Exit code of a worker that lost a remote: llama.cpp ends the process then, whatever it does."""
+"""Exit code of a worker that lost a remote: llama.cpp ends the process then."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a chat, already reduced to text; `extra` keeps fields only templates read."""
+    """One turn of a chat, reduced to text; `extra` has the fields that only templates read."""
 
     role: str
     content: str
@@ -35,8 +35,8 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Spent(msgspec.Struct, frozen=True):
     """The costs of an answer so far, as its workers counted them, without the pauses between them.
 
-    `predicted` are output tokens that the request's prediction told, `aim` is what mirostat aims at
-    next; the rest is as in reports.
+    `predicted` counts output tokens copied from the request's prediction, `aim` is mirostat's next
+    target surprise; the rest is as in `SpeculationReport`.
     """
 
     ttft_seconds: float = 0.0
@@ -52,10 +52,10 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class SoFar(msgspec.Struct, frozen=True):
-    """An answer whose worker is gone, for the next one to go on with.
+    """An answer whose worker is gone, for the next worker to continue.
 
-    `prompt` and `cached_tokens` are what its first worker said in `Started`; `tokens` were decided,
-    each by its source, also those whose text is held back, with logprobs in `held`; others are out.
+    `prompt` and `cached_tokens` are of its first `Started`. `tokens` are all that were decided, by
+    `sources`; `held` has the logprobs of those whose text was still held back.
     """
 
     prompt: list[int]
@@ -67,10 +67,11 @@ class SoFar(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """The first frame: a model, and how. `no_draft` says why not a draft; `template` is the user's.
+    """The first frame: the model to load, and how.
 
-    `safe_kernels` are for after a crash; as many plans as `smaller` says are left out after deaths
-    for want of memory. They keep to `host_bytes`, and all times are those of a `machine`'s table.
+    `safe_kernels` loads plain kernels after a crash; the first `smaller` plans are left out after
+    deaths for want of memory; plans keep to `host_bytes`. With a `machine` all times come from its
+    table. `no_draft` is the reason to load no draft; `template` is the user's chat template.
     """
 
     model: str
@@ -88,22 +89,22 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
     """One request, with one of `messages`, `prompt`, `prompt_tokens` and `prompt_pieces`.
 
-    `client` is the principal that the supervisor established, never a field of the request; it keys
-    the prefix cache and the length statistics. `endpoint` is "chat" or "completion".
-    `prediction` is the text that the client expects as the answer, empty where it expects none.
-    `prefill` is how the answer to `messages` begins: it is read, and not said again. `max_tokens`
-    0 reads the prompt and says nothing. `logprobs` asks for each token's, with so many
-    alternatives. `tools`, `tool_choice` and the like are as OpenAI's chat has them, whatever
-    dialect asked; `suffix` is what follows a `prompt` whose middle is asked for. `session` is
-    what the client calls the conversation: it finds its slot again. With a suffix, `extra` are
-    other files, `begun` is how the middle begins, and a line indented less than `indent` ends it.
-    `predict_seconds` after the first token the answer ends, once it has a line; without a token
-    `prompt_seconds` after it had its slot. With `reasoning_apart` False thoughts are part of the
-    text. Of `biased_texts` each token is made likelier or less likely, as `logit_bias` does it for
-    tokens. Without `reuse` the prompt is read anew. `prompt_pieces` are texts and tokens in a row.
-    With `after_sampling` logprobs are those of the law after the sampler chain. `tells_prompt` and
-    `tells_reading` ask for the prompt as text, in `Started`, and for `Reading`s. With `so_far` the
-    answer has begun on another worker and goes on from there.
+    Prompt: `prompt_pieces` are texts and tokens in a row; `prefill` begins the answer to `messages`
+    and is not sent back; without `reuse` no cached prefix is used. `client` is the principal that
+    the supervisor established: it keys the prefix cache and the length statistics. `session` is the
+    client's name of the conversation, by which it finds its slot again. `endpoint` is "chat" or
+    "completion". `tools`, `tool_choice` and the like are as in OpenAI's chat, for every dialect.
+
+    Infill: `suffix` follows a `prompt` whose middle is wanted; `extra` are other files, `begun` is
+    the middle's beginning, and a line indented less than `indent` ends it.
+
+    Answer: `max_tokens` 0 only reads the prompt. `prediction` is the text that the client expects.
+    `biased_texts` bias each token of a text, as `logit_bias` does. `logprobs` is a count of
+    alternatives for each token; with `after_sampling` they are of the law after the sampler chain.
+    With `reasoning_apart` False thoughts are part of the text. `tells_prompt` puts the prompt as
+    text into `Started`, `tells_reading` sends `Reading`s. The answer ends `predict_seconds` after
+    its first token, once it has a line, and without any token `prompt_seconds` after it got its
+    slot. With `so_far` the answer continues one that began on another worker.
     """
 
     id: str
@@ -145,7 +146,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay"):
-    """A text that answered `request`, to be led through target and drafters again: `Replayed`."""
+    """Replays a text that answered `request` through target and drafters: `Replayed`."""
 
     request: Generate
     text: str
@@ -162,7 +163,7 @@ class Replay(msgspec.Struct, frozen=True, tag="replay"):
 
 
 class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
-    """A text, to be told as tokens and their pieces."""
+    """Asks for the tokens of a text, and their pieces."""
 
     id: str
     text: str
@@ -171,24 +172,24 @@ class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
 
 
 class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
-    """Tokens, to be told as text."""
+    """Asks for the text of tokens."""
 
     id: str
     tokens: list[int]
 
 
 class Render(msgspec.Struct, frozen=True, tag="render"):
-    """A request, of which the prompt is to be told, as text and as tokens."""
+    """Asks for the prompt of a request, as text and as tokens."""
 
     id: str
     request: Generate
 
 
 class Embed(msgspec.Struct, frozen=True, tag="embed"):
-    """Texts or tokens, to be told as a vector each, of which so many first numbers are kept.
+    """Asks for a vector of each text (or tokens), of which the first `width` numbers are kept.
 
     `norm` is llama.cpp's: 2 is Euclid's, -1 none. With `cut` a text that is too long is cut. With a
-    `query` each text is a document, and its vector has its score alone.
+    `query` each text is a document, and its vector is its score alone.
     """
 
     id: str
@@ -204,20 +205,23 @@ Question: TypeAlias = Tokenize | Detokenize | Render | Embed
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """The client has gone. Frees the slot within two steps; an unknown id is ignored."""
+    """Ends a request whose client has gone, within two steps; an unknown id is ignored."""
 
     id: str
 
 
 class Quit(msgspec.Struct, frozen=True, tag="quit"):
-    """Finish nothing more; leave with exit code 0 after a `Goodbye`."""
+    """Ends the worker at once, with a `Goodbye` and exit code 0."""
 
 
 Command: TypeAlias = Load | Generate | Replay | Question | Cancel | Quit
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Of a load, or of a request: "room", "target", "draft", "warmup", "probe", "ready"; why."""
+    """The progress of a load, or of request `id`.
+
+    `stage` is "room", "target", "draft", "warmup", "probe" or "ready"; `why` is for people.
+    """
 
     stage: str
     fraction: float
@@ -234,12 +238,12 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The model answers, or says in `speculation_off` why nothing can be drafted for it.
+    """The model is loaded; `speculation_off` is the reason if nothing can be drafted for it.
 
     Rows are padded to a multiple of `row_multiple`. `layers` are first and last on each device, the
-    output counted too; `placement` says it in words, `takes` its bytes. `context` is of a session,
-    `cells` of all `slots`; `template` says whose it is, where it is not the file's; `format` is how
-    calls are read, `format_warning` what is wrong with that.
+    output counted too; `placement` is that in words, `takes` its bytes. `context` is of a session,
+    `cells` of all `slots`; `template` is the origin of the chat template where that is not the
+    file; `format` is the format of calls, `format_warning` its problem, if it has one.
     """
 
     model: str
@@ -279,10 +283,10 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """The request has its slot; `cached_tokens` of `prompt_tokens`, `prompt`, need no prefill.
+    """The request has its slot; `cached_tokens` of the `prompt_tokens` need no prefill.
 
-    `relaxed` are the keys of its JSON schema that its answer does not keep everywhere. `text` is
-    the prompt as text, for a request that `tells_prompt`.
+    `relaxed` are the keys of its JSON schema that its answer may violate. `text` is the prompt as
+    text, for a request that `tells_prompt`.
     """
 
     id: str
@@ -295,7 +299,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Reading(msgspec.Struct, frozen=True, tag="reading"):
-    """So many tokens of the prompt have been read, cached ones included, in so many seconds."""
+    """The progress of a prompt: tokens read, cached ones included, and the seconds spent."""
 
     id: str
     tokens: int
@@ -303,16 +307,16 @@ class Reading(msgspec.Struct, frozen=True, tag="reading"):
 
 
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
-    """New text: whole characters, and nothing that may yet become a stop string.
+    """New text: whole characters, without any that may yet be part of a stop string.
 
     `tokens` are those whose last character goes out with it; the text may be empty when they write
     none. `origins` are (characters, source) in order and add up to the text. A source is a
-    drafter's name, "prediction" for what was copied from one, "target" for what the target decoded
-    itself, or "prompt" for an echo. `logprobs` are those of `tokens`, for a request that asked.
-    `reasoning` are thoughts, said before the text; `calls` come after it.
+    drafter's name, "prediction" for tokens copied from one, "target" for those that the target
+    decoded itself, or "prompt" for an echo. `logprobs` are those of `tokens`, where requested.
+    `reasoning` are thoughts, which come before the text; `calls` come after it.
 
-    The rest is what `SoFar` needs: `decided` are the tokens that are new, each with its source in
-    `decided_by`; `held` are the logprobs of those whose text is still held back.
+    The rest is for `SoFar`: `decided` are the new tokens, each with its source in `decided_by`;
+    `held` are the logprobs of tokens whose text is still held back.
     """
 
     id: str
@@ -329,7 +333,7 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
 
 
 class SpeculationReport(msgspec.Struct, frozen=True):
-    """How speculation went in one request; `reason` is the router's word (`control/routing.py`).
+    """The figures of speculation in one request; `reason` is the router's (`control/routing.py`).
 
     `rounds` counts target forwards of the decode phase; times are those of its rounds.
     """
@@ -348,7 +352,7 @@ class SpeculationReport(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The last event of a request that ended by itself or by `Cancel`; it called so many tools.
+    """The last event of a request that ended by itself or by `Cancel`.
 
     `stop` is the stop string that ended it, if one did; `full`: the context ended it.
     """
@@ -389,11 +393,12 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Sent about once a second by the engine's own thread: health means that `steps` moves.
+    """A sign of life once a second from the engine's thread: a healthy worker's `steps` grow.
 
-    `routing` counts finished requests by reason. `draft_ms` is a drafted token by source, where not
-    free; `host_ms` the rest of a round, `host_row_ms` more for each drafted row; `far`: behind so
-    many tokens. `measuring`: costs are to be measured. `checking`: forwards made, and of how many.
+    `routing` counts finished requests by reason. `draft_ms` is the cost of a drafted token by
+    source, where not free; `host_ms` is the rest of a round, `host_row_ms` more for each drafted
+    row; `far_...` are costs behind `far_tokens`. `measuring`: costs are still to be measured.
+    `checking`: forwards made of the exactness check, and their total.
     """
 
     steps: int
@@ -422,7 +427,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
-    """An orderly end. An exit without it counts as a crash, whatever the exit code."""
+    """Announces an orderly end. An exit without it counts as a crash, whatever the exit code."""
 
 
 Last: TypeAlias = Finished | Replayed | QuestionAnswer | Failed

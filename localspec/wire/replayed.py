@@ -1,4 +1,4 @@
-"""What comes of leading a finished text through target and drafters again. A leaf."""
+"""The result of replaying a finished text through target and drafters. A leaf."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class Trace(msgspec.Struct, frozen=True):
     """The proposals of one drafter along a text, a value for each of the text's tokens.
 
     `survives[p]` counts the tokens from p on that it would have drafted there and the target kept,
-    `predicted[p]` is the acceptance expected of the first; None where it had nothing to say. `free`
-    is the drafter's.
+    `predicted[p]` is the acceptance expected of the first; None without a draft. `free` is the
+    drafter's.
     """
 
     free: bool
@@ -19,7 +19,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """The two likeliest tokens at one position, the likelier first, and how far their logits part.
+    """The two likeliest tokens at one position, the likelier first, and the gap of their logits.
 
     The pieces are for people: special tokens are spelled out, broken characters replaced.
     """
@@ -32,7 +32,7 @@ class Replayed(msgspec.Struct, frozen=True, tag="replayed"):
     """The result of a replay, and its last event; `tokens` are those of the text, counted.
 
     `gaps[p]` is the target's largest logit less that of the text's token p: 0 where greedy decoding
-    says the same. `margins[p]` is that logit less the second largest. `after` is the position that
+    agrees. `margins[p]` is the largest logit less the second largest. `after` is the position that
     follows the text. A drafter that failed has no trace.
     """
 

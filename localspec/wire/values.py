@@ -1,4 +1,4 @@
-"""Values that clients get: counts, times, likelihoods, parts of calls. No engine, no numpy."""
+"""The values that clients get: counts, times, likelihoods, parts of calls. No engine, no numpy."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """A part of another file, which an infill may be like."""
+    """A part of another file, as context for an infill."""
 
     text: str
     filename: str = ""
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """A token that might have come, its bytes, its log-probability: NaN where nothing precedes."""
+    """A possible token, its bytes, its log-probability: NaN at the beginning of a text."""
 
     token: int
     piece: bytes
@@ -21,9 +21,9 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """The likelihood of one token of the answer, before any sampler touched its logits.
+    """The likelihood of one token of the answer, before any sampler.
 
-    `top` are the likeliest tokens at its place, best first, whether it is among them or not.
+    `top` are the likeliest tokens at its position, best first, with it or without it.
     """
 
     chosen: Alternative

@@ -22,12 +22,12 @@ _log = logging.getLogger("localspec.worker")
 
 
 def main() -> int:
-    """Load what the first command names, serve it, and say how it ended: the exit code."""
+    """Load the model that the first command names, and serve it. Returns the exit code."""
     streams.ensure()
     parser = argparse.ArgumentParser(prog="localspec.worker", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="an open socket to the supervisor")
     connection = socket.socket(fileno=parser.parse_args().fd)
-    process.settle()
+    process.configure()
     channel = Channel(connection)
     command = channel.receive(math.inf)
     if not isinstance(command, Load):

@@ -37,110 +37,112 @@ NEVER_STARTED = "never_started"
 class Answer:
     """An admitted request. `completion_tokens` counts what plain decoding would have decoded.
 
-    Tokens after a stop string were never wanted, although a draft may have been accepted beyond
-    it; so the count, like the text, does not depend on speculation. One that has begun on another
-    worker goes on behind what was decided there, counts and times included.
+    A draft may be accepted beyond a stop string; those tokens are not counted, so that the count,
+    like the text, does not depend on speculation. An answer that began on another worker goes on
+    behind the tokens decided there, with its counts and times.
     """
 
-    order: PreparedRequest
+    prepared: PreparedRequest
     session: Session
     arrived_at: float
     piece: Callable[[Token], bytes]
     text: AnswerText = field(init=False)
     _typed: bytes = field(init=False)
-    """Of what the client has typed, the bytes that no token has written yet."""
+    """The bytes of the client's typed word that no token has written yet."""
     completion_tokens: int = 0
     exactness: str = "standard"
-    """What the worker claims of its forwards."""
+    """The exactness that the worker claims: "standard" or "strict"."""
     _logprobs: deque[TokenLogprob] = field(default_factory=deque)
     finish: FinishReason | None = None
     _read: int = -1
-    """Tokens of the prompt that were told to be read."""
+    """Tokens of the prompt that the latest `Reading` counted."""
 
     def __post_init__(self) -> None:
-        self.text = AnswerText(self.order.request.stop, self.order.request.indent)
-        self._typed = self.order.typed.encode()
-        if so_far := self.order.request.so_far:
+        self.text = AnswerText(self.prepared.request.stop, self.prepared.request.indent)
+        self._typed = self.prepared.typed.encode()
+        if so_far := self.prepared.request.so_far:
             self._go_on(so_far)
-        elif self.order.scored is not None:  # its prompt was read for it, and not found
+        elif self.prepared.scored is not None:  # its prompt was read for it, and not found
             self.session.cached_tokens = 0
-            self.session.meter.admitted_at -= self.order.scoring_seconds
+            self.session.meter.admitted_at -= self.prepared.scoring_seconds
 
     @property
     def id(self) -> str:
         """The request's id."""
-        return self.order.request.id
+        return self.prepared.request.id
 
     def overdue(self, now: float) -> bool:
-        """Whether its prompt took longer to read than its client wants to wait for."""
-        most, meter = self.order.request.prompt_seconds, self.session.meter
-        if most is None or self.order.warms or meter.first_token_at:
+        """Whether reading the prompt took longer than its client allows."""
+        most, meter = self.prepared.request.prompt_seconds, self.session.meter
+        if most is None or self.prepared.warms or meter.first_token_at:
             return False
         return now - meter.admitted_at >= most
 
     @property
     def kept_tokens(self) -> int | None:
         """Output tokens inside the text when a stop string cut it short; None for all."""
-        cut = self.text.stopped or not self.order.max_tokens
+        cut = self.text.stopped or not self.prepared.max_tokens
         return self.text.kept if cut else None
 
     def opening(self) -> Delta | None:
         """The echoed prompt, if it was asked for."""
-        echo = self.order.echo
-        if not echo or self.order.request.so_far:
+        echo = self.prepared.echo
+        if not echo or self.prepared.request.so_far:
             return None
-        return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.order.scored or [])
+        return Delta(self.id, echo, [], [(len(echo), PROMPT)], self.prepared.scored or [])
 
     def reading(self, now: float) -> Reading | None:
-        """How far the prompt is read, where somebody wants to know and it has moved."""
-        request, session = self.order.request, self.session
+        """The progress of reading the prompt; None where not requested, or without news."""
+        request, session = self.prepared.request, self.session
         read = min(session.cached, session.n_prompt)
         if not request.tells_reading or request.so_far or read <= self._read:
             return None
         self._read = read
         return Reading(self.id, read, max(0.0, now - session.meter.admitted_at))
 
-    def advance(self, advance: StepOutput) -> Delta | None:
-        """Take what a step gave; what it decided and let out, None where it decided nothing.
+    def take(self, output: StepOutput) -> Delta | None:
+        """Take a step's tokens; the event for the client, None where there is nothing to send.
 
-        `finish` is set when the answer is over: by a stop string before anything the engine says.
-        Raises GrammarError where it ends because its grammar gave up.
+        `finish` is set when the answer is over; a stop string comes before the engine's reasons.
+        Raises GrammarError where the answer ends because its grammar gave up.
         """
-        if not self.order.max_tokens:  # only the prompt was to be read
+        if not self.prepared.max_tokens:  # only the prompt was to be read
             self.finish = "length"
             return None
         self._note(self.session.likelihoods)
-        count = self._take(advance.tokens, advance.sources, advance.finish)
-        constraint = self.order.constraint
-        if advance.finish == "stop" and not self.text.stopped and constraint is not None:
-            constraint.check_end(advance.tokens[:-1])
+        count = self._take_tokens(output.tokens, output.sources, output.finish)
+        constraint = self.prepared.constraint
+        if output.finish == "stop" and not self.text.stopped and constraint is not None:
+            constraint.check_end(output.tokens[:-1])
         part = self.text.take()
         logprobs = [self._logprobs.popleft() for _ in part.tokens if self._logprobs]
-        delta = self._said(part, logprobs)
+        delta = self._delta(part, logprobs)
         if not count:
             return delta
         return msgspec.structs.replace(
             delta or Delta(self.id, "", []),
-            decided=advance.tokens[:count],
-            decided_by=advance.sources[:count],
+            decided=output.tokens[:count],
+            decided_by=output.sources[:count],
             held=list(self._logprobs),
             spent=self._spent(),
         )
 
-    def _said(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
-        """What of the text may go out. By a stop string or a limit an answer is cut."""
+    def _delta(self, part: Part, logprobs: list[TokenLogprob]) -> Delta | None:
+        """The part as an event. A stop string or a limit cuts an answer."""
         ended = self.finish is not None
         cut = ended and (self.finish != "stop" or self.text.stopped)
-        return self.order.said.delta(part, logprobs, ended=ended, cut=cut)
+        return self.prepared.parser.delta(part, logprobs, ended=ended, cut=cut)
 
-    def _take(self, tokens: list[Token], sources: list[str], finish: FinishReason | None) -> int:
-        """Take tokens into the text up to a stop string; how many that were."""
+    def _take_tokens(
+        self, tokens: list[Token], sources: list[str], finish: FinishReason | None
+    ) -> int:
+        """Take tokens into the text up to a stop string. Returns how many were taken."""
         for index, (token, source) in enumerate(zip(tokens, sources, strict=True)):
             self.completion_tokens += 1
             if finish == "stop" and index == len(tokens) - 1:
                 break  # the token that ends generation writes nothing
             piece = self.piece(token)
-            shown = self.order.said.shown.get(token, behind(piece, self._typed))
+            shown = self.prepared.parser.shown.get(token, behind(piece, self._typed))
             self.text.push(token, shown, source)
             self._typed = self._typed[len(piece) :]
             if self.text.stopped:
@@ -153,14 +155,14 @@ class Answer:
 
     @property
     def _late(self) -> bool:
-        """Past its deadline, with a line to show for it: what an editor shows is whole lines."""
-        most, meter = self.order.request.predict_seconds, self.session.meter
+        """Whether the deadline has passed and there is a whole line, as editors show lines."""
+        most, meter = self.prepared.request.predict_seconds, self.session.meter
         if most is None or not self.text.has_line:
             return False
         return meter.last_token_at - meter.first_token_at >= most
 
     def _note(self, likelihoods: list[Likelihood]) -> None:
-        """Spell out what the session has learned of its tokens, until their text goes out."""
+        """Keep the session's new log-probabilities until the text of their tokens goes out."""
         typed = self._typed
         for each in likelihoods:
             self._logprobs.append(spelled(each, self.piece, typed))
@@ -168,9 +170,9 @@ class Answer:
         likelihoods.clear()
 
     def _go_on(self, so_far: SoFar) -> None:
-        """Stand where the last worker stood: its text has gone out, its meter goes on running."""
-        self._take(so_far.tokens, so_far.sources, self.session.finish)
-        self._said(self.text.take(), [])
+        """Continue an answer of another worker: its text has gone out, its meter runs on."""
+        self._take_tokens(so_far.tokens, so_far.sources, self.session.finish)
+        self._delta(self.text.take(), [])
         self._logprobs.extend(so_far.held)
         self.session.cached_tokens = so_far.cached_tokens
         spent, meter = so_far.spent, self.session.meter
@@ -201,7 +203,7 @@ class Answer:
         )
 
     def finished(self, reason: FinishReason) -> Finished:
-        """The last event, with everything that was counted."""
+        """The last event, with all counts and times."""
         session, spent = self.session, self._spent()
         meter = session.meter
         timings = _timings(session, spent, self.completion_tokens)
@@ -213,7 +215,7 @@ class Answer:
                 self.completion_tokens,
                 session.cached_tokens,
                 spent.predicted,
-                round(self.order.said.thought_share * self.completion_tokens),
+                round(self.prepared.parser.thought_share * self.completion_tokens),
             ),
             timings=timings,
             speculation=SpeculationReport(
@@ -230,9 +232,9 @@ class Answer:
                 exactness=self.exactness,
             ),
             seed=session.request.sampling.seed,
-            tool_calls=self.order.said.calls,
+            tool_calls=self.prepared.parser.calls,
             stop=self.text.stop,
-            full=reason == "length" and self.order.full(self.completion_tokens),
+            full=reason == "length" and self.prepared.full(self.completion_tokens),
         )
 
 
@@ -258,7 +260,7 @@ def _timings(session: Session, spent: Spent, completion_tokens: int) -> Timings:
 
 
 def spelled(each: Likelihood, piece: Callable[[Token], bytes], typed: bytes = b"") -> TokenLogprob:
-    """A likelihood with the bytes of its tokens, as far as they come behind what was typed."""
+    """A likelihood with the bytes of its tokens, less those that the client had typed."""
     chosen = Alternative(each.token, behind(piece(each.token), typed), each.logprob)
     top = [Alternative(token, behind(piece(token), typed), logprob) for token, logprob in each.top]
     return TokenLogprob(chosen, top)

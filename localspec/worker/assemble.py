@@ -1,4 +1,4 @@
-"""From `Load` to a model that answers: weights, contexts, drafters, controller, engine."""
+"""Assembles a model that answers: weights, contexts, drafters, controller, engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
 from localspec.worker import planning, remotes
 from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
-from localspec.worker.exactness_decision import Deciding, Returning, unchecked
+from localspec.worker.exactness_decision import ExactnessDecision, Reread, unchecked
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
 from localspec.worker.grammars import Grammars
 from localspec.worker.idle import IdleTask, IdleTasks
@@ -38,7 +38,7 @@ from localspec.worker.measuring import Measuring
 from localspec.worker.preparation import RequestPreparer
 from localspec.worker.profile import Profile
 from localspec.worker.prompts import Prompts
-from localspec.worker.rebuild import House, Unknown
+from localspec.worker.rebuild import ExactnessSwitch, Undecided
 from localspec.worker.router import Router
 from localspec.worker.sandbox import Sandbox
 
@@ -58,19 +58,19 @@ _TILED = "GGML_CPU_TILED_MM"
 class Loaded:
     """A model that answers, and everything that belongs to it. A context manager."""
 
-    house: House
+    switch: ExactnessSwitch
     model: Model
     engine: Engine
     preparer: RequestPreparer
     router: Router
     profile: Profile
     _parts: ExitStack
-    rest: IdleTasks
-    reach: BackgroundProbe
-    worth: KernelSpeedup
-    team: ThreadTuner
-    words: Shortlist | None
-    deciding: Deciding
+    idle: IdleTasks
+    probe: BackgroundProbe
+    speedup: KernelSpeedup
+    threads: ThreadTuner
+    shortlist: Shortlist | None
+    decision: ExactnessDecision
     _has_gpus: bool = True
 
     def __enter__(self) -> Self:
@@ -82,8 +82,8 @@ class Loaded:
 
     @property
     def ready(self) -> Ready:
-        """What the worker says of itself; another one once that has changed."""
-        return self.house.ready
+        """The worker's description of itself; a new object once it has changed."""
+        return self.switch.ready
 
     def cost_ms_by_rows(self, cells: int = 0) -> dict[int, float]:
         """The target's measured staircase behind so many tokens."""
@@ -101,14 +101,14 @@ class Loaded:
         }
 
     def kv(self) -> dict[str, int]:
-        """Tokens that the target's memory holds, and that there is memory for now."""
+        """Tokens that the target's KV memory holds, and those that it has room for now."""
         target = self.engine.target
         if not isinstance(target, Sharing):
             return {}
         return {"kv_held": sum(target.held), "kv_cells": target.kv_cells}
 
     def gpus(self) -> dict[str, int]:
-        """Bytes that are free on each GPU; none are asked where there were none."""
+        """Free bytes of each GPU; the driver is not queried again where it had none."""
         if self._has_gpus:
             found = planning.free_on_gpus()
             self._has_gpus = bool(found)
@@ -118,12 +118,12 @@ class Loaded:
     @property
     def kernels(self) -> str:
         """The kernels in a sentence for people; empty where there is nothing to say."""
-        words = self.words.sentence if self.words else ""
-        return "; ".join(filter(None, (self.worth.sentence, words, self.team.sentence)))
+        words = self.shortlist.sentence if self.shortlist else ""
+        return "; ".join(filter(None, (self.speedup.sentence, words, self.threads.sentence)))
 
 
 def load(command: Load, on_progress: OnProgress) -> Loaded:
-    """Load the pair by the largest plan that memory bears, and put the engine together.
+    """Load the pair by the largest plan that fits into memory, and build the engine.
 
     Raises:
         OutOfMemory: not even the smallest plan could be carried out.
@@ -138,7 +138,7 @@ def load(command: Load, on_progress: OnProgress) -> Loaded:
 
 
 def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> Loaded:
-    """Once, as it is likely to be in the end. What is not known is found out while nobody waits."""
+    """Load for the likelier exactness; the rest is decided while the worker is idle."""
     from localspec.engine.llama.library import build_info  # noqa: PLC0415 - llama.cpp is imported late
 
     files = model_files(command)
@@ -152,11 +152,11 @@ def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> 
     best = planning.plans(with_exactness(command, "strict"), files, there)[0]
     strict = expected(command, files[0], best) if verdict is None else verdict.strict
     chosen = with_exactness(command, "strict" if strict else "standard")
-    return _load_by_plans(chosen, lent, on_progress, Unknown(choice, verdict))
+    return _load_by_plans(chosen, lent, on_progress, Undecided(choice, verdict))
 
 
 def _load_by_plans(
-    command: Load, lent: Sequence[Lent], on_progress: OnProgress, unknown: Unknown | None = None
+    command: Load, lent: Sequence[Lent], on_progress: OnProgress, unknown: Undecided | None = None
 ) -> Loaded:
     if command.config.engine.exactness == "strict":
         os.environ[_TILED] = "0"
@@ -187,10 +187,10 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
     lent: Sequence[Lent],
     why: str,
     on_progress: OnProgress,
-    unknown: Unknown | None,
+    unknown: Undecided | None,
     others: Sequence[Plan],
 ) -> Loaded:
-    """One plan carried out. Raises OutOfMemory when that is more than there is."""
+    """Carry out one plan. Raises OutOfMemory where memory does not suffice."""
     with ExitStack() as parts:
         waits = unknown is None and command.config.engine.exactness == "strict"
         loader = Loader(command, plan, lent, on_progress, parts, claims=waits)
@@ -198,7 +198,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         place = loader.place
         priced = place.context(target, "target")
         profile = loader.profile("strict" if loader.strict else "standard")
-        team = loader.threads(target, profile)
+        threads = loader.threads.choose(target, profile)
         fresh = profile.shape is None
         if profile.shape is None and target.rollback == "restore":
             profile.costs.measured_copy(calibrate.copying(target, place.clock))
@@ -233,25 +233,27 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         while command.machine and measuring.advance():  # nothing may depend on when requests come
             on_progress("probe", 1.0)
         preparer = _preparer(engine, model, words.result(), parts)
-        reach, worth = BackgroundProbe(engine, profile), loader.worth(engine, profile)
-        house = House(loader, target, engine, controller, reach, off, why, others, preparer.format)
-        deciding = house.deciding(profile, unknown, known)
-        reread = Returning(engine, deciding.forgotten)
-        before: list[IdleTask] = [deciding, reread, NearProbe(reach, engine)]
+        probe, speedup = BackgroundProbe(engine, profile), loader.speedup(engine, profile)
+        switch = ExactnessSwitch(
+            loader, target, engine, controller, probe, off, why, others, preparer.format
+        )
+        decision = switch.decision(profile, unknown, known)
+        reread = Reread(engine, decision.forgotten)
+        before: list[IdleTask] = [decision, reread, NearProbe(probe, engine)]
         return Loaded(
-            house=house,
+            switch=switch,
             model=model,
             engine=engine,
             preparer=preparer,
             router=Router(sources, pair_fits=loader.pair_fits, rollback=shape.rollback),
             profile=profile,
             _parts=parts.pop_all(),
-            rest=IdleTasks(engine, profile, measuring, reach, worth, before=before),
-            reach=reach,
-            worth=worth,
-            team=team,
-            words=loader.words,
-            deciding=deciding,
+            idle=IdleTasks(engine, profile, measuring, probe, speedup, before=before),
+            probe=probe,
+            speedup=speedup,
+            threads=threads,
+            shortlist=loader.shortlist,
+            decision=decision,
         )
 
 
@@ -273,7 +275,7 @@ def _known(model: Model) -> _Known:
 
 
 def _begun(beside: Executor, work: Callable[[Model], _Made], model: Model) -> Future[_Made]:
-    """Let it be made. Raises MemoryError where there is no memory for a thread."""
+    """Start `work` on a thread. Raises MemoryError where there is no memory for one."""
     try:
         return beside.submit(work, model)
     except RuntimeError as error:

@@ -33,9 +33,9 @@ _log = logging.getLogger("localspec.worker")
 class Channel:
     """Commands and events of one worker. `send` and `receive` belong to the engine's thread.
 
-    A small thread reads commands, so that a cancelled request is known between two steps and the
-    supervisor's end is noticed during one. When the supervisor is gone the process ends at once:
-    no one is left to answer, and the operating system takes back everything that it held.
+    A thread reads commands, so that a cancelled request is known between two steps and the
+    supervisor's end is noticed during one. The process then ends at once: there is no client left,
+    and the operating system frees everything.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -47,8 +47,8 @@ class Channel:
     def send(self, event: Event) -> None:
         """Write one event; waits while the supervisor is slow to read.
 
-        One that no frame holds is the error of its own request, which ends; without a request it is
-        left out.
+        An event that does not fit a frame ends its own request with an error; one without a request
+        is left out.
         """
         try:
             packed = frames.pack(event)
@@ -61,7 +61,7 @@ class Channel:
             _leave()
 
     def _give_up(self, event: Event, error: LocalSpecError) -> None:
-        """Tell what can be told in place of an event that cannot be sent."""
+        """Send an error in place of an event that does not fit a frame."""
         _log.error("unsendable event=%s reason=%s", type(event).__name__, error.message)
         match event:
             case Started(id=id_) | Delta(id=id_):
@@ -74,10 +74,7 @@ class Channel:
                 self._commands.put(Quit())
 
     def receive(self, wait_seconds: float) -> Command | None:
-        """The next command, waiting for it at most so long.
-
-        None when there is none, and after `wake`.
-        """
+        """The next command, waiting at most `wait_seconds`; None without one, and after `wake`."""
         try:
             if wait_seconds <= 0:
                 return self._commands.get_nowait()

@@ -1,4 +1,4 @@
-"""Requests that ask for strict exactness: they wait until it is known, or hear why not."""
+"""Handles requests for strict exactness: they wait until it is decided, or are refused."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from localspec.worker.preparation import PreparedRequest
 from localspec.worker.queue import Waiting
 
 _TELL_SECONDS = 0.1
-"""Between two tellings of how far a check is."""
+"""Seconds between two progress events."""
 
 
 class Demand:
-    """Has the check made at once that a request waits for, and tells how far it is.
+    """Runs the exactness check at once while a request waits for it, and sends its progress.
 
     Model lifetime; the engine's thread.
 
     Args:
         loaded: The model.
-        send: Takes what is told.
+        send: Takes progress events, and a new `Ready`.
         clock: Seconds, monotonic.
     """
 
@@ -33,39 +33,39 @@ class Demand:
         self._ready = loaded.ready
         self._told_at = -math.inf
 
-    def waits(self, order: PreparedRequest) -> bool:
-        """Whether it is not known yet what the order asks for.
+    def waits(self, prepared: PreparedRequest) -> bool:
+        """Whether the request is for strict exactness and that is not decided yet.
 
-        Who came later waits as well, or it would never be known.
+        Later requests wait as well: a check between other answers might never end.
         """
-        return _asks(order) and not self._loaded.deciding.over
+        return _asks(prepared) and not self._loaded.decision.over
 
-    def check(self, order: PreparedRequest) -> None:
-        """Raises RequestError for an order that asks for what is not in force."""
+    def check(self, prepared: PreparedRequest) -> None:
+        """Raises RequestError for a request for strict exactness where that is not in force."""
         loaded = self._loaded
-        if _asks(order) and loaded.ready.exactness != "strict":
+        if _asks(prepared) and loaded.ready.exactness != "strict":
             raise RequestError(
-                f"Strict exactness is not in force for {loaded.ready.model}: {loaded.reach.detail}",
+                f"Strict exactness is not in force for {loaded.ready.model}: {loaded.probe.detail}",
                 fix='Set engine.exactness = "strict" in config.toml, or send it without.',
                 param="speculation.exactness",
             )
 
     def advance(self, waiting: Iterable[Waiting]) -> None:
-        """Make one forward for who waits. Nobody is being answered."""
-        asking = [each.id for each in waiting if self.waits(each.order)]
+        """Make one forward of the check, if a request waits for it. No answer is running."""
+        asking = [each.id for each in waiting if self.waits(each.prepared)]
         if not asking:
             return
-        deciding, now = self._loaded.deciding, self._clock()
-        deciding.advance()
+        decision, now = self._loaded.decision, self._clock()
+        decision.advance()
         if now - self._told_at >= _TELL_SECONDS:
             self._told_at = now
-            done, total = deciding.step
+            done, total = decision.step
             why = f"checking that drafts change nothing, {done} of {total}"
             for id_ in asking:
                 self._send(Progress("probe", done / max(1, total), why, id_))
 
     def announce(self) -> bool:
-        """Say what the worker is, if that is another thing now; whether it is."""
+        """Send `Ready` again if it has changed. Returns whether it has."""
         if self._loaded.ready is self._ready:
             return False
         self._ready = self._loaded.ready
@@ -73,5 +73,5 @@ class Demand:
         return True
 
 
-def _asks(order: PreparedRequest) -> bool:
-    return order.request.speculation.exactness == "strict"
+def _asks(prepared: PreparedRequest) -> bool:
+    return prepared.request.speculation.exactness == "strict"

@@ -1,4 +1,4 @@
-"""A model that makes vectors of texts, and the loop that serves it: no sessions, no speculation."""
+"""Serves a model that makes vectors of texts: a loop without sessions and speculation."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("localspec.worker")
 
 MAX_TEXTS = 2048
-"""Of one request: OpenAI's own bound."""
+"""Texts of one request: OpenAI's own bound."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Of the vectors of one request: they leave in one frame, and are written between two tokens."""
+"""Bytes of one request's vectors: they leave in one frame, written between two tokens."""
 _LARGEST = 32760
 """The largest number of a vector, where llama.cpp scales by that (norm 0)."""
 
 
 def gives(command: Load) -> bool:
-    """Whether what is to be loaded gives embeddings. Raises BadGGUF."""
+    """Whether the model of this load gives embeddings. Raises BadGGUF."""
     (target, *_) = model_files(command)
     return header.read(target).embeds
 
@@ -216,7 +216,7 @@ class EmbeddingService:
 
     def _collect(self) -> None:
         for read in self._preprocessing.taken():
-            match read.order:
+            match read.result:
                 case _Job() as job:
                     self._jobs.append(job)
                 case QuestionAnswer() as answer:
@@ -254,7 +254,7 @@ class EmbeddingService:
     # --- beside the forwards ----------------------------------------------------------------------
 
     def _read(self, request: Unread) -> _Job | QuestionAnswer:
-        """Texts into tokens, checked; on the thread of a lane."""
+        """Check and tokenize a request; on a preprocessing thread."""
         match request:
             case Embed():
                 return self._job(request)
@@ -270,7 +270,7 @@ class EmbeddingService:
         )
 
     def prompt(self, _request: Generate) -> tuple[str, list[Token]]:
-        """There is none. Raises NotServed."""
+        """Raises NotServed: an embedding model has no prompts."""
         raise no_text(self._encoder.ready.model)
 
     def _job(self, asked: Embed) -> _Job:
@@ -298,7 +298,7 @@ class EmbeddingService:
         return _Job(asked, [self._text(*numbered, asked) for numbered in enumerate(asked.texts)])
 
     def _text(self, index: int, text: str | list[int | str], asked: Embed) -> list[Token]:
-        """One text in the tokens that the model wants, those around it included."""
+        """The tokens of one text, with those that the model wants around it."""
         most, param = self._encoder.ready.context, "input"
         tokens = self._pieced(text, param) if asked.query is None else self._pair(asked.query, text)
         if not tokens:
@@ -351,14 +351,14 @@ class EmbeddingService:
 
 
 def _in_turn(jobs: Iterable[_Job]) -> Iterator[tuple[_Job, list[Token]]]:
-    """The texts that are still to be read: the next of each request, then the one after it."""
+    """The texts not yet computed: the next of each request, then the one after it."""
     left = [[(job, text) for text in job.texts[len(job.vectors) :]] for job in jobs]
     for turn in zip_longest(*left):
         yield from (one for one in turn if one is not None)
 
 
 def scaled(vector: Floats, norm: int, width: int | None) -> Floats:
-    """The first `width` numbers of a vector, as long as that norm of llama.cpp's says."""
+    """The first `width` numbers of a vector, scaled by llama.cpp's `norm`."""
     kept = vector[:width].astype(np.float64)
     if norm < 0:
         return kept.astype(np.float32)

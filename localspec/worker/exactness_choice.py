@@ -34,23 +34,23 @@ _log = logging.getLogger("localspec.worker")
 _STEPS, _CHUNKS = 16, 3
 """Repeats; the fastest counts. A prompt's forwards last up to a second each."""
 UNSURE_SECONDS = 86_400.0
-"""So long a verdict holds that was found on a busy machine."""
+"""A verdict found on a busy machine holds for so long."""
 _QUIET = 1.25
-"""On a machine with nothing else to do, half of the forwards take less than this much longer."""
+"""On an idle machine half of the forwards take less than this many times the fastest."""
 
 
 @dataclass(slots=True)
 class ExactnessChoice:
-    """The verdict on one pair, None until there is one."""
+    """The stored verdict on one pair, None until there is one."""
 
     path: Path
     verdict: Verdict | None
 
     @classmethod
     def open(cls, command: Load, files: Sequence[Path], build: str, now: float) -> Self:
-        """The verdict found before; `now` is in seconds since 1970.
+        """Read the verdict found before; `now` is in seconds since 1970.
 
-        A file that is damaged counts as none, and so does an unsure one after a day.
+        A damaged file counts as no verdict, and so does an unsure verdict after a day.
         """
         key = fingerprint(files, command.config.engine, build, command.safe_kernels)
         path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
@@ -65,7 +65,7 @@ class ExactnessChoice:
         return cls(path, None)
 
     def keep(self, verdict: Verdict) -> Verdict:
-        """Write it; a disk that refuses is worth a warning and nothing more."""
+        """Write the verdict, and return it. A disk that refuses is only logged."""
         self.verdict = verdict
         try:
             paths.write_atomically(self.path, msgspec.json.encode(verdict))
@@ -82,10 +82,10 @@ def with_exactness(command: Load, exactness: Literal["standard", "strict"]) -> L
 
 
 def expected(command: Load, file: Path, plan: Plan) -> bool:
-    """Whether strict use is likely to cost nothing, by what is known of build and processor.
+    """Whether strict use is likely to cost nothing, by the kernels of build and processor.
 
-    Where our kernels compute all products of weights and attention, a row has the bits of a row
-    alone. Where that turns out wrong, an answer was read in smaller forwards for nothing.
+    Where our kernels compute all products of weights and attention, a row's bits do not depend on
+    the rows beside it. A wrong guess costs smaller forwards for the first prompts.
     """
     from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
 
@@ -113,12 +113,12 @@ def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> 
 
 
 def at_once(engine: Engine) -> Verdict | None:
-    """The verdict by some forwards in standard use; None where strict use may be cheap."""
+    """The verdict after some forwards in standard use; None where strict use may be cheap."""
     return whole(looked(engine))
 
 
 def looked(engine: Engine) -> Pieces[Verdict | None]:
-    """`at_once`, forward by forward. Slots are empty, and nobody else's meanwhile."""
+    """`at_once`, forward by forward. The slots are empty and used by nothing else meanwhile."""
     rollback, target = engine.shape.rollback, engine.target
     if rollback == "none":
         return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
@@ -138,7 +138,7 @@ def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
 
 
 def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[Verdict]:
-    """`by_forwards` of a class, forward by forward. Slots are nobody else's meanwhile."""
+    """`by_forwards` of a class, forward by forward. Slots are used by nothing else meanwhile."""
     target, clock = engine.target, engine.clock
     if not shape.bitwise:
         return Verdict(False, "strict is not to be had, as no class of forwards agrees here")
@@ -158,7 +158,7 @@ def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[Verdict]:
 
 
 def pricing(multiple: int) -> int:
-    """Forwards by which a class is priced, at most."""
+    """The most forwards that measuring the cost of a class takes."""
     return _STEPS * (1 + (multiple > 1)) + 1 + 2 * _CHUNKS
 
 

@@ -1,4 +1,4 @@
-"""While nobody waits, it is found out how exact forwards are, and from then on that is in force."""
+"""Decides in idle moments how exact forwards are, and puts the result in force."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _log = logging.getLogger("localspec.worker")
 _Found = TypeVar("_Found")
 
 UNCHECKED = "not checked yet"
-"""The detail of a class that nothing is claimed of."""
+"""The detail of a class without a claim."""
 
 
 def unchecked(target: Backend, rollback: Rollback, *, strict: bool) -> Shape:
-    """Forwards before anything is checked: any rows, or those of the cheapest class.
+    """The class of forwards before the check: any rows, or those of the cheapest strict class.
 
-    Of the latter nothing that was read has to be read again, if the class turns out to hold.
+    In the latter case no text has to be read again if that class turns out to hold.
     """
     if rollback == "none":
         return classes.standard(target, rollback=rollback)
@@ -42,46 +42,46 @@ def unchecked(target: Backend, rollback: Rollback, *, strict: bool) -> Shape:
     return Shape(1, min(rows, target.max_rows), rollback, detail=UNCHECKED)
 
 
-class Arranging(Protocol):
-    """What is around an engine and changes with its exactness: memory, plan, what is kept."""
+class Switching(Protocol):
+    """Changes the memory, the plan and the profile around an engine with its exactness."""
 
     @property
     def strict(self) -> bool:
         """Whether every slot has a stream of its own now."""
 
     def arrange(self, *, strict: bool) -> None:
-        """Let the target's memory be so; all slots are empty. Raises ModelError, NoRoom."""
+        """Rearrange the target's memory; all slots are empty. Raises ModelError, NoRoom."""
 
     def known(self, *, strict: bool) -> Profile:
-        """What was kept for such use of the model."""
+        """The profile of such use of the model."""
 
-    def settled(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: Verdict) -> None:
         """Forwards are of this class from now on."""
 
 
-class Deciding:
-    """Work for an idle engine: what "auto" is, or which class of forwards holds, step by step.
+class ExactnessDecision:
+    """Decides what "auto" is, or which class of forwards holds, while the engine is idle.
 
-    Until it is over nothing is claimed. It has every slot to itself: what they remember is put
-    aside, and back as soon as somebody takes one. A search goes on then where it was; what takes
-    fewer forwards begins anew. It belongs to the engine's thread.
+    Until it is over the worker claims nothing. It uses every slot: their texts are set aside, and
+    put back as soon as a request takes a slot. A search then continues where it was; shorter
+    measurements begin anew. The engine's thread.
 
     Args:
-        engine: Whose forwards they are.
-        profile: Costs hear of the forwards.
-        house: What else changes.
+        engine: Makes the forwards.
+        profile: Its costs learn the times of the forwards.
+        switch: Changes whatever depends on exactness.
         verdict: Strict or standard, where that is known; the class is not.
-        kept: Where a verdict is kept; None where the configuration decides.
+        kept: Stores the verdict; None where the configuration decides.
         prefill_rows: Rows of a prompt in one forward of standard use.
-        before: What is to be known first, forward by forward.
-        over: There is nothing to find out.
+        before: A measurement to make first, forward by forward.
+        over: There is nothing to decide.
     """
 
     def __init__(  # noqa: PLR0913 — everything that a decision changes
         self,
         engine: Engine,
         profile: Profile,
-        house: Arranging,
+        switch: Switching,
         *,
         verdict: Verdict | None,
         kept: ExactnessChoice | None,
@@ -91,8 +91,8 @@ class Deciding:
     ) -> None:
         self.over = over
         self.forgotten: list[Slot] = []
-        """Texts that were read in forwards of another class."""
-        self._engine, self._profile, self._house = engine, profile, house
+        """Texts that were read in forwards of another class, for `Reread`."""
+        self._engine, self._profile, self._switch = engine, profile, switch
         self._verdict, self._kept, self._prefill_rows = verdict, kept, prefill_rows
         self._before = before
         self._aside = Aside(engine)
@@ -103,7 +103,7 @@ class Deciding:
         engine.vacate = self._vacate
 
     def _expected(self) -> int:
-        """Forwards that there will be, if rows agree; counted where they cost nothing."""
+        """The forwards to expect if rows agree, counted on a backend that computes nothing."""
         blank, rollback = Blank(self._engine.backend), self._engine.shape.rollback
         if rollback == "none" or (self._verdict and not self._verdict.strict):
             return sum(1 for _ in classes.differing(blank, rollback))
@@ -115,12 +115,12 @@ class Deciding:
 
     @property
     def step(self) -> Step:
-        """Forwards that were made, and that there will be as far as that is known."""
+        """The forwards made so far, and the expected total."""
         return Step(self._done, self._done + self._ahead)
 
     @property
     def sentence(self) -> str:
-        """How far it is, for people; empty when it is over."""
+        """The progress, for people; empty when it is over."""
         if self.over:
             return ""
         what = "" if self._verdict else "auto: "
@@ -144,7 +144,7 @@ class Deciding:
         return not self.over
 
     def _vacate(self) -> None:
-        """Somebody takes a slot."""
+        """Put the texts back: a request takes a slot."""
         if self._aside.out:
             if self._search is not None:
                 self._search.vacate()
@@ -152,7 +152,7 @@ class Deciding:
             self._vacated += 1
 
     def _again(self, begun: Callable[[], Pieces[_Found]]) -> Pieces[_Found]:
-        """Work that begins anew whenever somebody took a slot."""
+        """Work that begins anew whenever a request has taken a slot."""
         while True:
             known, pieces = self._vacated, begun()
             while known == self._vacated:
@@ -165,17 +165,17 @@ class Deciding:
             pieces.close()
 
     def _deciding(self) -> Iterator[None]:
-        engine, verdict, house = self._engine, self._verdict, self._house
+        engine, verdict, switch = self._engine, self._verdict, self._switch
         if self._before is not None:
             yield from self._again(self._before)
         shape: Shape | None = None
         if verdict is None:
             verdict = yield from self._again(lambda: exactness_choice.looked(engine))
         if verdict is None or verdict.strict:
-            was = engine.shape if house.strict else None
-            if not house.strict:
+            was = engine.shape if switch.strict else None
+            if not switch.strict:
                 self._arrange(strict=True)
-            shape = found = house.known(strict=True).shape or (yield from self._searched())
+            shape = found = switch.known(strict=True).shape or (yield from self._searched())
             if verdict is None or not shape.bitwise:
                 self._ahead = exactness_choice.pricing(shape.multiple)
                 verdict = yield from self._again(
@@ -186,7 +186,7 @@ class Deciding:
         if verdict.strict and shape is not None:
             self._claim(shape, verdict, was)
             return
-        if house.strict:
+        if switch.strict:
             self._arrange(strict=False)
         rollback = engine.shape.rollback
         self._ahead = sum(1 for _ in classes.differing(Blank(engine.backend), rollback))
@@ -194,7 +194,7 @@ class Deciding:
         self._take_over(any_rows, verdict)
 
     def _searching(self, target: Backend) -> Search:
-        """For the cheapest class, as far as costs are measured later."""
+        """The search for the cheapest class, as far as costs are measured later."""
         return Search(
             target,
             rollback=self._engine.shape.rollback,
@@ -202,7 +202,7 @@ class Deciding:
         )
 
     def _searched(self) -> Pieces[Shape]:
-        """The class, and what its forwards cost."""
+        """Search the class; the costs learn the times of its forwards."""
         target, clock = self._engine.backend, self._engine.clock
         search = self._searching(Timed(target, self._profile.costs.measured, clock))
         self._search = search
@@ -219,14 +219,14 @@ class Deciding:
             yield
 
     def _arrange(self, *, strict: bool) -> None:
-        """What slots remember is lost with the memory, and read again later."""
+        """Rearrange the memory. Slots lose their texts, which are read again later."""
         self.forgotten += self._aside.forget()
-        self._house.arrange(strict=strict)
+        self._switch.arrange(strict=strict)
 
     def _claim(self, shape: Shape, verdict: Verdict, was: Shape | None) -> None:
-        """Strict use, of forwards that were those of `was`, if each slot had its stream.
+        """Put strict use in force. `was` is the class so far, None where slots shared a stream.
 
-        What slots remember holds as far as its forwards were of this class, and as that was probed.
+        A slot keeps its text if that was read in forwards of this class and within what was probed.
         """
         alike = was is not None and (was.multiple, was.max_rows, was.border, was.alone) == (
             shape.multiple,
@@ -247,16 +247,16 @@ class Deciding:
     def _take_over(self, shape: Shape, verdict: Verdict) -> None:
         profile = self._profile
         self._engine.arrange(shape)
-        profile.path = self._house.known(strict=self._house.strict).path
+        profile.path = self._switch.known(strict=self._switch.strict).path
         profile.shape = shape
         profile.save()
-        self._house.settled(shape, verdict)
+        self._switch.decided(shape, verdict)
 
 
-class Returning:
-    """Work for an idle engine: what was forgotten for a class of forwards is read again in it.
+class Reread:
+    """Reads again, while the engine is idle, the texts that a change of class made it forget.
 
-    A request that takes a slot ends it: what people go on with, they read. The engine's thread.
+    A request that takes a slot ends this: its prompt is read anyway. The engine's thread.
     """
 
     def __init__(self, engine: Engine, forgotten: list[Slot]) -> None:
@@ -264,7 +264,7 @@ class Returning:
         self._seated = -1
 
     def advance(self, _now: float = 0.0) -> bool:
-        """Read some tokens; False where there is nothing to read."""
+        """Read some tokens; False where no text is left to read."""
         engine, texts = self._engine, self._texts
         if engine.seated != self._seated and self._seated >= 0:
             texts.clear()
@@ -285,7 +285,7 @@ class Returning:
         return True
 
     def _missing(self, text: Sequence[Token]) -> bool:
-        """Whether no slot holds all of a text, and there is one to read it in."""
+        """Whether no slot holds the whole text, and there is a slot to read it in."""
         held = [tokens for _, tokens in self._engine.held()]
         begun = any(tokens == text[: len(tokens)] for tokens in held)
         there = any(text == tokens[: len(text)] for tokens in held)

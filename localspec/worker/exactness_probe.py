@@ -1,4 +1,4 @@
-"""Probes the strict class farther in idle moments than a load has time for."""
+"""Probes the strict class in idle moments farther than a load has time for."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from localspec.engine.step import Engine
 from localspec.worker.profile import Profile
 
 FIRST_PAUSE_SECONDS = 10.0
-"""So long without a request before a text makes place for a probe; twice as long for each further
-one. Who comes back sooner finds what was read, and few texts are ever read again for this."""
+"""Without a request for so long, a text makes place for a probe; each further text takes twice as
+long. A client that comes back sooner finds its text, and few texts are read again because of it."""
 
 
 class BackgroundProbe:
-    """Work for an idle engine: one forward at a time, line after line, until the context ends.
+    """Probes one forward at a time, line after line, until the context ends.
 
-    It reads in empty slots. Where every slot remembers a text, the one that was unused for longest
-    is forgotten after a long pause, as for the next conversation. A request that takes a slot
-    makes the line begin anew. What is found is the engine's shape from then on, and kept in the
-    profile. It belongs to the engine's thread. `remark` says what else is to be said of exactness.
+    It reads in empty slots. Where every slot holds a text, the least recently used one is forgotten
+    after a long pause. A request that takes a slot makes the line begin anew. The result is the
+    engine's shape from then on, kept in the profile. The engine's thread. `remark` gives a further
+    sentence on exactness.
     """
 
     def __init__(self, engine: Engine, profile: Profile) -> None:
@@ -57,7 +57,7 @@ class BackgroundProbe:
         return next(self._work, self) is None
 
     def _slots(self, now: float) -> list[int]:
-        """Those to be read in, the one that reads far first; none while texts are worth more."""
+        """The slots to read in, the one that reads far first; none while each keeps a text."""
         engine = self._engine
         slots = range(engine.target.n_slots)
         empty = [slot for slot in reversed(slots) if not engine.remembers(slot)]
@@ -84,14 +84,14 @@ class BackgroundProbe:
 
 
 class NearProbe:
-    """That work as far as costs are measured, which comes before measuring them.
+    """The probe as far as costs are measured later, which comes before measuring them.
 
-    Behind what was probed nothing is drafted, so that costs of drafts are not needed there.
+    Behind the probed tokens there are no drafts, so that their costs are not needed there.
     """
 
-    def __init__(self, reach: BackgroundProbe, engine: Engine) -> None:
-        self._probe, self._engine = reach, engine
+    def __init__(self, probe: BackgroundProbe, engine: Engine) -> None:
+        self._probe, self._engine = probe, engine
 
     def advance(self, now: float) -> bool:
-        """As `BackgroundProbe` does, until it has come so far."""
+        """Advance the probe until it has come as far as costs are measured."""
         return self._engine.shape.cells < FAR_TOKENS and self._probe.advance(now)

@@ -1,4 +1,4 @@
-"""Grammars of requests: compiled first where that may crash, then here."""
+"""Compiles the grammars of requests: first in the sandbox, which may crash, then here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from localspec.text.grammar import Compiled, Source
 from localspec.worker.sandbox import Died, Sandbox
 
 _REMEMBERED = 256
-"""Verdicts, of at most a hundred kilobytes each. A client sends the same schema again and again."""
+"""Results kept, of at most 100 KB each: a client sends the same schema again and again."""
 
 
 class Grammars:
@@ -23,7 +23,7 @@ class Grammars:
 
     Args:
         vocabulary: The model's tokens.
-        sandbox: Where a grammar is tried first.
+        sandbox: Compiles a grammar first.
     """
 
     def __init__(self, vocabulary: Vocabulary, sandbox: Sandbox) -> None:
@@ -37,7 +37,7 @@ class Grammars:
     ) -> tuple[GrammarConstraint | None, list[str]]:
         """The constraint of a `response_format`, None for plain text, and the keys not kept.
 
-        It describes what comes behind what was `typed`, with which the answer begins.
+        It covers the answer behind `typed`, the word with which it begins.
 
         Raises RequestError for a type, a schema or a grammar that cannot be served.
         """
@@ -49,9 +49,9 @@ class Grammars:
         return self._vocabulary.constraint(whole), compiled.relaxed
 
     def calls(self, lark: str, functions: Sequence[dict[str, Any]]) -> GrammarConstraint:
-        """The constraint of a grammar that holds the schemas of these functions' arguments.
+        """The constraint of a grammar with the schemas of these functions' arguments.
 
-        All schemas are tried first, in one job, where they may do harm. Raises RequestError.
+        The sandbox compiles all schemas first, in one job. Raises RequestError.
         """
         try:
             self._try_all(filter(None, map(_arguments, functions)))
@@ -64,7 +64,7 @@ class Grammars:
             ) from error
 
     def _try_all(self, sources: Iterable[Source]) -> None:
-        """Compile what is not known yet in one job. Raises RequestError."""
+        """Compile the new sources in one job of the sandbox. Raises RequestError."""
         wanted = tuple(dict.fromkeys(sources))
         if why := self._refused.get(wanted):
             raise why.with_traceback(None)

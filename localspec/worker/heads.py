@@ -1,4 +1,4 @@
-"""Draft heads as files: found for a target by what every quantization of it has in common.
+"""Finds draft heads for a target, by a tensor that all its quantizations have in common.
 
 A head is a GGUF of two matrices, a vector and a list of words, made once for the weights of one
 model. Its key is the SHA-256 of the target's last norm, which stays F32 however the rest is stored.
@@ -33,7 +33,7 @@ _NUMBERS = {kind.name: number for number, kind in BY_ID.items()}
 
 
 class File(NamedTuple):
-    """A GGUF and its bytes, which are read when they are used."""
+    """A GGUF and its bytes, mapped into memory."""
 
     parsed: Parsed
     data: NDArray[np.uint8]
@@ -44,7 +44,7 @@ class File(NamedTuple):
         return cls(header.parse(path), np.memmap(path, np.uint8, "r"))
 
     def tensor(self, *names: str) -> Stored:
-        """The first matrix of that name, or a vector as one of a row. Raises KeyError."""
+        """The first tensor of these names; a vector is a matrix of one row. Raises KeyError."""
         named = {tensor.name: tensor for tensor in self.parsed.tensors}
         tensor = next((named[name] for name in names if name in named), None)
         if tensor is None:
@@ -66,9 +66,9 @@ def output(target: File) -> Stored:
 
 
 def find(path: Path, *directories: Path, threads: int = 1) -> Head | None:
-    """The first head in these directories that fits the target in a file; None where none does.
+    """The first head in these directories that fits the target at `path`; None without one.
 
-    It computes with so many threads.
+    It computes with `threads` threads.
     """
     try:
         target = File.open(path)
@@ -87,7 +87,7 @@ def find(path: Path, *directories: Path, threads: int = 1) -> Head | None:
 
 
 def _made(head: File, target: File, threads: int) -> Head:
-    """Raises KeyError or ValueError if the two do not fit, MemoryError."""
+    """Build the head for the target. Raises KeyError, ValueError: they do not fit; MemoryError."""
     words = head.parsed.metadata[WORDS]
     if not isinstance(words, Array) or words.element_type != INT32:
         raise ValueError("its words are no numbers")
@@ -104,7 +104,7 @@ def _made(head: File, target: File, threads: int) -> Head:
 
 
 def _check(maps: Maps, embedding: Stored, rows: Stored) -> None:
-    """Native code takes the sizes as they are. Raises ValueError."""
+    """Check sizes that native code does not check. Raises ValueError."""
     width = embedding.width
     square = FORMATS["q4_0"].number, width, width
     if not maps.state[:3] == maps.token[:3] == square or maps.bias.shape != (width,):

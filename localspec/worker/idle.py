@@ -11,23 +11,23 @@ from localspec.worker.measuring import Measuring
 from localspec.worker.profile import Profile
 
 SAVE_SECONDS = 60.0
-"""A worker may be killed at any time; then no more than this of learning is lost."""
+"""A worker may be killed at any time; then it loses no more than this of learning."""
 
 
 class IdleTask(Protocol):
-    """Work for an idle engine, in pieces of a few forwards: a request may have to wait for one."""
+    """Work for an idle engine, in pieces of a few forwards: a request waits for one at most."""
 
     def advance(self, now: float) -> bool:
-        """One piece of it at `now`, in seconds of the engine's clock; False where there is none."""
+        """Do one piece at `now`, in seconds of the engine's clock; False where none is left."""
 
 
 class IdleTasks:
-    """One thing at a time, what is worth most first: costs, texts read ahead, probes, kernels.
+    """Runs one task at a time, the most useful first: costs, prefill, probes, kernels.
 
-    What comes `before` costs is needed to know which.
+    Tasks `before` costs decide which forwards are to be measured.
 
     It begins half a second after the last request, so that a person who types never waits.
-    Where nothing is left, what requests have taught is kept. It belongs to the engine's thread.
+    Where no task is left, it saves what requests have taught. The engine's thread.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class IdleTasks:
         return not self._measuring.over
 
     def advance(self, now: float) -> bool:
-        """One short piece of work; False when there is none left. `now`: seconds, monotonic."""
+        """Do one short piece of work; False where none is left. `now`: seconds, monotonic."""
         at = self._engine.clock()
         if self._prefill.quiet(at) and any(chore.advance(at) for chore in self._chores):
             return True

@@ -1,4 +1,4 @@
-"""Measures the speed-up of our own kernels with the model, in idle moments."""
+"""Measures in idle moments the speed-up of our own kernels with the model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _REPEATS = 5
 
 
 class KernelSpeedup:
-    """Work for an idle engine: forwards by our kernels and by llama.cpp's own, in turns.
+    """Times forwards by our kernels and by llama.cpp's own, in turns, while the engine is idle.
 
-    `kernels` names ours, empty where none are in use; `use` says which of the two compute, if the
-    build can change that. Found once and kept in the profile, worth is how many times as long
-    llama.cpp's own take. It belongs to the engine's thread.
+    `kernels` names ours, empty where none are in use; `use` turns them on or off, None where the
+    build cannot. The result is measured once and kept in the profile: `worth`, how many times as
+    long llama.cpp's own take, by rows. The engine's thread.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class KernelSpeedup:
 
     @property
     def sentence(self) -> str:
-        """The kernels and their worth, as far as it is known; empty where there are none."""
+        """The kernels and their measured speed-up; empty where none are in use."""
         return describe(self._kernels, self._profile.worth) if self._kernels else ""
 
     def advance(self, _now: float = 0.0) -> bool:
@@ -62,7 +62,7 @@ class KernelSpeedup:
 
 
 def describe(kernels: str, worth: Mapping[int, float]) -> str:
-    """One line for people: what computes, and how many times as fast as llama.cpp's own it is."""
+    """One line for people: the kernels, and how many times as fast as llama.cpp's they are."""
     name = f"{kernels.replace('_', ' ')}, LocalSpec's own"
     gains = [f"{rows} rows {times:.2f} times" for rows, times in sorted(worth.items())]
     return f"{name}; {' and '.join(gains)} as fast as by llama.cpp's own" if gains else name

@@ -1,4 +1,4 @@
-"""Bounds of a request, checked again before it reaches native code. Pure."""
+"""Checks the bounds of a request before it reaches native code. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_WORD_CHARS = 200_000
 """Characters in a row without a change between blank and not: see `process.STACK_BYTES`."""
 
 MAX_ECHOED = 1 << 17
-"""Tokens and alternatives to them that one echo tells of: some megabytes in a frame."""
+"""Tokens and alternatives of one echo: some megabytes in a frame."""
 
 _STEP_CHARS = MAX_WORD_CHARS // 2
 _RUNS = (re.compile(r"\S*"), re.compile(r"\s*"))
 
 
 def check(request: Generate, *, n_vocab: int, drafters: Collection[str]) -> None:
-    """Refuse what is out of range. Raises RequestError, which names the field."""
+    """Refuse a request with a value out of range. Raises RequestError, which names the field."""
     pieces = request.prompt_pieces
     sources = (request.messages, request.prompt, request.prompt_tokens, pieces)
     if sum(source is not None for source in sources) != 1:
@@ -90,10 +90,10 @@ def check_text(text: str, param: str = "prompt") -> None:
 
 
 def _has_long_word(text: str) -> bool:
-    """Whether one is longer than MAX_WORD_CHARS. Such a word fills one of the steps made here.
+    """Whether a word is longer than MAX_WORD_CHARS: it then fills one whole step of half of that.
 
-    A text is looked at where the steps begin, and walked through in short pieces of work only where
-    there are long words: all of it at once would hold up every other thread.
+    Only where a step is filled are its surroundings read, in short pieces: one long search would
+    hold up every other thread.
     """
     for start in range(0, len(text) - _STEP_CHARS + 1, _STEP_CHARS):
         for run in _RUNS:
@@ -113,7 +113,7 @@ def _length(run: re.Pattern[str], text: str, start: int, end: int) -> int:
 
 
 def check_sampling(sampling: SamplingParams, n_vocab: int) -> None:
-    """Refuse numbers out of range, and biases of tokens that there are not. Raises RequestError."""
+    """Refuse numbers out of range, and biases of unknown tokens. Raises RequestError."""
     for name, range_ in ranges.SAMPLING.items():
         _in_range(name, getattr(sampling, name), range_)
     count = len(sampling.logit_bias)

@@ -1,4 +1,4 @@
-"""The steps of one load: weights, contexts, the probe, drafters, and what the worker says of it."""
+"""Loads by one plan, step by step: weights, contexts, probe, drafters, the worker's `Ready`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ from localspec.engine.exactness.classes import Shape
 from localspec.engine.kv.cells import unasked
 from localspec.engine.llama import cores
 from localspec.engine.llama.shortlist import Shortlist
-from localspec.engine.llama.threads import ThreadTuner, fastest, timed
-from localspec.engine.pieces import Pieces
 from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
 from localspec.errors import ModelError
-from localspec.types import Backend, Drafter, Row
+from localspec.types import Backend, Drafter
 from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, planning
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.profile import Profile
+from localspec.worker.thread_choice import ThreadChoice
 
 if TYPE_CHECKING:
     from localspec.engine.llama.context import Context
@@ -44,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class OnProgress(Protocol):
-    """Called with a stage ("target", "draft", "warmup", "probe"), how far it is, and in words."""
+    """Called with a stage ("target", "draft", "warmup", "probe"), its progress, and words."""
 
     def __call__(self, stage: str, fraction: float, why: str = "", /) -> None:
-        """Tell it."""
+        """Report a fraction of the stage, 0 to 1."""
 
 
 Exactness = Literal["strict", "standard"]
@@ -55,16 +54,16 @@ Exactness = Literal["strict", "standard"]
 _PROGRESS_STEP = 0.01
 
 _TELL_SECONDS = 0.1
-"""Between two tellings of what is going on."""
+"""Seconds between two reports of progress."""
 _PROBE_SECONDS = 5.0
-"""Of a load, for what the probe of strict exactness may do later: far lines are read while idle."""
+"""The time of a load for lines of the strict probe that may also be probed while idle."""
 
 
 class Loader:
-    """The steps of one load; what it opens is closed by `parts`, the newest first.
+    """The steps of one load; `parts` closes everything that it opens, the newest first.
 
-    `lent` are the remotes' devices, which are for the target alone. Unless it `claims` what
-    `engine.exactness` says, that may be changed while the model is loaded.
+    `lent` are the remotes' devices, which are for the target alone. Unless it `claims` the
+    exactness of its command, that may change while the model is loaded.
     """
 
     def __init__(  # noqa: PLR0913 - all that one load depends on
@@ -93,8 +92,12 @@ class Loader:
         self._lent = lent
         self.pair_fits = True
         self.head: FeatureHead | None = None
-        self._team: ThreadTuner | None = None
-        self.words: Shortlist | None = None
+        self.threads = ThreadChoice(
+            command,
+            lambda: self.strict,
+            at_once=claims and self._config.engine.exactness == "strict",
+        )
+        self.shortlist: Shortlist | None = None
         self._began = time.monotonic()
 
     @property
@@ -116,9 +119,10 @@ class Loader:
         return build_info()
 
     def target(self) -> Context:
-        """The target, with a context for every slot. Where a head is for it, it shows its states.
+        """Load the target, with a context for every slot.
 
-        From its first forward on: what is probed and measured is what decodes.
+        Where it has a head it shows its states from the first forward on, so that probes and
+        measurements are of the forwards that decode.
         """
         placement = placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
@@ -133,41 +137,10 @@ class Loader:
         self.head = self._find_head(context)
         return context
 
-    def threads(self, target: Context, profile: Profile) -> ThreadTuner:
-        """Those of its forwards and the draft's, unless they are configured; kept in the profile.
-
-        Kinds of cores are measured, at once where bits depend on it: llama.cpp's attention shares
-        out a long text by threads. Otherwise the team answers neighbours.
-        """
-        counts = cores.counts()
-        fixed = self._config.engine.target.threads
-        if fixed or self.command.machine:
-            return ThreadTuner(fixed or counts[0], varies=False)
-        at_once = len(counts) == 1 or (self._claims and self.strict)
-        if at_once and not profile.threads:
-            profile.threads = fastest(target, counts, lambda: _one_row(target))
-        self._team = ThreadTuner(profile.threads or counts[0], varies=self._varies(target))
-        target.join(self._team)
-        return self._team
-
-    def _varies(self, target: Context) -> bool:
-        """Whether the number of threads may change between forwards."""
-        from localspec.engine.llama.library import ours  # noqa: PLC0415 - as above
-
-        return target.model.on_cpu and (ours.attends or not self.strict)
-
-    def cores(self, target: Context, profile: Profile) -> Pieces[None]:
-        """Measure kinds of cores, if that is still to be done. All slots are empty."""
-        counts = cores.counts()
-        if self._team is None or profile.threads:
-            return
-        profile.threads = yield from timed(target, counts, lambda: _one_row(target))
-        self._team.become(profile.threads, varies=self._varies(target))
-
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
-        """What this build's kernels allow, found before anybody is answered.
+        """The class of forwards that this build's kernels allow, probed before any answer.
 
-        Its forwards are the first that is known of the costs.
+        The costs learn from its forwards.
         """
         self._on_progress("probe", 0.0)
         timed = calibrate.Timed(priced, costs.measured, self.place.clock)
@@ -186,7 +159,7 @@ class Loader:
         return shape
 
     def _event_writer(self) -> Callable[[classes.Step], None]:
-        """Tells now and then how many forwards a probe has made, and of how many."""
+        """A function that reports now and then how many forwards a probe has made."""
         tell_at = 0.0
 
         def tell(step: classes.Step) -> None:
@@ -199,18 +172,17 @@ class Loader:
         return tell
 
     def arrange(self, target: Context, plan: Plan, exactness: Exactness) -> None:
-        """Let the target's memory be for that from now on. Slots are empty. Raises as `open`."""
+        """Rearrange the target's memory for this exactness. Slots are empty. Raises as `open`."""
         strict = exactness == "strict"
         target.arrange(
             streams=strict, context=plan.context, cells=plan.start_cells, most_cells=plan.cells
         )
         self.plan, self.command = plan, with_exactness(self.command, exactness)
         self._config = self.command.config
-        if self._team is not None:
-            self._team.become(self._team.most, varies=self._varies(target))
+        self.threads.update(target)
 
     def profile(self, exactness: Exactness) -> Profile:
-        """What was learned of this pair in such use."""
+        """The profile of this pair in such use."""
         plan = self.plan
         probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
         shows = self.head is not None  # a forward that shows states may be another one
@@ -226,7 +198,7 @@ class Loader:
         )
 
     def drafters(self, target: Context, shape: Shape) -> tuple[dict[str, Drafter], str | None]:
-        """The sources that can draft for this target, and why others cannot, if any cannot."""
+        """The usable drafters, and the reason why others are not, if there are others."""
         if shape.rollback == "none":
             return {}, "This model's memory cannot forget rejected tokens."
         if self._claims and self.strict and not shape.bitwise:
@@ -254,7 +226,7 @@ class Loader:
         return sources, why
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
-        """The draft's context; None without one, with the reason if there is a draft to blame."""
+        """The draft's context, or None and, where there is a draft, the reason."""
         if self.command.draft_path and target.rollback == "restore":
             return None, "A draft model is for memories that forget by tokens; this one is a state."
         if self.command.no_draft:
@@ -274,13 +246,13 @@ class Loader:
             return None, "The draft's memory cannot forget rejected tokens."
         words = Shortlist.of(model.n_vocab, model.special_tokens())
         if words and model.on_cpu and not self.command.machine and context.narrow(words):
-            self.words = words
-        if self._team and not placement.threads:
-            context.join(self._team)
+            self.shortlist = words
+        if self.threads.tuner and not placement.threads:
+            context.join(self.threads.tuner)
         return self.place.context(context, "draft"), None
 
     def _find_head(self, target: Context) -> FeatureHead | None:
-        """Of the target, where one was made for it. The host computes it, wherever that is."""
+        """The target's feature head, None where there is none. The host computes it."""
         wanted = any("head" in drafters.takes(kind) for kind in self._config.speculation.drafters)
         if not wanted or self.command.safe_kernels or not self.place.has_head:
             return None
@@ -357,7 +329,7 @@ class Loader:
             for buffer in buffers
         )
 
-    def worth(self, engine: Engine, profile: Profile) -> KernelSpeedup:
+    def speedup(self, engine: Engine, profile: Profile) -> KernelSpeedup:
         """The speed-up of our kernels, where the target uses them."""
         from localspec.engine.llama.library import ours  # noqa: PLC0415 - as above
 
@@ -366,9 +338,9 @@ class Loader:
         return KernelSpeedup(engine, profile, ours.kernels if used else "", ours.switch)
 
     def ready(
-        self, target: Context, engine: Engine, reach: BackgroundProbe, off: str | None, why: str
+        self, target: Context, engine: Engine, probe: BackgroundProbe, off: str | None, why: str
     ) -> Ready:
-        """The worker's account of itself."""
+        """The worker's description of itself."""
         command, model, shape = self.command, target.model, engine.shape
         names = {device.name: device.buffers for device in self._lent}
         return Ready(
@@ -383,7 +355,7 @@ class Loader:
             drafters=list(engine.drafters),
             speculation_off=off,
             exactness="strict" if self.strict and shape.bitwise else "standard",
-            exactness_detail=reach.detail,
+            exactness_detail=probe.detail,
             safe_kernels=command.safe_kernels,
             llama_build=self.build,
             devices=self._devices,
@@ -399,20 +371,14 @@ class Loader:
         )
 
     def _template(self, model: Model) -> str:
-        """Whose chat template is used; "" where it is the file's own, or none is needed."""
+        """The origin of the chat template; "" where it is the file's own, or none is needed."""
         if self.command.template is not None:
             return "yours, by [models.templates]"
         return "" if model.chat_template else f"{templates.NONE}; {templates.REMEDY}"
 
 
-def _one_row(context: Context) -> None:
-    """A forward of one row, in the first slot, which is empty."""
-    context.decode([Row(0, 0, 0, wants_logits=True)])
-    context.truncate(0, 0)
-
-
 def _is_host(buffer: str) -> bool:
-    """Whether a buffer of this name is read by the CPU's kernels."""
+    """Whether the CPU's kernels read a buffer of this name."""
     return buffer.startswith(("CPU", "AMX"))
 
 

@@ -1,4 +1,4 @@
-"""Measures in idle moments every cost that is not known, and keeps it."""
+"""Measures in idle moments every cost that is not known yet, and saves it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _log = logging.getLogger("localspec.worker")
 
 
 class Measuring:
-    """Work for an idle engine: a few short forwards or one draft at a time, as far as cells allow.
+    """Measures a few short forwards or one draft at a time, as far as cells allow.
 
-    Of a `fresh` profile nothing is known well. What an idle slot remembers stays there: where the
-    memory cannot forget a part, only an empty slot can be measured in. It belongs to the engine's
-    thread.
+    Every cost of a `fresh` profile is measured. Idle slots keep their texts: where the memory
+    cannot forget a part, only an empty slot is used. The engine's thread.
     """
 
     def __init__(self, engine: Engine, profile: Profile, *, fresh: bool) -> None:
@@ -30,7 +29,7 @@ class Measuring:
         self._work = self._everything(fresh=fresh)
 
     def advance(self, _now: float = 0.0) -> bool:
-        """Measure a little; False where nothing is left, and the first time that is kept."""
+        """Measure a little; False where nothing is left. The profile is saved at the end."""
         if self.over:
             return False
         try:

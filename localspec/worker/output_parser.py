@@ -19,7 +19,7 @@ class OutputParser:
 
     Args:
         id: The request's.
-        reader: Tells what is what; None where all is words.
+        reader: Splits text into words, thoughts and calls; None where all is words.
         call_id: A new id for a call.
         shown: Control tokens that the reader has to see, and the bytes that stand for them.
     """
@@ -37,9 +37,9 @@ class OutputParser:
     def delta(
         self, part: Part, logprobs: list[TokenLogprob], *, ended: bool, cut: bool = False
     ) -> Delta | None:
-        """What may go out now of `part` and those before; None for nothing.
+        """The text of `part` and earlier ones that may go out now; None without any.
 
-        An answer that `ended` was `cut` where it did not end by itself.
+        An answer that has `ended` was `cut` where it did not end by itself.
         """
         if self.reader is None:
             return Delta(self.id, *part, logprobs) if part.text or part.tokens else None
@@ -63,11 +63,11 @@ class OutputParser:
 
     @property
     def thought_share(self) -> float:
-        """The part of its characters that were thoughts."""
+        """The share of the answer's characters that are thoughts."""
         return self._written["reasoning"] / max(1, self._written.total())
 
     def _came(self, chars: int) -> list[tuple[int, str]]:
-        """Where the next `chars` characters of the answer came from."""
+        """The sources of the next `chars` characters of the answer."""
         found = []
         while chars:
             length, source = self._origins.popleft()

@@ -1,7 +1,7 @@
-"""Plans a load: headers, devices, and the plans that follow.
+"""Plans a load from headers and devices.
 
-`python -m localspec.worker.planning` writes both devices and what the build has of its own as JSON:
-for those who must not load native code.
+`python -m localspec.worker.planning` writes the devices and the build's own kernels as JSON, for
+processes that must not load native code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
-    """Devices of other machines, the GPUs that llama.cpp would use, and the host's memory, last.
+    """Remote devices, the GPUs that llama.cpp would use, and the host's memory, in this order.
 
     Raises:
         EngineError: llama.cpp could not be asked.
@@ -42,23 +42,23 @@ def present(lent: Sequence[rpc.Device] = ()) -> list[Device]:
 
 
 def cards() -> list[DeviceMemory]:
-    """The GPUs of this machine, and all of their bytes."""
+    """The GPUs of this machine, with their total bytes."""
     from localspec.engine.llama.devices import usable  # noqa: PLC0415 - see `assemble.load`
 
     return [DeviceMemory(each.name, each.description, each.total_bytes) for each in usable()]
 
 
 def free_on_gpus() -> dict[str, int]:
-    """Bytes that are free now on each GPU of this machine."""
+    """Free bytes of each GPU of this machine."""
     from localspec.engine.llama.devices import usable  # noqa: PLC0415 - see `assemble.load`
 
     return {found.name: found.free_bytes for found in usable()}
 
 
 def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list[Plan]:
-    """Plans for what `command` asks for, each smaller than the one before.
+    """Plans for `command`, each smaller than the one before.
 
-    After as many deaths for want of memory as it tells of, as many plans are left out.
+    The first `command.smaller` plans are left out: workers died of them for want of memory.
 
     Raises:
         BadGGUF: a file cannot be used.
@@ -70,7 +70,7 @@ def plans(command: Load, files: Sequence[Path], there: Sequence[Device]) -> list
 
 
 def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
-    """Bytes by device of such a plan, while it has its first cells. Raises BadGGUF."""
+    """The plan's bytes by device, while it has its first cells. Raises BadGGUF."""
     return Amounts.of(_wish(command, files), plan).loaded
 
 
@@ -88,7 +88,7 @@ def own() -> Own:
 
 @functools.cache
 def _outline(file: Path) -> Outline:
-    """Read once: a load plans for several settings, and a large vocabulary takes a while."""
+    """The outline of a file, read once: a large vocabulary takes a while."""
     return outline(header.read(file))
 
 
@@ -103,7 +103,7 @@ def _bounded(there: Sequence[Device], host_bytes: int | None) -> list[Device]:
 
 
 def main() -> int:
-    """Say what there is."""
+    """Write the devices and kernels as JSON."""
     sys.stdout.buffer.write(msgspec.json.encode(Present(present(), own())))
     return 0
 

@@ -1,4 +1,4 @@
-"""A request becomes what the engine takes: text rendered, tokenized, checked and bounded."""
+"""Prepares requests for the engine: renders, tokenizes, checks and bounds them."""
 
 from __future__ import annotations
 
@@ -42,46 +42,46 @@ class PreparedRequest:
     max_tokens: int
     constraint: GrammarConstraint | Held | None
     relaxed: list[str]
-    """Keys of the schema that the constraint does not keep."""
-    told: str
-    """The prompt as text, for a request that wants to be told; else empty."""
+    """Keys of the schema that the constraint does not enforce."""
+    prompt_text: str
+    """The prompt as text, where `request.tells_prompt`; else empty."""
     echo: str
     """The prompt as text, for a completion that asked for it; else empty."""
     typed: str
-    """How the answer begins because its client has typed it, which is not told again."""
-    said: OutputParser
-    """Makes words, thoughts and calls of the answer's text."""
+    """The word half typed with which the answer begins; it is not sent again."""
+    parser: OutputParser
+    """Splits the answer's text into words, thoughts and calls."""
     scored: list[TokenLogprob] | None = None
     """Log-probabilities of the prompt, once computed for an echo."""
     scoring_seconds: float = 0.0
-    """How long that took."""
+    """Seconds that computing these took."""
 
     @property
     def warms(self) -> bool:
-        """Whether it is a warm-up: only read, so that a later request finds it."""
+        """Whether it is a warm-up: its prompt is only read, for a later request to reuse."""
         return not self.max_tokens and not self.echo
 
-    def full(self, said: int) -> bool:
-        """Whether so many tokens fill the context, and more were wanted."""
+    def full(self, tokens: int) -> bool:
+        """Whether an answer of so many tokens fills the context, and more were wanted."""
         wanted = self.request.max_tokens
-        return said >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
+        return tokens >= self.max_tokens and (wanted is None or wanted > self.max_tokens)
 
-    def goes_on(self) -> PreparedRequest:
-        """A silent warm-up that reads on what this one could not in its time."""
+    def as_warm_up(self) -> PreparedRequest:
+        """A warm-up that reads the rest of a prompt whose time was over."""
         request = self.request
         on = msgspec.structs.replace(request, id=f"{request.id}+", max_tokens=0)
         return replace(self, request=on, max_tokens=0)
 
     @property
     def to_score(self) -> bool:
-        """Whether it is still to be asked."""
+        """Whether the log-probabilities of its prompt are still to be computed."""
         request = self.request
         unread = self.scored is None and not request.so_far
         return bool(self.echo) and request.logprobs is not None and unread
 
 
 class RequestPreparer:
-    """Turns requests into orders. Model lifetime; any thread.
+    """Turns requests into prepared requests. Model lifetime; any thread.
 
     Args:
         model: The vocabulary.
@@ -106,15 +106,15 @@ class RequestPreparer:
         self._dialogue = Dialogue(prompts.template, prompts.render, model.control)
         self._grammars = grammars
         self._known_breakers: dict[tuple[str, ...], Breakers] = {}
-        """Of the texts that a request named last: finding them takes a look at every token."""
+        """The breakers of the latest request that had any: finding them reads every token."""
 
     @property
     def format(self) -> dict[str, str]:
-        """How calls are read, and what of the template deserves a warning, as fields of `Ready`."""
+        """The format of calls and a warning about the template, as fields of `Ready`."""
         known = self._dialogue.recognised
         return {"format": known.form.name, "format_warning": known.warning}
 
-    def order(self, request: Generate) -> PreparedRequest:
+    def prepare(self, request: Generate) -> PreparedRequest:
         """The request in the engine's terms.
 
         Raises:
@@ -147,10 +147,10 @@ class RequestPreparer:
             max_tokens=room if request.max_tokens is None else min(request.max_tokens, room),
             constraint=constraint,
             relaxed=relaxed,
-            told=self._spelled(prompt) if request.tells_prompt else "",
+            prompt_text=self._spelled(prompt) if request.tells_prompt else "",
             echo=self._echo(request, prompt),
             typed=typed,
-            said=self._said(request, turn),
+            parser=self._parser(request, turn),
         )
 
     def _sampling(self, request: Generate) -> SamplingParams:
@@ -176,7 +176,7 @@ class RequestPreparer:
         expected = request.prediction
         return self.words(typed + expected if expected else "", "prediction", room)
 
-    def _said(self, request: Generate, turn: Turn | None) -> OutputParser:
+    def _parser(self, request: Generate, turn: Turn | None) -> OutputParser:
         dialogue = self._dialogue
         reader = dialogue.reader(turn.offer) if turn and request.reasoning_apart else None
         return OutputParser(request.id, reader, dialogue.call_id, dialogue.shown if reader else {})
@@ -186,7 +186,7 @@ class RequestPreparer:
     ) -> tuple[GrammarConstraint | Held | None, list[str]]:
         """The grammar of the answer: of its words alone, or of thoughts, words and calls.
 
-        Without one, what holds it to what was typed.
+        Without one, the constraint that the answer begins with what was typed.
         """
         wanted = request.response_format
         alone, relaxed = self._grammars.constraint(wanted, typed)
@@ -216,7 +216,7 @@ class RequestPreparer:
         return self._prompts.tokens(request, turn.prompt if turn else None, self._context())
 
     def words(self, text: str, param: str, most: int | None = None) -> list[Token]:
-        """The first `most` tokens of what an answer might be; words of a template are words.
+        """The first `most` tokens of a text in which no special token is read.
 
         Raises TooLarge.
         """

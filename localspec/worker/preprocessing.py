@@ -18,7 +18,7 @@ from localspec.worker import process
 _log = logging.getLogger("localspec.worker")
 
 LONG_CHARS = 100_000
-"""A request with more text waits for others like it, and not before those that are read at once."""
+"""A request with more text waits behind other long ones, and not in front of short ones."""
 LONG_GRAMMAR_CHARS = 4_000
 """The same for grammars: one of so many characters compiles in some 50 ms, one of ten times as many
 in up to two seconds."""
@@ -26,29 +26,29 @@ _TOKEN_CHARS, _VALUE_CHARS = 4, 50
 """The cost in characters of a token, and of a message, a function or a part of one."""
 
 Request: TypeAlias = Generate | Replay | Question
-_Order = TypeVar("_Order")
+_Result = TypeVar("_Result")
 _Item: TypeAlias = tuple[Request, float]
 Name: TypeAlias = Literal["texts", "long texts", "grammars", "long grammars"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared(Generic[_Order]):
-    """A request that was read: what it asks for, or what is wrong with it.
+class Prepared(Generic[_Result]):
+    """The result of preparing a request, or the error.
 
-    `arrived_at` is when it came, by the caller's clock.
+    `arrived_at` is its time of arrival, by the caller's clock.
     """
 
     request: Request
     arrived_at: float
-    order: _Order | LocalSpecError
+    result: _Result | LocalSpecError
 
 
 class Turns:
-    """Requests that wait for one thread, whose turns go round by client. Any thread.
+    """Requests that wait for one thread, served round-robin by client. Any thread.
 
-    A client is a principal and its conversation, where it names one. Of one client the request that
-    came first is read first.
+    A client is a principal and its conversation, where it names one. Requests of one client are
+    served in their order.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Turns:
         self._closed = False
 
     def put(self, item: _Item) -> None:
-        """One more."""
+        """Add a request."""
         with self._changed:
             self._clients.setdefault(_client(item[0]), deque()).append(item)
             self._changed.notify()
@@ -75,28 +75,28 @@ class Turns:
             return item
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Let `get` return None from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
-class Preprocessing(Generic[_Order]):
-    """Threads that read requests: short and long texts, short and long grammars. Model lifetime.
+class Preprocessing(Generic[_Result]):
+    """Threads that prepare requests: short and long texts, short and long grammars. Model lifetime.
 
-    Whatever is expensive to prepare waits for its like and holds up nothing else. Everything here
-    is for the engine's thread.
+    A request that takes long waits behind others like it and holds up no short one. All methods
+    are for the engine's thread.
 
     Args:
-        read: Makes an order of a request, on the thread of a lane, or raises what is wrong.
-        wake: Called from there when something has been read.
+        read: Prepares a request on one of the threads. Raises LocalSpecError.
+        wake: Called on that thread when a request is done.
     """
 
-    def __init__(self, read: Callable[[Request], _Order], wake: Callable[[], None]) -> None:
+    def __init__(self, read: Callable[[Request], _Result], wake: Callable[[], None]) -> None:
         self._read = read
         self._wake = wake
         self._pending: dict[str, Request] = {}
-        self._done: queue.SimpleQueue[Prepared[_Order]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Prepared[_Result]] = queue.SimpleQueue()
         self._preprocessing = {name: Turns() for name in NAMES}
         self._threads = [
             process.deep_thread(name, partial(self._work, lane))
@@ -105,23 +105,23 @@ class Preprocessing(Generic[_Order]):
 
     @property
     def pending(self) -> int:
-        """Requests that are not read yet."""
+        """Requests that are not prepared yet."""
         return len(self._pending)
 
     def ids(self) -> Iterator[str]:
-        """Of all requests that are not read yet."""
+        """The ids of all requests that are not prepared yet."""
         yield from self._pending
 
     def put(self, request: Request, arrived_at: float) -> None:
-        """Let it be read. Its id must not be among `ids`."""
+        """Queue a request. Its id must not be among `ids`."""
         self._pending[request.id] = request
         self._preprocessing[lane_of(request)].put((request, arrived_at))
 
     def cancel(self, id_: str) -> Request | None:
-        """Forget a request that is not read yet; None if there is none."""
+        """Drop a request that is not prepared yet; None if there is none."""
         return self._pending.pop(id_, None)
 
-    def taken(self) -> Iterator[Prepared[_Order]]:
+    def taken(self) -> Iterator[Prepared[_Result]]:
         """The requests prepared meanwhile and still wanted."""
         while True:
             try:
@@ -133,7 +133,7 @@ class Preprocessing(Generic[_Order]):
                 yield read
 
     def close(self) -> None:
-        """Read nothing more. Waits for what is being read: the model may be freed then."""
+        """End the threads. Waits for requests in work: the model may be freed afterwards."""
         self._pending.clear()
         for lane in self._preprocessing.values():
             lane.close()
@@ -144,10 +144,10 @@ class Preprocessing(Generic[_Order]):
         while (item := lane.get()) is not None:
             request, arrived_at = item
             if self._pending.get(request.id) is request:
-                self._done.put(Prepared(request, arrived_at, self._order(request)))
+                self._done.put(Prepared(request, arrived_at, self._result(request)))
             self._wake()
 
-    def _order(self, request: Request) -> _Order | LocalSpecError:
+    def _result(self, request: Request) -> _Result | LocalSpecError:
         try:
             return self._read(request)
         except LocalSpecError as error:
@@ -158,7 +158,7 @@ class Preprocessing(Generic[_Order]):
 
 
 def lane_of(request: Request) -> Name:
-    """Which lane a request waits on, by what reading it takes."""
+    """The thread for a request, by how long preparing it may take."""
     asked = request.request if isinstance(request, Replay | Render) else request
     grammar = _grammar_chars(asked) if isinstance(asked, Generate) else 0
     long = _chars(request) > LONG_CHARS
@@ -168,13 +168,13 @@ def lane_of(request: Request) -> Name:
 
 
 def _client(request: Request) -> tuple[str, str]:
-    """Whose turn it takes."""
+    """The client and conversation of a request."""
     asked = request.request if isinstance(request, Replay | Render) else request
     return (asked.client, asked.session) if isinstance(asked, Generate) else ("", "")
 
 
 def _grammar_chars(request: Generate) -> int:
-    """How large the grammar of an answer is, as characters; 0 where there is none to compile."""
+    """The size of an answer's grammar in characters; 0 where there is none to compile."""
     wanted = request.response_format
     if wanted == {"type": "json_object"} or (wanted or {}).get("type", "text") == "text":
         wanted = None
@@ -190,7 +190,7 @@ def _is_strict(tool: dict[str, Any]) -> bool:
 
 
 def _weight(value: object) -> int:
-    """The characters of something of JSON, and some for each value, as far as it matters here."""
+    """The size of a JSON value in characters, counted up to LONG_GRAMMAR_CHARS."""
     pending: list[object] = [value]
     weight = 0
     while pending and weight <= LONG_GRAMMAR_CHARS:
@@ -205,7 +205,7 @@ def _weight(value: object) -> int:
 
 
 def _chars(request: Request) -> int:
-    """How much there is to read, as characters of text."""
+    """The size of a request, as characters of text."""
     match request:
         case Replay(request=inner, text=text):
             return len(text) + _chars(inner)
@@ -227,7 +227,7 @@ def _chars(request: Request) -> int:
 
 
 def _values(value: object) -> int:
-    """How many values something of JSON holds, as far as it matters here."""
+    """The count of values in a JSON value, up to LONG_CHARS of their cost."""
     pending: list[object] = [value]
     count = 0
     while pending and count * _VALUE_CHARS <= LONG_CHARS:

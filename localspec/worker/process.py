@@ -1,4 +1,4 @@
-"""Makes a process a good worker: it dies with its supervisor and before anything else."""
+"""Configures a worker's process: it dies with its supervisor, and first when memory is short."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PR_SET_PDEATHSIG = 1
 _OOM_SCORE_ADJ = 800
 
 SWITCH_SECONDS = 0.0005
-"""After so long a thread that reads requests lets the engine's thread go on; by default after ten
-times as long, and the engine asks a dozen times in a step."""
+"""A preprocessing thread yields to the engine's thread after so long; Python's default is ten times
+as long, and the engine waits for it a dozen times in a step."""
 
 STACK_BYTES = 256 * 1024 * 1024
 """More than twice what the hungriest tokenizer needs for `limits.MAX_WORD_CHARS`."""
 
 
-def settle() -> None:
+def configure() -> None:
     """Settings of the whole process, made before anything is loaded."""
     sys.setswitchinterval(SWITCH_SECONDS)
     faulthandler.enable()  # an abort of native code leaves its Python stack on standard error
@@ -35,7 +35,7 @@ def settle() -> None:
 
 
 def expendable() -> None:
-    """Leave nothing behind, and be the first to go when memory is short."""
+    """Leave no core dump and no open files behind, and be killed first when memory is short."""
     os.umask(0o077)  # nothing that a worker writes is for others
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would hold prompts and weights
@@ -59,7 +59,7 @@ def _die_with_parent() -> None:
 
 
 def deep_thread(name: str, work: Callable[[], None]) -> threading.Thread:
-    """A thread that does `work`, and that a tokenizer survives.
+    """A started thread that does `work`, with a stack large enough for tokenizers.
 
     Tokenizers split text with recursive regular expressions: a word of 50,000 letters overflows
     the stack that a platform gives, and with it the process. Only touched pages cost memory.

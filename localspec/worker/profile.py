@@ -22,7 +22,7 @@ _VERSION = 7
 
 
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: JSON, readable by people, worth nothing when it is lost."""
+    """The file: JSON, readable by people; a lost one is measured again."""
 
     version: int
     costs: dict[str, Any]
@@ -36,11 +36,11 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Profile:
     """Costs, acceptance and the exactness class of one pair in one setting. Model lifetime.
 
-    `worth` is how many times as long forwards of so many rows take with llama.cpp's own kernels,
-    `threads` how many a forward has, 0 while that is not known.
+    `worth`, by rows, is how many times as long forwards take with llama.cpp's own kernels,
+    `threads` the threads of a forward, 0 while that is not known.
 
-    It holds numbers only, nothing of any text. A file that is damaged or of another version is
-    measured anew.
+    It holds numbers only, nothing of any text. A file that is damaged or of another version counts
+    as empty.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class Profile:
         return cls(path, Costs(), Acceptance())
 
     def save(self) -> None:
-        """Write it. A disk that refuses is worth a warning and nothing more."""
+        """Write the file. A disk that refuses is only logged."""
         shape = asdict(self.shape) if self.shape is not None else None
         learned = self.costs.to_dict(), self.acceptance.to_dict(), shape
         saved = _Saved(_VERSION, *learned, self.worth, self.threads)
@@ -87,13 +87,13 @@ class Profile:
 
 
 def fingerprint(files: Sequence[Path], *facts: Any) -> str:
-    """A name for what was learned of these files under these facts."""
+    """A name for these files under these facts, as 16 hexadecimal digits."""
     known = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     return hashlib.sha256(msgspec.json.encode((known, facts))).hexdigest()[:16]
 
 
 def _shape(saved: dict[str, Any] | None) -> Shape | None:
-    """A whole shape, or none: a default for a lost field would break exactness in silence."""
+    """The shape with all its fields: a default for a lost one would silently break exactness."""
     if saved is None:
         return None
     if saved.keys() != asdict(Shape()).keys():

@@ -1,4 +1,4 @@
-"""Prompts that come back with what the target thought of them: read before they are answered."""
+"""Computes the log-probabilities of echoed prompts before the requests are answered."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from localspec.worker.preparation import PreparedRequest
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
-    """A checked request whose prompt is to be read first."""
+    """A prepared request that needs the log-probabilities of its prompt first."""
 
-    order: PreparedRequest
+    prepared: PreparedRequest
     arrived_at: float
 
     @property
     def id(self) -> str:
         """The request's id."""
-        return self.order.request.id
+        return self.prepared.request.id
 
     def work(self, loaded: Loaded) -> Generator[None, None, PreparedRequest]:
-        """Read it in a free slot, piece by piece; returns the order with what came of it."""
-        request, prompt, clock = self.order.request, self.order.prompt, loaded.engine.clock
+        """Read the prompt in a free slot, piece by piece; returns the request with its scores."""
+        request, prompt, clock = self.prepared.request, self.prepared.prompt, loaded.engine.clock
         began = clock()
         found = yield from score(loaded.engine, request.client, prompt, request.logprobs or 0)
         first = Likelihood(prompt[0], math.nan, ())  # nothing precedes it
         told = [spelled(each, loaded.model.spelled) for each in (first, *found)]
-        return replace(self.order, scored=told, scoring_seconds=clock() - began)
+        return replace(self.prepared, scored=told, scoring_seconds=clock() - began)

@@ -1,4 +1,4 @@
-"""Prompts in tokens: messages through the file's template, raw text as it stands, both bounded."""
+"""Tokenizes prompts: messages by the model's template, raw text as it stands, both bounded."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 GENERATION = "add_generation_prompt"
-"""The variable of templates that says whether a prompt ends where the assistant begins to speak."""
+"""The template variable by which a prompt ends where the assistant's answer begins."""
 _INFILL_TOKENS = 512
-"""Room that is kept for a middle, where the context is short."""
+"""Tokens kept for a middle, where the context is short."""
 _MARKS = 16
-"""Tokens of a prompt that stand for no text, and names around other files."""
+"""Tokens kept for the marks of an infill prompt and the names of other files."""
 
 
 class Prompts:
-    """Tokenizes what requests say. Model lifetime; any thread.
+    """Tokenizes the prompts of requests. Model lifetime; any thread.
 
     Args:
         model: Vocabulary and template.
-        markers: Its special tokens.
-        longest_bytes: Of what any token is written with.
-        sandbox: Where templates run.
-        words: Its tokens by their bytes; without them a word half typed is read as it stands.
+        markers: The model's special tokens.
+        longest_bytes: The most bytes that one token writes.
+        sandbox: Runs templates.
+        words: The model's tokens by their bytes; without them a half-typed word is read as it is.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Prompts:
         self._bos, self._eos = model.special_text(model.bos), model.special_text(model.eos)
 
     def quoted(self, request: Generate) -> Generate:
-        """The same with stand-ins where special tokens begin in what was said; see `Markers`."""
+        """The request with stand-ins for special tokens in its messages; see `Markers`."""
         return msgspec.structs.replace(
             request,
             messages=[
@@ -72,9 +72,9 @@ class Prompts:
         return Message(one.role, content, self._markers.quoted(one.extra, own=own))
 
     def render(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str:
-        """The prompt by the model's template, or as they stand where it has none.
+        """The prompt by the model's template; the messages one after the other without one.
 
-        Messages are `quoted` already, and what it writes still is. Raises TemplateError.
+        Messages are `quoted`, and so is the result. Raises TemplateError.
         """
         variables = {**variables, "tools": self._markers.quoted(variables.get("tools"))}
         generation = variables.pop(GENERATION, True)
@@ -101,14 +101,14 @@ class Prompts:
             ) from died
 
     def tokens(self, request: Generate, rendered: str | None, context: int) -> list[Token]:
-        """The prompt of a request; a template writes its own BOS, plain text gets the model's.
+        """The prompt's tokens; a template writes its own BOS, plain text gets the model's.
 
-        In a raw prompt special tokens are meant, as llama-server takes them; in messages, which
-        are `rendered`, they are the text that they look like.
+        The names of special tokens are those tokens in a raw prompt, as for llama-server, and plain
+        text in messages, which are `rendered`.
 
         Raises:
             RequestError: The model cannot fill in a middle.
-            ContextOverflow: The prompt cannot fit into `context`, whatever its tokens are.
+            ContextOverflow: The prompt has too many bytes to fit into `context`.
             TooLarge: It is over a cap.
         """
         if request.prompt_tokens is not None:
@@ -127,7 +127,7 @@ class Prompts:
         return self._tokenized(self._markers.parts(text), add_special=True)
 
     def joined(self, pieces: Sequence[int | str], param: str, context: int) -> list[Token]:
-        """The tokens of texts and tokens in a row; a text that comes first gets the model's BOS.
+        """The tokens of a list of texts and tokens; a text at the beginning gets the model's BOS.
 
         Raises ContextOverflow, TooLarge.
         """
@@ -142,7 +142,7 @@ class Prompts:
         return tokens
 
     def text(self, rendered: str, prefill: str) -> str:
-        """A chat's prompt as it is read."""
+        """A chat's prompt as text, without stand-ins."""
         whole = rendered + self._markers.quoted(prefill, own=True)
         return "".join(part.text for part in self._markers.parts(whole, quoted=True))
 
@@ -156,7 +156,7 @@ class Prompts:
         return self._tokenized(parts, add_special=question.add_special)
 
     def words(self, text: str, param: str, most: int) -> list[Token]:
-        """The first `most` tokens of a text in which nothing is special, such as an answer.
+        """The first `most` tokens of a text without special tokens, such as an answer.
 
         Raises TooLarge.
         """
@@ -165,14 +165,14 @@ class Prompts:
         return self._tokenized([Part(enough, special=False)], add_special=False)[:most]
 
     def typed(self, request: Generate) -> str:
-        """The word half typed that is no part of an infill's prompt; empty where there is none."""
+        """The half-typed word that an infill's prompt leaves out; empty without one."""
         if self._words is None or request.suffix is None:
             return ""
         _, begun = infill.parted(request.prompt or "", request.begun)
         return healing.half_typed(begun, self._behind, self._words)
 
     def held(self, typed: str) -> healing.Held | None:
-        """The constraint that an answer begins with what was typed; None for nothing."""
+        """The constraint that an answer begins with `typed`; None where that is empty."""
         return healing.Held(typed, self._words) if typed and self._words else None
 
     def _infill(self, request: Generate, suffix: str, context: int) -> list[Token]:
@@ -200,7 +200,7 @@ class Prompts:
         )
 
     def _check(self, text: str, param: str, context: int) -> None:
-        """Refuse what cannot fit before it is tokenized: that takes seconds for some megabytes."""
+        """Refuse a text too long to fit: tokenizing some megabytes would take seconds."""
         least = -(-len(text.encode()) // self._longest_bytes)
         if least < context:
             limits.check_text(text, param)
@@ -219,7 +219,7 @@ class Prompts:
         return tokens
 
     def _behind(self, text: str) -> list[Token]:
-        """The tokens of text that goes on: before what begins some tokenizers write a blank."""
+        """The tokens of text that continues another: some tokenizers put a blank before a first."""
         line = self._model.plain_tokens("\n")
         tokens = self._model.plain_tokens("\n" + text)
         return (

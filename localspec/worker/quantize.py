@@ -1,7 +1,8 @@
-"""The process that requantizes a model: `python -m localspec.worker.quantize SOURCE DESTINATION`.
+"""Requantizes a model in a process of its own.
 
-Native code may die on a strange file, so it does that here, alone. Standard output carries one JSON
-object, a `Result` or a `Failure`; llama.cpp's own words go to standard error.
+`python -m localspec.worker.quantize SOURCE DESTINATION`: native code may die on a strange file.
+Standard output carries one JSON object, a `Result` or a `Failure`; llama.cpp writes to standard
+error.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from localspec.errors import LocalSpecError
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """Decoding speed of both files, one token at a time; None when it was not asked for."""
+    """Decoding speed of both files, one token at a time; None where not measured."""
 
     tokens_per_second_before: float | None = None
     tokens_per_second_after: float | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """Why there is no result. `code` is of errors.py."""
+    """The error in place of a result. `code` is of errors.py."""
 
     code: str
     message: str
@@ -32,7 +33,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
 
 
 def main() -> int:
-    """Quantize, measure, say it; the exit code is 0 or 1."""
+    """Quantize, measure, write the result; the exit code is 0 or 1."""
     parser = argparse.ArgumentParser(prog="python -m localspec.worker.quantize")
     parser.add_argument("source", type=Path)
     parser.add_argument("destination", type=Path)

@@ -1,4 +1,4 @@
-"""Questions that need no slot: tokens of a text, the text of tokens, the prompt of a request."""
+"""Answers questions that need no slot: tokenize, detokenize, render."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from localspec.engine.llama.model import Model
 
 MAX_TOKENS = 1 << 18
-"""Of one answer: it must fit a frame, and the supervisor reads it between two tokens of streams."""
+"""Tokens of one answer: it must fit a frame, which the supervisor reads between streams' tokens."""
 
 
 class Reader(Protocol):
-    """The preparer of a model's requests."""
+    """Reads texts and requests with the model's vocabulary; `RequestPreparer` is one."""
 
     def tokenized(self, question: Tokenize) -> list[Token]:
         """The tokens of a text. Raises TooLarge."""
@@ -35,7 +35,7 @@ class Reader(Protocol):
 
 
 def answer_question(question: Question, model: Model, preparer: Reader) -> QuestionAnswer:
-    """The answer. Raises RequestError, TooLarge, TemplateError."""
+    """Answer a question. Raises RequestError, TooLarge, TemplateError."""
     match question:
         case Tokenize():
             tokens = preparer.tokenized(question)

@@ -1,4 +1,4 @@
-"""Orders without a slot: who is next. Pure, no clock."""
+"""Queues prepared requests until they get a slot. Pure, no clock."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from localspec.worker.preparation import PreparedRequest
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An order without a slot yet."""
+    """A prepared request without a slot yet."""
 
-    order: PreparedRequest
+    prepared: PreparedRequest
     arrived_at: float
 
     @property
     def id(self) -> str:
         """The request's id."""
-        return self.order.request.id
+        return self.prepared.request.id
 
 
 class Queue:
-    """First come, first served, and warm-ups only while no other request is there.
+    """First come, first served; warm-ups only while there is no other request.
 
-    Of warm-ups of one conversation the latest is what its client wants to be read.
+    Of several warm-ups of one conversation only the latest is of use.
     """
 
     def __init__(self) -> None:
@@ -39,28 +39,28 @@ class Queue:
     @property
     def pressing(self) -> bool:
         """Whether a request waits for text."""
-        return any(not waiting.order.warms for waiting in self._waiting)
+        return any(not waiting.prepared.warms for waiting in self._waiting)
 
     def put(self, waiting: Waiting) -> None:
-        """One more."""
+        """Add a request."""
         self._waiting.append(waiting)
 
     def take(self, id_: str) -> Waiting | None:
-        """It is not among those that wait any more; None where it was not."""
+        """Remove and return the request of this id; None if it does not wait."""
         found = next((waiting for waiting in self._waiting if waiting.id == id_), None)
         if found:
             self._waiting.remove(found)
         return found
 
     def turns(self, *, busy: bool) -> list[Waiting]:
-        """Who may have a slot now, in their order; `busy` while others are being answered."""
+        """The requests that may have a slot now, in order; `busy` while others are answered."""
         warm = not busy and not self.pressing
-        return [waiting for waiting in self._waiting if warm or not waiting.order.warms]
+        return [waiting for waiting in self._waiting if warm or not waiting.prepared.warms]
 
     def outdated(self) -> list[Waiting]:
-        """Warm-ups behind which a later one of the same conversation waits; they leave."""
+        """Remove and return the warm-ups that a later one of the same conversation replaces."""
         warming = sorted(
-            (one for one in self._waiting if one.order.warms), key=lambda one: one.arrived_at
+            (one for one in self._waiting if one.prepared.warms), key=lambda one: one.arrived_at
         )
         latest = {_conversation(one): one for one in warming}
         found = [one for one in warming if latest[_conversation(one)] is not one]
@@ -74,5 +74,5 @@ class Queue:
 
 
 def _conversation(waiting: Waiting) -> tuple[str, str]:
-    request = waiting.order.request
+    request = waiting.prepared.request
     return request.client, request.session

@@ -1,4 +1,4 @@
-"""What is around an engine and changes with its exactness while a model is loaded."""
+"""Rebuilds what surrounds an engine when its exactness changes while the model is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localspec.engine.step import Engine
 from localspec.errors import OutOfMemory
 from localspec.wire.messages import Ready
 from localspec.worker.exactness_choice import ExactnessChoice
-from localspec.worker.exactness_decision import Deciding
+from localspec.worker.exactness_decision import ExactnessDecision
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.loader import Loader
 from localspec.worker.profile import Profile
@@ -29,26 +29,28 @@ _log = logging.getLogger("localspec.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """The verdict on "auto" as far as it is known, and where it is kept."""
+class Undecided:
+    """A load whose "auto" may be undecided: the verdict, if there is one, and its file."""
 
     choice: ExactnessChoice
     verdict: Verdict | None
 
 
-class House:
-    """`deciding.Arranging` over a loaded model; says in `ready` what the worker is. Model lifetime.
+class ExactnessSwitch:
+    """Switches a loaded model to the other exactness; `ready` describes the worker as it is now.
+
+    Implements `exactness_decision.Switching`. Model lifetime.
 
     Args:
-        loader: What has loaded it.
-        target: Its context.
-        engine: Which decodes in it.
-        controller: Which decides for that.
-        reach: Says what is claimed.
-        off: Why it does not speculate, if it does not.
-        why: Why it has no larger plan, if there was one.
+        loader: Has loaded the model.
+        target: The target's context.
+        engine: Decodes in it.
+        controller: Plans that engine's drafts.
+        probe: Words the present claim.
+        off: The reason why the model does not speculate; None where it does.
+        why: The reason why it has no larger plan; empty where there is none.
         others: Plans for the other exactness, made when nothing was loaded.
-        more: What else is said in `Ready`.
+        more: Further fields of `Ready`.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - all that a change concerns
@@ -57,43 +59,45 @@ class House:
         target: Context,
         engine: Engine,
         controller: Controller,
-        reach: BackgroundProbe,
+        probe: BackgroundProbe,
         off: str | None,
         why: str,
         others: Sequence[Plan],
         more: Mapping[str, Any],
     ) -> None:
         self._loader, self._target, self._engine = loader, target, engine
-        self._controller, self._probe = controller, reach
+        self._controller, self._probe = controller, probe
         self._off, self._why, self._others, self._more = off, why, others, more
-        self.ready = self._said()
+        self.ready = self._described()
 
     @property
     def strict(self) -> bool:
         """Whether every slot has a stream of its own now."""
         return self._loader.strict
 
-    def deciding(self, profile: Profile, unknown: Unknown | None, known: Shape | None) -> Deciding:
-        """What finds out the rest; nothing where the shape is `known`, and why it is so."""
+    def decision(
+        self, profile: Profile, unknown: Undecided | None, known: Shape | None
+    ) -> ExactnessDecision:
+        """The work that decides the rest; it is over at once where the shape is `known`."""
         verdict = unknown.verdict if unknown else Verdict(self.strict, "")
-        deciding = Deciding(
+        decision = ExactnessDecision(
             self._engine,
             profile,
             self,
             verdict=verdict,
             kept=unknown.choice if unknown else None,
             prefill_rows=self._loader.command.config.engine.prefill_rows,
-            before=lambda: self._loader.cores(self._target, profile),
+            before=lambda: self._loader.threads.measure(self._target, profile),
             over=known is not None,
         )
         self._probe.remark = lambda: "; ".join(
-            filter(None, (deciding.sentence, verdict.sentence if unknown and verdict else ""))
+            filter(None, (decision.sentence, verdict.sentence if unknown and verdict else ""))
         )
-        self.ready = self._said()
-        return deciding
+        self.ready = self._described()
+        return decision
 
     def arrange(self, *, strict: bool) -> None:
-        """Let the target's memory be so. Raises OutOfMemory where it cannot, or ModelError."""
+        """Rearrange the target's memory. Raises OutOfMemory, ModelError."""
         now = self._loader.plan
         for plan in self._others:
             if (plan.target, plan.draft, plan.slots) == (now.target, now.draft, now.slots):
@@ -105,16 +109,16 @@ class House:
         raise OutOfMemory("There is no memory for the other exactness with all layers in place.")
 
     def known(self, *, strict: bool) -> Profile:
-        """What was kept for such use of the model."""
+        """The profile of such use of the model."""
         return self._loader.profile("strict" if strict else "standard")
 
-    def settled(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: Verdict) -> None:
         """Forwards are of this class from now on."""
         self._controller.arrange(shape.multiple, self._engine.layout)
         self._probe.remark = lambda: verdict.sentence if verdict.why else ""
-        self.ready = self._said()
+        self.ready = self._described()
         _log.info("exactness=%s %s", self.ready.exactness, self._probe.detail)
 
-    def _said(self) -> Ready:
-        said = self._loader.ready(self._target, self._engine, self._probe, self._off, self._why)
-        return msgspec.structs.replace(said, **self._more)
+    def _described(self) -> Ready:
+        ready = self._loader.ready(self._target, self._engine, self._probe, self._off, self._why)
+        return msgspec.structs.replace(ready, **self._more)

@@ -1,8 +1,7 @@
-"""The remotes that take layers of the target: reached, checked, and only then given to llama.cpp.
+"""Connects to the remotes that take layers of the target, after a check of each.
 
 llama.cpp aborts the process when a remote refuses, speaks another version or goes away, and waits
-for ever for one that is busy. So each is greeted here first, as ggml-rpc does it, but in bounded
-time.
+for ever for a busy one. So each gets ggml-rpc's hello here first, in bounded time.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 3.0
 HELLO_SECONDS = 10.0
-"""A server may still be computing what a client that died has asked for."""
+"""A server may still be computing for a client that has died."""
 
 VERSION = (7, 0)
 """RPC_PROTO_MAJOR_VERSION and RPC_PROTO_MINOR_VERSION of the llama.cpp in pyproject.toml."""
 
 _CAPABILITIES = bytes(24)
-"""None: plain TCP."""
+"""No capabilities: plain TCP."""
 HELLO = bytes([14]) + len(_CAPABILITIES).to_bytes(8, "little") + _CAPABILITIES
 _ANSWER_BYTES = 8 + 4 + len(_CAPABILITIES)
 _MOST_DEVICES = 15
@@ -36,7 +35,7 @@ _MOST_DEVICES = 15
 
 
 def gather(remote: Sequence[str]) -> list[Device]:
-    """The remotes' devices, which take layers of the target before this machine's do.
+    """The remotes' devices, which take layers of the target before this machine's devices.
 
     If there are any, a lost remote ends this process from now on, with the exit code
     REMOTE_LOST_EXIT.
@@ -94,7 +93,7 @@ def greet(
 
 
 def check(address: str, answer: bytes) -> None:
-    """Whether the answer to a hello is one that llama.cpp accepts. Raises RemoteUnavailable."""
+    """Check that llama.cpp accepts this answer to a hello. Raises RemoteUnavailable."""
     if not answer:
         raise RemoteUnavailable(
             f"The remote {address} ends the connection without a word.",
@@ -122,7 +121,7 @@ def _ipv4(host: str, port: int) -> tuple[str, int]:
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
-    """So many bytes, fewer if the other side ends before. Raises OSError."""
+    """Read `size` bytes, fewer if the other side ends before. Raises OSError."""
     data = b""
     while len(data) < size and (part := connection.recv(size - len(data))):
         data += part

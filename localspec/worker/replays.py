@@ -1,4 +1,4 @@
-"""Finished texts that are led through the engine again, between its steps."""
+"""Replays finished texts through the engine, between its steps."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class ReplayRequest:
     script: Script
 
     def work(self, loaded: Loaded) -> Generator[None, None, Reading]:
-        """Lead it through the engine, piece by piece."""
+        """Replay the text, one short piece of work for each `next`."""
         return replay(loaded.engine, self.script, loaded.profile.acceptance.estimate)
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """The one that has a slot."""
+    """The request that has a slot."""
 
-    order: ReplayRequest | PromptLogprobs
+    request: ReplayRequest | PromptLogprobs
     work: Generator[None, None, Any]
 
 
 class Replays:
-    """Replays and echoes of one model, one at a time, in the order in which they came.
+    """Replays and echoes of one model, one at a time, first come, first served.
 
     Model lifetime; the engine's thread. Requests come first: a replay waits while no slot is free,
     and each `advance` is one short piece of work, so that streams go on.
@@ -45,7 +45,7 @@ class Replays:
     Args:
         loaded: The model and its engine.
         send: Takes the last event of a replay.
-        scored: Takes the order of an echo, once its prompt was read, and when it came.
+        scored: Takes an echo whose log-probabilities are known, and when it arrived.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class Replays:
         return int(self._running is not None)
 
     def ids(self) -> Iterator[str]:
-        """Of every replay that has not ended."""
+        """The ids of all replays that have not ended."""
         if self._running is not None:
-            yield self._running.order.id
-        yield from (order.id for order in self._waiting)
+            yield self._running.request.id
+        yield from (request.id for request in self._waiting)
 
     def read(self, asked: Replay) -> ReplayRequest:
-        """Check one. For any thread.
+        """Check a replay. For any thread.
 
         Raises:
-            RequestError: What `Intake.order` refuses, and a text that does not fit the context.
+            RequestError: As `RequestPreparer.prepare`, and where the text does not fit.
         """
         loaded = self._loaded
-        order = loaded.preparer.order(asked.request)
-        prompt = order.prompt
-        text = loaded.preparer.words(order.typed + asked.text, "text")
+        prepared = loaded.preparer.prepare(asked.request)
+        prompt = prepared.prompt
+        text = loaded.preparer.words(prepared.typed + asked.text, "text")
         context = loaded.engine.context
         if len(prompt) + len(text) > context:
             raise ContextOverflow(
@@ -101,32 +101,32 @@ class Replays:
         most = loaded.engine.max_draft
         if wish.max_draft is not None:
             most = min(most, wish.max_draft)
-        script = Script(asked.client, prompt, order.prediction, text, wish.drafters, most)
+        script = Script(asked.client, prompt, prepared.prediction, text, wish.drafters, most)
         return ReplayRequest(asked.id, script)
 
-    def take(self, order: ReplayRequest | PromptLogprobs) -> None:
-        """Let one wait for its turn."""
-        self._waiting.append(order)
+    def take(self, request: ReplayRequest | PromptLogprobs) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
 
     def cancel(self, id_: str) -> ReplayRequest | PromptLogprobs | None:
-        """Drop one, without a last word: its client has gone. None if there is none."""
+        """Drop a request without a last event: its client has gone. None where there is none."""
         running = self._running
-        if running is not None and running.order.id == id_:
+        if running is not None and running.request.id == id_:
             self._stop()
-            return running.order
-        for order in self._waiting:
-            if order.id == id_:
-                self._waiting.remove(order)
-                return order
+            return running.request
+        for request in self._waiting:
+            if request.id == id_:
+                self._waiting.remove(request)
+                return request
         return None
 
     def clear(self) -> None:
-        """Drop all, before the model is closed."""
+        """Drop all requests, before the model is closed."""
         self._waiting.clear()
         self._stop()
 
     def advance(self) -> None:
-        """One piece of work, if there is any and a slot for it.
+        """Do one piece of work, if there is any and a slot for it.
 
         Raises:
             EngineError: the target failed.
@@ -135,33 +135,33 @@ class Replays:
         if self._running is None:
             if not self._waiting or not loaded.engine.free_slots:
                 return
-            order = self._waiting.popleft()
-            self._running = _Running(order, order.work(loaded))
+            request = self._waiting.popleft()
+            self._running = _Running(request, request.work(loaded))
         self.steps += 1
         running = self._running
         try:
             next(running.work)
         except StopIteration as done:
             self._running = None
-            if isinstance(running.order, PromptLogprobs):
-                self._scored(done.value, running.order.arrived_at)
+            if isinstance(running.request, PromptLogprobs):
+                self._scored(done.value, running.request.arrived_at)
             else:
-                self._send(self._replayed(running.order, done.value))
+                self._send(self._replayed(running.request, done.value))
         except NoRoom as error:  # the slot was given back, nothing was decoded
             self._running = None
-            self._send(Failed(running.order.id, error.code, error.message, error.fix))
+            self._send(Failed(running.request.id, error.code, error.message, error.fix))
 
     def _stop(self) -> None:
-        """The running one gives its slot back."""
+        """Free the slot of the running request."""
         if self._running is not None:
             self._running.work.close()
             self._running = None
 
-    def _replayed(self, order: ReplayRequest, reading: Reading) -> Replayed:
+    def _replayed(self, request: ReplayRequest, reading: Reading) -> Replayed:
         likelier, other = map(self._written, reading.likeliest)
-        script = order.script
+        script = request.script
         return Replayed(
-            id=order.id,
+            id=request.id,
             prompt_tokens=len(script.prompt),
             cached_tokens=reading.cached_tokens,
             tokens=len(script.text),

@@ -1,4 +1,4 @@
-"""Routing in a worker: the facts of a request, the pure decision on them, and what was learned."""
+"""Routes requests: gathers the facts for the pure decision, and learns from finished answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localspec.worker.preparation import PreparedRequest
 
 
 class Router:
-    """Says of each order whether it speculates. Model lifetime; the engine's thread.
+    """Decides for each request whether it speculates. Model lifetime; the engine's thread.
 
     Args:
         drafters: Names of the sources that are loaded and usable.
@@ -26,12 +26,12 @@ class Router:
         self._lengths = Lengths()
         self._heat = Heat()
 
-    def route(self, order: PreparedRequest) -> tuple[Reason, Expectation]:
-        """The routing reason, and how long the answer may become."""
-        request = order.request
+    def route(self, prepared: PreparedRequest) -> tuple[Reason, Expectation]:
+        """The routing reason, and the expected length of the answer."""
+        request = prepared.request
         wish = request.speculation
-        expected = self._lengths.predict(request.client, request.endpoint, order.max_tokens)
-        at_least = min(len(order.prediction), order.max_tokens)
+        expected = self._lengths.predict(request.client, request.endpoint, prepared.max_tokens)
+        at_least = min(len(prepared.prediction), prepared.max_tokens)
         facts = Facts(
             mode=wish.mode,
             drafters=tuple(
@@ -45,9 +45,9 @@ class Router:
         )
         return route(facts), self._lengths.expect(request.client, request.endpoint, at_least)
 
-    def learn(self, order: PreparedRequest, finished: Finished) -> None:
-        """A request is over. A cancelled answer says nothing about how long it would have been."""
-        request = order.request
+    def learn(self, prepared: PreparedRequest, finished: Finished) -> None:
+        """Learn from a finished request; a cancelled one teaches no length."""
+        request = prepared.request
         if finished.reason != "cancelled":
             tokens = finished.usage.completion_tokens
             self._lengths.observe(request.client, request.endpoint, tokens)

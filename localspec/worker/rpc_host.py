@@ -1,8 +1,8 @@
-"""The process that lends this machine's devices: `python -m localspec.worker.rpc_host`.
+"""Lends this machine's devices over the network: `python -m localspec.worker.rpc_host`.
 
-`localspec worker-host` becomes it. llama.cpp's RPC has had holes through which a client could run
-code, so this is a process of its own, without anything that it does not need: a crash or an
-intruder meets no model, no prompt, no daemon, and no right beyond those of an ordinary user.
+`localspec worker-host` becomes this process. llama.cpp's RPC has had holes through which a client
+could run code, so the process has nothing that it does not need: a crash or an intruder meets no
+model, no prompt, no daemon, and no right beyond those of an ordinary user.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_THREADS = 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check, drop, serve until a signal comes: the exit code."""
+    """Check the arguments, drop rights, serve until a signal comes. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="localspec worker-host", description=__doc__)
     parser.add_argument("--listen", default=DEFAULT)
     parser.add_argument("--device", action="append", default=[])
@@ -110,7 +110,7 @@ def exposure(host: str, port: int) -> str:
 
 
 def drop() -> None:
-    """Give up what serving needs not: new privileges, core dumps, being traced, readable files."""
+    """Give up new privileges, core dumps, being traced and readable files."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # native code runs for ever: no handler would
     os.umask(0o077)
@@ -139,7 +139,7 @@ def _of_interface(name: str) -> str:
 
 
 def _free(host: str, port: int) -> None:
-    """Raises ConfigError when it cannot be listened on; llama.cpp would only say that it failed."""
+    """Raises ConfigError, with the reason, where the address cannot be listened on."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

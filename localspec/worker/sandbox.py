@@ -1,9 +1,8 @@
-"""Work on what strangers wrote, in a process that may die: templates and grammars.
+"""Compiles templates and grammars from outside in child processes that may die.
 
-A long-lived child does one job at a time, and no job waits for another: there are as many children
-as jobs at once. Each job has so many seconds of processor time, after which the kernel ends the
-child, and so much new memory. A job that the child does not survive, for whatever reason, is an
-error of that job; the next one finds a new child.
+A child does one job at a time; there are as many children as jobs at once. Each job is bounded in
+processor time, after which the kernel ends the child, and in new memory. A job that the child does
+not survive is an error of that job alone; the next one gets a new child.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ NICE = 5
 """The child has a lower priority than the engine: no token waits for a template."""
 
 _KEPT = 2
-"""Children that wait for the next job: one reads a template while another compiles a grammar."""
+"""Children kept for the next jobs: one renders a template while another compiles a grammar."""
 
 WALL_SECONDS = 20.0
-"""A child that is silent for so long does not even run out of processor time."""
+"""A child silent for so long hangs without using processor time, and is killed."""
 
 _STATM = Path("/proc/self/statm")
 _LENGTH = struct.Struct(">I")
 _MAX_OUTCOME_BYTES = 64 << 20
-"""More than the longest prompt takes that a template may write, four bytes a character."""
+"""More than the longest prompt that a template may write takes, at four bytes a character."""
 
 
 class Bounds(NamedTuple):
@@ -53,7 +52,7 @@ class Bounds(NamedTuple):
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
-    """The job's own word on what is wrong; `code` is of `errors.py`."""
+    """The error that a job raised; `code` is of `errors.py`."""
 
     code: str
     message: str
@@ -62,13 +61,13 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
 
 
 class Sources(msgspec.Struct, frozen=True, tag="grammars"):
-    """Grammars of one request: one job, so that all of them together have a bound."""
+    """The grammars of one request: one job, so that one bound holds for all together."""
 
     sources: list[Source]
 
 
 class AllCompiled(msgspec.Struct, frozen=True, tag="all"):
-    """What became of them, in their order."""
+    """The compiled grammars, in the order of their sources."""
 
     grammars: list[Compiled]
 
@@ -78,7 +77,7 @@ Outcome: TypeAlias = Compiled | AllCompiled | Rendered | Refusal
 
 GRAMMAR_BOUNDS = Bounds(2.0, 512 << 20)
 GRAMMARS_BOUNDS = Bounds(8.0, 512 << 20)
-"""For all functions of one request: an agent has a hundred, and one takes some 50 ms."""
+"""For all functions of a request: agents have a hundred, and one takes some 50 ms."""
 TEMPLATE_BOUNDS = Bounds(1.0, 256 << 20)
 
 _jobs: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
@@ -87,13 +86,13 @@ _Wanted = TypeVar("_Wanted", Compiled, AllCompiled, Rendered)
 
 
 class Died(Exception):
-    """The child did not survive a job; the text says why, to go on after "it"."""
+    """The child did not survive a job; the text is the reason, as a predicate for "it"."""
 
 
 class Sandbox:
-    """The parent's end of all children. One is started for the first job; any thread may call.
+    """The parent's end of all children, which are started when needed. Any thread.
 
-    What is given raises Died, and what the job itself raises.
+    Jobs raise Died, or the error that the job itself raised.
     """
 
     def __init__(self) -> None:
@@ -102,7 +101,7 @@ class Sandbox:
 
     @property
     def pid(self) -> int | None:
-        """The child that has the next job, if there is one."""
+        """The process of the next job's child, if there is one."""
         return self._idle[-1].pid if self._idle else None
 
     def compile(self, source: Source) -> Compiled:
@@ -110,7 +109,7 @@ class Sandbox:
         return self._done(source, Compiled, GRAMMAR_BOUNDS)
 
     def compile_all(self, sources: Sequence[Source]) -> list[Compiled]:
-        """What `grammar.compiled` makes of each, all of them in one job."""
+        """The grammars, compiled by `grammar.compiled` in one job."""
         return self._done(Sources(list(sources)), AllCompiled, GRAMMARS_BOUNDS).grammars
 
     def render(self, conversation: Conversation) -> str:
@@ -118,7 +117,7 @@ class Sandbox:
         return self._done(conversation, Rendered, TEMPLATE_BOUNDS).text
 
     def close(self) -> None:
-        """End the children. Nothing is being done."""
+        """End the children. No job is running."""
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -135,7 +134,7 @@ class Sandbox:
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[_Child]:
-        """The child that rested last, or a new one; those beyond `_KEPT` end when they are done."""
+        """The child used last, or a new one; children beyond `_KEPT` end after their job."""
         with self._lock:
             child = self._idle.pop() if self._idle else _Child()
         try:
@@ -166,7 +165,7 @@ class _Child:
         self._end()
 
     def outcome(self, packed: bytes, bounds: Bounds) -> Outcome:
-        """The child's answer; a second child is asked where the first was killed from outside."""
+        """The child's answer; a second child gets the job if the first was killed from outside."""
         while True:
             fresh, connection = self._started()
             try:
@@ -197,7 +196,7 @@ class _Child:
         return True, ours
 
     def _end(self) -> int:
-        """Let go of the child; how it ended."""
+        """End the child. Returns its exit code."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -225,7 +224,7 @@ def main() -> None:
 
 
 def _outcome(packed: bytes) -> Outcome:
-    """The outcome of a job within its bounds, its errors in words."""
+    """The outcome of a job within its bounds, an error as a `Refusal`."""
     try:
         job = _jobs.decode(packed)
         if isinstance(job, Source):
@@ -274,7 +273,7 @@ def _send(connection: socket.socket, body: bytes) -> None:
 
 
 def _receive(connection: socket.socket, most: int = (1 << 32) - 1) -> bytes:
-    """The next message. Raises EOFError where there is none any more, or none of that size."""
+    """The next message. Raises EOFError where the connection ended, or for more than `most`."""
     (size,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     if size > most:
         raise EOFError

@@ -1,4 +1,4 @@
-"""The worker's loop: commands in, one engine step, events out."""
+"""Runs the worker's loop: commands in, one engine step, events out."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Line(Protocol):
-    """Where commands come from and events go; `channel.Channel` in the real process."""
+    """The connection to the supervisor; `channel.Channel` in the real process."""
 
     def send(self, event: Event) -> None:
-        """Hand one event on."""
+        """Send one event."""
 
     def receive(self, wait_seconds: float) -> Command | None:
-        """The next command, or None when none came in time, or something else is to be done."""
+        """The next command; None when none came in time, and after `wake`."""
 
     def wake(self) -> None:
         """Let `receive` return. For any thread."""
@@ -65,9 +65,9 @@ class Line(Protocol):
 class Service:
     """Answers the requests of one loaded model until it is told to quit.
 
-    Everything happens on the thread that loaded the model, but for reading requests. A request that
-    is wrong fails alone; an engine that fails takes the process with it, because after that nothing
-    it holds can be trusted. No request hears of that: the supervisor lets them go on elsewhere.
+    Everything but preparing requests happens on the thread that loaded the model. A wrong request
+    fails alone; an engine that fails ends the process, because its state cannot be trusted any
+    more. Requests do not fail with it: the supervisor resumes them on another worker.
 
     Args:
         loaded: The model and its engine.
@@ -84,7 +84,7 @@ class Service:
         self._answers: dict[Session, Answer] = {}
         self._owed: list[StepOutput] = []
         self._over: list[tuple[Answer, LocalSpecError | None]] = []
-        self._engine.meanwhile = self._tell
+        self._engine.meanwhile = self._send_outputs
         self._replays = Replays(loaded, line.send, self._wait)
         self._preprocessing = Preprocessing(self._read, line.wake)
         self._totals = Totals()
@@ -93,7 +93,7 @@ class Service:
         self._beat_at = clock()
 
     def run(self) -> None:
-        """Serve until `Quit`. Whatever else ends it is raised."""
+        """Serve until `Quit`. Raises the error of an engine that fails."""
         try:
             self._beat(self._clock())
             while self._obey():
@@ -110,7 +110,7 @@ class Service:
             self._replays.clear()
             raise
         else:
-            self._settle()
+            self._flush()
             for session in self._answers:
                 self._engine.retire(session)
             over = ShuttingDown("The model is being unloaded.", fix="Send the request again.")
@@ -122,9 +122,9 @@ class Service:
     # --- commands ---------------------------------------------------------------------------------
 
     def _obey(self) -> bool:
-        """Take every command that is there, waiting for one only when there is nothing to do.
+        """Carry out all commands received, waiting for one only when there is nothing to do.
 
-        False when it was told to quit.
+        Returns False after `Quit`.
         """
         while (command := self._line.receive(self._patience_seconds())) is not None:
             match command:
@@ -139,24 +139,24 @@ class Service:
         return True
 
     def _patience_seconds(self) -> float:
-        """How long to wait for a command: not at all while there is something to do."""
+        """Seconds to wait for a command: 0 while there is something to do."""
         if self._busy or (self._more_rest and not self._preprocessing.pending):
             return 0.0
         return max(0.0, self._beat_at + HEARTBEAT_SECONDS - self._clock())
 
     @property
     def _busy(self) -> bool:
-        """Whether a request has been read and is not over yet."""
+        """Whether a prepared request is not over yet."""
         replays = self._replays
         return bool(self._answers or self._waiting or replays.active or replays.waiting)
 
     def _rest(self) -> None:
-        """One short piece of an idle engine's own work, and whether there is more of it."""
+        """Do one short piece of idle work, and note whether there is more of it."""
         idle = not self._busy and not self._preprocessing.pending
-        self._more_rest = idle and self._loaded.rest.advance(self._clock())
+        self._more_rest = idle and self._loaded.idle.advance(self._clock())
 
     def _take(self, request: Unread) -> None:
-        """Let it be read at once, so that a bad request need not wait for a slot to hear it."""
+        """Queue a request for preparation at once: a bad one fails without waiting for a slot."""
         if request.id in self._ids():
             error = RequestError(f"A request with the id {request.id!r} is still running.")
             self._line.send(failed(request.id, error))
@@ -164,33 +164,33 @@ class Service:
             self._preprocessing.put(request, self._engine.clock())
 
     def _read(self, request: Unread) -> PreparedRequest | replays.ReplayRequest | QuestionAnswer:
-        """Runs beside the engine."""
+        """Prepare a request; on a preprocessing thread."""
         if isinstance(request, Replay):
             return self._replays.read(request)
         if isinstance(request, Question):
             return answer_question(request, self._loaded.model, self._loaded.preparer)
-        return self._loaded.preparer.order(request)
+        return self._loaded.preparer.prepare(request)
 
     def _collect(self) -> None:
         """Queue prepared requests for a slot; answer those that cannot be served."""
         for read in self._preprocessing.taken():
-            match read.order:
-                case PreparedRequest(to_score=True) as order:
-                    self._replays.take(PromptLogprobs(order, read.arrived_at))
-                case PreparedRequest() as order:
-                    self._wait(order, read.arrived_at)
-                case replays.ReplayRequest() as order:
-                    self._replays.take(order)
+            match read.result:
+                case PreparedRequest(to_score=True) as prepared:
+                    self._replays.take(PromptLogprobs(prepared, read.arrived_at))
+                case PreparedRequest() as prepared:
+                    self._wait(prepared, read.arrived_at)
+                case replays.ReplayRequest() as replay:
+                    self._replays.take(replay)
                 case QuestionAnswer() as answer:
                     self._line.send(answer)
                 case error:
                     self._line.send(failed(read.request.id, error))
 
-    def _wait(self, order: PreparedRequest, arrived_at: float) -> None:
-        """The order waits for a slot."""
-        self._waiting.put(Waiting(order, arrived_at))
+    def _wait(self, prepared: PreparedRequest, arrived_at: float) -> None:
+        """Queue a request for a slot."""
+        self._waiting.put(Waiting(prepared, arrived_at))
         for outdated in self._waiting.outdated():
-            self._line.send(never_started(outdated.order.request, "length"))
+            self._line.send(never_started(outdated.prepared.request, "length"))
 
     def _ids(self) -> Iterator[str]:
         yield from (waiting.id for waiting in self._waiting)
@@ -199,17 +199,17 @@ class Service:
         yield from self._preprocessing.ids()
 
     def _cancel(self, id_: str) -> None:
-        self._settle()
+        self._flush()
         if dropped := self._replays.cancel(id_):
             if isinstance(dropped, PromptLogprobs):
-                self._line.send(never_started(dropped.order.request, "cancelled"))
+                self._line.send(never_started(dropped.prepared.request, "cancelled"))
             return
         if unread := self._preprocessing.cancel(id_):
             if isinstance(unread, Generate):
                 self._line.send(never_started(unread, "cancelled"))
             return
         if waiting := self._waiting.take(id_):
-            self._line.send(never_started(waiting.order.request, "cancelled"))
+            self._line.send(never_started(waiting.prepared.request, "cancelled"))
             return
         for answer in self._answers.values():
             if answer.id == id_:
@@ -219,26 +219,28 @@ class Service:
     # --- requests ---------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Whose turn it is, but for those whose prompt another request is reading."""
+        """Give slots to waiting requests, except those whose prompt another request is reading."""
         if self._waiting.pressing:
             self._step_back()
-        busy = any(not answer.order.warms for answer in self._answers.values())
+        busy = any(not answer.prepared.warms for answer in self._answers.values())
         for waiting in self._waiting.turns(busy=busy):
-            order = waiting.order
-            request = order.request
-            if self._demand.waits(order):
+            prepared = waiting.prepared
+            request = prepared.request
+            if self._demand.waits(prepared):
                 break
-            if not self._engine.prefix_sharing.ready(request.client, order.prompt, request.session):
+            if not self._engine.prefix_sharing.ready(
+                request.client, prepared.prompt, request.session
+            ):
                 continue
             self._waiting.take(waiting.id)
             try:
-                self._demand.check(order)
-                session = self._engine.admit(self._request(order))
+                self._demand.check(prepared)
+                session = self._engine.admit(self._request(prepared))
             except Exception as error:  # noqa: BLE001 — the engine is untouched, others go on
                 _log.exception("request %s failed and ends alone", request.id)
                 self._line.send(failed(request.id, known(error)))
                 continue
-            answer = Answer(order, session, waiting.arrived_at, self._loaded.model.piece)
+            answer = Answer(prepared, session, waiting.arrived_at, self._loaded.model.piece)
             answer.exactness = self._loaded.ready.exactness
             self._answers[session] = answer
             self._totals.prompt_tokens += session.n_prompt
@@ -247,9 +249,9 @@ class Service:
                     answer.id,
                     session.n_prompt,
                     session.cached_tokens,
-                    order.relaxed,
-                    order.prompt,
-                    order.told,
+                    prepared.relaxed,
+                    prepared.prompt,
+                    prepared.prompt_text,
                     session.slot,
                 )
             )
@@ -257,70 +259,69 @@ class Service:
                 self._line.send(reading)
             if opening := answer.opening():
                 self._line.send(opening)
-            if answer.finish is not None:  # its last worker died with the last word on its lips
+            if answer.finish is not None:  # the worker before died with only `Finished` unsent
                 self._end(answer, answer.finish)
 
     def _step_back(self) -> None:
-        """Warm-ups make way for who waits for text. What they have read, they have read."""
-        if not any(answer.order.warms for answer in self._answers.values()):
+        """Take the slots of warm-ups for requests that want text. Slots keep what was read."""
+        if not any(answer.prepared.warms for answer in self._answers.values()):
             return
-        self._settle()
+        self._flush()
         for session, answer in list(self._answers.items()):
-            if answer.order.warms:
+            if answer.prepared.warms:
                 del self._answers[session]
                 self._engine.retire(session)
-                self._wait(answer.order, answer.arrived_at)
+                self._wait(answer.prepared, answer.arrived_at)
 
     def _hurry(self) -> None:
-        """End prompts that take longer than their request allows; they are read on as warm-ups."""
+        """End requests whose prompts take too long; warm-ups read the rest of them."""
         now = self._engine.clock()
         for answer in [each for each in self._answers.values() if each.overdue(now)]:
             self._end(answer, "length")
-            self._wait(answer.order.goes_on(), now)
+            self._wait(answer.prepared.as_warm_up(), now)
 
-    def _request(self, order: PreparedRequest) -> Request:
-        """The engine's request, routed at the last moment: what was learned meanwhile counts."""
-        request = order.request
-        reason, expectation = self._loaded.router.route(order)
+    def _request(self, prepared: PreparedRequest) -> Request:
+        """The engine's request, routed as late as possible, with all that was learned."""
+        request = prepared.request
+        reason, expectation = self._loaded.router.route(prepared)
         return Request(
             id=request.id,
             client=request.client,
-            prompt=order.prompt,
-            sampling=order.sampling,
+            prompt=prepared.prompt,
+            sampling=prepared.sampling,
             speculation=request.speculation,
-            max_tokens=order.max_tokens,
+            max_tokens=prepared.max_tokens,
             route=reason,
             expectation=expectation,
-            constraint=order.constraint,
+            constraint=prepared.constraint,
             ignore_eos=request.ignore_eos,
-            prediction=order.prediction,
+            prediction=prepared.prediction,
             logprobs=request.logprobs,
             so_far=request.so_far.tokens if request.so_far else (),
             session=request.session,
-            brief=order.warms or request.prompt_seconds is not None,
-            breakers=order.breakers,
+            brief=prepared.warms or request.prompt_seconds is not None,
+            breakers=prepared.breakers,
             reuse=request.reuse,
             after_sampling=request.after_sampling,
         )
 
     def _step(self) -> None:
-        """One step of the engine. What it gave is told at once, or while a device computes.
+        """Make one step of the engine. Its outputs are sent at once, or while a device computes.
 
-        A stop string may so be seen when the next forward is on its way already: what that gives
-        is nobody's.
+        So a stop string may be found when the next forward has begun; its output is dropped.
         """
-        advances = self._engine.step()
-        self._settle()
+        outputs = self._engine.step()
+        self._flush()
         for answer in self._answers.values():
             if reading := answer.reading(self._engine.clock()):
                 self._line.send(reading)
-        self._owed = [advance for advance in advances if advance.session in self._answers]
-        if not self._engine.waits or any(advance.finish for advance in self._owed):
-            self._settle()
+        self._owed = [output for output in outputs if output.session in self._answers]
+        if not self._engine.waits or any(output.finish for output in self._owed):
+            self._flush()
 
-    def _settle(self) -> None:
-        """Send all that is owed. Not while a forward is on its way."""
-        self._tell()
+    def _flush(self) -> None:
+        """Send all outputs and end finished answers. Not while a forward is computing."""
+        self._send_outputs()
         over, self._over = self._over, []
         for answer, failure in over:
             if failure is None:
@@ -331,35 +332,35 @@ class Service:
                 self._engine.retire(answer.session)
                 self._line.send(failed(answer.id, failure))
 
-    def _tell(self) -> None:
-        """Let out what steps gave, and note whose answers are over."""
+    def _send_outputs(self) -> None:
+        """Send the outputs of steps, and note the answers that are over."""
         owed, self._owed = self._owed, []
-        for advance in owed:
-            answer = self._answers[advance.session]
-            failure = self._told(answer, advance)
+        for output in owed:
+            answer = self._answers[output.session]
+            failure = self._send_output(answer, output)
             if failure is not None or answer.finish is not None:
                 self._over.append((answer, failure))
 
-    def _told(self, answer: Answer, advance: StepOutput) -> LocalSpecError | None:
-        """Let out what a step gave an answer; why it cannot go on, if it cannot."""
+    def _send_output(self, answer: Answer, output: StepOutput) -> LocalSpecError | None:
+        """Send an answer's output of a step. Returns the error that ends the answer, if any."""
         before = answer.completion_tokens
         try:
-            delta = None if advance.failure else answer.advance(advance)
+            delta = None if output.failure else answer.take(output)
         except Exception as error:  # noqa: BLE001 — of its text; the engine is untouched
             _log.exception("request %s failed and ends alone", answer.id)
             return known(error)
         self._totals.completion_tokens += answer.completion_tokens - before
         if delta is not None:
             self._line.send(delta)
-        return advance.failure
+        return output.failure
 
     def _end(self, answer: Answer, reason: FinishReason) -> None:
-        """Free the slot and say the last word."""
+        """Free the slot and send the last event."""
         del self._answers[answer.session]
         self._engine.retire(answer.session, answer.kept_tokens)
         event = answer.finished(reason)
         self._totals.finished(event)
-        self._loaded.router.learn(answer.order, event)
+        self._loaded.router.learn(answer.prepared, event)
         self._line.send(event)
         _log.info(
             "finished id=%s reason=%s prompt=%d cached=%d output=%d drafted=%d accepted=%d "
@@ -394,7 +395,7 @@ class Service:
         totals = self._totals
         self._line.send(
             Heartbeat(
-                steps=self._engine.steps + self._replays.steps + self._loaded.deciding.step.done,
+                steps=self._engine.steps + self._replays.steps + self._loaded.decision.step.done,
                 active=len(self._answers) + self._replays.active,
                 waiting=len(self._waiting) + self._replays.waiting + self._preprocessing.pending,
                 prompt_tokens_total=totals.prompt_tokens,
@@ -410,9 +411,9 @@ class Service:
                 far_tokens=FAR_TOKENS,
                 far_ms_by_rows=self._loaded.cost_ms_by_rows(FAR_TOKENS),
                 far_draft_ms=self._loaded.draft_ms(FAR_TOKENS),
-                measuring=self._loaded.rest.measuring or not self._loaded.deciding.over,
-                checking=None if self._loaded.deciding.over else self._loaded.deciding.step,
-                exactness_detail=self._loaded.reach.detail,
+                measuring=self._loaded.idle.measuring or not self._loaded.decision.over,
+                checking=None if self._loaded.decision.over else self._loaded.decision.step,
+                exactness_detail=self._loaded.probe.detail,
                 kernels=self._loaded.kernels,
                 gpus=self._loaded.gpus(),
                 **self._loaded.kv(),

@@ -20,14 +20,14 @@ class Totals:
     _at_last_beat: int = 0
 
     def finished(self, event: Finished) -> None:
-        """A request is over."""
+        """Count a finished request."""
         self.routing[event.speculation.reason] += 1
         for name, source in event.speculation.sources.items():
             self.drafted[name] += source.drafted
             self.accepted[name] += source.accepted
 
     def rate(self, elapsed_seconds: float) -> float:
-        """Tokens per second since this was asked last, all sessions together."""
+        """Tokens per second since the previous call, all sessions together."""
         new = self.completion_tokens - self._at_last_beat
         self._at_last_beat = self.completion_tokens
         return new / elapsed_seconds if elapsed_seconds > 0 else 0.0

@@ -1,9 +1,8 @@
-"""The process that makes a draft head: `python -m localspec.worker.train_head TARGET HEAD`.
+"""Trains a draft head in a process: `python -m localspec.worker.train_head TARGET HEAD`.
 
-The target writes texts of its own, many at once, on the devices where a daemon would load it; what
-it computed meanwhile is what the head learns of. An hour for a small target on two cores, all of it
-computed here and now: the head of a model is a file that can be made again. Native code may
-die on a strange file, so it does that alone.
+The target writes texts, many at once, on the devices where a daemon would load it; the head learns
+from the states of these forwards. That takes an hour for a small target on two cores. Native code
+may die on a strange file, so the process does nothing else.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ _CONTEXT = 1024
 _LONGEST = 256
 """Tokens of one text."""
 _TEMPERATURES = (0.0, 0.0, 0.6, 0.9)
-"""Of the texts, one after the other."""
+"""Temperatures of the texts, in turn."""
 _LIKELY = 40
-"""Tokens that are drawn from."""
+"""The likeliest tokens that a sampled token is drawn from."""
 _QUESTIONS = "models/heads/questions.toml"
 
 
 def main() -> int:
-    """Write texts, learn of them, save the head; the exit code is 0, or the error's.
+    """Write texts, learn from them, save the head; the exit code is 0, the error's, or 130.
 
-    An interrupt is no error: nothing was written.
+    An interrupt leaves no file.
     """
     parser = argparse.ArgumentParser(prog="python -m localspec.worker.train_head")
     parser.add_argument("target", type=Path)
@@ -78,21 +77,21 @@ def main() -> int:
 
 
 def _make(path: Path, place: Path, tokens: int, words: int) -> None:
-    """Raises LocalSpecError, OSError."""
+    """Train a head of the model at `path` into `place`. Raises LocalSpecError, OSError."""
     header.read(path)
     target = heads.File.open(path)
     if target.tensor("token_embd.weight").width % FORMATS["q4_0"].weights:
         raise ModelError("A draft head is for models whose width is a multiple of 32.")
     paths.make_directory(
         place.parent, paths.MODELS_MODE
-    )  # told before an hour's work and not after it
+    )  # an error is raised before an hour's work
     made = head(target, _texts(path, tokens), words)
     paths.write_atomically(place, made, mode=0o644)
     sys.stderr.write("\n")
 
 
 def _texts(target: Path, tokens: int) -> list[Text]:
-    """The texts that the model writes, so many tokens; progress goes to stderr."""
+    """Texts that the model writes, of `tokens` tokens in all; progress goes to stderr."""
     told = tomllib.loads(paths.shipped(_QUESTIONS).read_text("utf-8"))
     texts: list[Text] = []
     with _opened(target) as context:
@@ -108,7 +107,7 @@ def _texts(target: Path, tokens: int) -> list[Text]:
 
 @contextmanager
 def _opened(target: Path) -> Iterator[Context]:
-    """The model in a file where the daemon would have it, with many slots and no drafters.
+    """The model where the daemon would load it, with many slots and no drafters.
 
     Raises LocalSpecError: a device or a remote is missing, or no plan fits memory.
     """
@@ -139,7 +138,7 @@ def _loading(stage: str, fraction: float, _why: str = "") -> None:
 def questions(
     told: Mapping[str, Any], texts: Sequence[Text], piece: Callable[[Token], bytes]
 ) -> Iterator[str]:
-    """An endless stream of questions: forms and subjects, put together at random.
+    """An endless stream of questions: random combinations of forms and subjects.
 
     Args:
         told: As in `questions.toml`.
@@ -161,7 +160,7 @@ def questions(
 
 
 def _prompt(model: Model, text: str) -> list[Token]:
-    """A question as the model's chat template puts it; as it is, where there is no template."""
+    """A question's tokens by the model's chat template, or as it is without one."""
     if model.chat_template:
         special = model.special_text(model.bos), model.special_text(model.eos)
         message = {"role": "user", "content": text}
@@ -171,7 +170,7 @@ def _prompt(model: Model, text: str) -> list[Token]:
 
 @dataclass(slots=True)
 class Text:
-    """A text of the target behind a prompt: at each place the state, the token, the likeliest."""
+    """A text of the target: its prompt, and by position the state, the token, the likeliest."""
 
     prompt: Sequence[Token]
     temperature: float
@@ -180,7 +179,7 @@ class Text:
     likeliest: list[Token] = field(default_factory=list)
 
     def row(self, slot: int) -> Row:
-        """The rows to decode next."""
+        """The row to decode next."""
         last = self.came[-1] if self.came else self.prompt[-1]
         return Row(last, len(self.prompt) - 1 + len(self.came), slot, wants_logits=True)
 
@@ -204,12 +203,12 @@ def listen(
     *,
     longest: int,
 ) -> Iterator[Text]:
-    """Texts of so many tokens in all, of at most `longest` each, written in all slots at once.
+    """Texts of `tokens` tokens in all, of at most `longest` each, written in all slots at once.
 
-    A prompt is asked for when it is needed. From now on the context shows its states.
+    Prompts are taken when needed. From now on the context shows its states.
 
     Raises:
-        ModelError: it does not.
+        ModelError: it cannot show states.
     """
     if not context.show():
         raise ModelError("A draft head is for models whose memory is keys and values alone.")
@@ -233,7 +232,7 @@ def listen(
 
 
 def _read(context: Context, slot: int, text: Text) -> Text:
-    """The text, whose prompt has been read but for its last token."""
+    """Read the text's prompt but for its last token. Returns the text."""
     context.truncate(slot, 0)
     rows = [Row(token, at, slot, wants_logits=False) for at, token in enumerate(text.prompt[:-1])]
     for start in range(0, len(rows), context.max_rows):
@@ -242,7 +241,7 @@ def _read(context: Context, slot: int, text: Text) -> Text:
 
 
 def head(target: heads.File, texts: Sequence[Text], words: int) -> bytes:
-    """The head's file. It knows the most frequent words of the texts, so many at most."""
+    """The bytes of the head's file, for at most `words` of the texts' most frequent tokens."""
     products = Products(installed())
     frequent = Counter(itertools.chain(*(text.came for text in texts))).most_common(words)
     known = np.array([token for token, _ in frequent], np.int32)
@@ -276,7 +275,7 @@ def _learning(fraction: float) -> None:
 def _lesson(
     target: heads.File, products: Products, texts: Sequence[Text], words: NDArray[np.int32]
 ) -> TrainingText:
-    """All places of all texts."""
+    """All positions of all texts, as the training takes them."""
     came = np.array([token for text in texts for token in text.came], np.int32)
     tokens, rows = np.unique(came, return_inverse=True)
     places = {int(token): place for place, token in enumerate(words)}

@@ -240,8 +240,8 @@ CONTROL = [
     ),
     Mutant(
         "threads: strict answers change with llama.cpp's attention",
-        "localspec/worker/loader.py",
-        "target.model.on_cpu and (ours.attends or not self.strict)",
+        "localspec/worker/thread_choice.py",
+        "target.model.on_cpu and (ours.attends or not self._strict())",
         "target.model.on_cpu",
         ("worker/test_threads.py::test_threads_vary_unless_strict_bits_come_of_them",),
     ),

@@ -79,8 +79,8 @@ TEXT = [
     Mutant(
         "answer: what was typed is told again",
         "localspec/worker/answer.py",
-        "shown = self.order.said.shown.get(token, behind(piece, self._typed))",
-        "shown = self.order.said.shown.get(token, piece)",
+        "shown = self.prepared.parser.shown.get(token, behind(piece, self._typed))",
+        "shown = self.prepared.parser.shown.get(token, piece)",
         ("worker/test_infills.py::test_a_half_typed_word_is_generated_and_not_sent",),
     ),
 ]

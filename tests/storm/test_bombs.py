@@ -58,7 +58,7 @@ FILLS_IN = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 
 @pytest.fixture(scope="module")
-def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPreparer]:
+def preparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestPreparer]:
     """Preprocessing of a tiny model, with a context that admits any length."""
     path = tmp_path_factory.mktemp("tiny") / "t.gguf"
     model = Model.load(tiny.build(path, specials=FILLS_IN), Placement(gpu_layers=0))
@@ -96,7 +96,7 @@ def test_no_long_text_holds_other_threads_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_request_of_many_parts_holds_other_threads_up(
-    name: str, intake: RequestPreparer
+    name: str, preparer: RequestPreparer
 ) -> None:
     """From its bytes in the daemon to the engine's order in the worker, or to what refuses it."""
     path, asked = BOMBS[name]
@@ -109,7 +109,7 @@ def test_no_request_of_many_parts_holds_other_threads_up(
         packed = step(partial(frames.pack, read.generates[0]), PARTS_SECONDS)
         request = step(partial(frames.command, packed[frames.HEADER_BYTES :]), PARTS_SECONDS)
         assert isinstance(request, Generate)
-        step(partial(intake.order, request), PARTS_SECONDS)
+        step(partial(preparer.prepare, request), PARTS_SECONDS)
 
 
 MOST_SECONDS = 0.25

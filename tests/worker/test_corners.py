@@ -100,9 +100,9 @@ def test_every_corner_loads_and_answers(
         for id_ in "ab"
     ]
     with assemble.load(Load("tiny", *pair, config), lambda *_: None) as loaded:
-        while loaded.rest.advance(time.monotonic()):
+        while loaded.idle.advance(time.monotonic()):
             pass
         script = Script(requests).run(loaded)
-        assert not loaded.rest.measuring
+        assert not loaded.idle.measuring
     finished = script.all(Finished)
     assert [event.usage.completion_tokens for event in finished] == [20, 20]

@@ -45,7 +45,7 @@ from localspec.wire.messages import (
 )
 from localspec.worker import assemble
 from localspec.worker.exactness_choice import ExactnessChoice
-from localspec.worker.exactness_decision import UNCHECKED, Deciding, Returning, unchecked
+from localspec.worker.exactness_decision import UNCHECKED, ExactnessDecision, Reread, unchecked
 from localspec.worker.loader import OnProgress
 from localspec.worker.profile import Profile
 
@@ -110,7 +110,7 @@ def test_a_first_load_is_one_load_and_no_forward_more_than_the_next(
             made.append(list(rows))
             assert [stages.count(f"{each} 0.0") for each in ("target", "draft")] == [1, 1]
             assert not any(stage.startswith("probe") for stage in stages)
-            while it.deciding.advance():
+            while it.decision.advance():
                 pass
             assert UNCHECKED not in it.ready.exactness_detail
     assert made[0] == made[1]
@@ -127,10 +127,10 @@ def test_a_worker_that_is_killed_while_it_checks_leaves_one_load_to_the_next(
     for forwards_made in (1, 30, 90):
         with assemble.load(command, lambda *_: None) as loaded:
             for _ in range(forwards_made):
-                assert loaded.deciding.advance()
+                assert loaded.decision.advance()
             assert loaded.ready.exactness == "standard"
-            assert UNCHECKED in loaded.reach.detail
-            assert f"{forwards_made} of " in loaded.reach.detail
+            assert UNCHECKED in loaded.probe.detail
+            assert f"{forwards_made} of " in loaded.probe.detail
     assert not list(tmp_path.rglob("exactness/*"))
 
 
@@ -148,7 +148,7 @@ def test_configured_strict_mode_probes_at_load(
 
     with assemble.load(alone(model, exactness="strict"), tell) as loaded:
         assert UNCHECKED not in loaded.ready.exactness_detail
-        assert loaded.deciding.over
+        assert loaded.decision.over
     done, why = told[0]
     count, total = (int(word) for word in why.rpartition(", ")[2].split(" of "))
     assert why.startswith("checking that drafts change nothing, ")
@@ -194,7 +194,7 @@ class Around:
         """Nothing is."""
         return Profile(self.folder / f"{strict}.json", Costs(), Acceptance())
 
-    def settled(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: Verdict) -> None:
         """It is noted."""
         self.said.append((shape, verdict))
 
@@ -206,7 +206,7 @@ class Opened:
     target: Storing
     engine: Stepping
     harness: Around
-    deciding: Deciding
+    decision: ExactnessDecision
 
 
 def opened(
@@ -225,8 +225,10 @@ def opened(
     )
     harness, profile = Around(folder, strict), Profile(folder / "p.json", Costs(), Acceptance())
     kept = None if verdict else ExactnessChoice(folder / "choice.json", None)
-    deciding = Deciding(engine, profile, harness, verdict=verdict, kept=kept, prefill_rows=512)
-    return Opened(target, engine, harness, deciding)
+    decision = ExactnessDecision(
+        engine, profile, harness, verdict=verdict, kept=kept, prefill_rows=512
+    )
+    return Opened(target, engine, harness, decision)
 
 
 def test_an_expected_class_is_claimed_and_texts_stay(tmp_path: Path) -> None:
@@ -234,7 +236,7 @@ def test_an_expected_class_is_claimed_and_texts_stay(tmp_path: Path) -> None:
     it = opened(lambda _: 0, tmp_path)
     answer(it.engine, "a", 200)
     before = it.target.decoded
-    while it.deciding.advance():
+    while it.decision.advance():
         assert not it.harness.said
     assert it.harness.arranged == []
     ((shape, verdict),) = it.harness.said
@@ -254,10 +256,10 @@ def test_an_unexpected_class_reads_texts_again(
     """Single rows have other bits and cost as much as two: strict in pairs of rows."""
     it = opened(lambda seen: seen.total == 1, tmp_path)
     it.engine.clock = lambda: float(it.target.forwards)
-    again = Returning(it.engine, it.deciding.forgotten)
+    again = Reread(it.engine, it.decision.forgotten)
     for client in "ab":
         answer(it.engine, client, 200)
-    while it.deciding.advance():
+    while it.decision.advance():
         pass
     assert it.engine.shape.multiple == 2
     it.target.other_bits.clear()
@@ -276,9 +278,9 @@ def test_where_strict_costs_much_the_load_is_standard(tmp_path: Path, *, strict:
     """Each row costs as much as the first, so two in place of one cost too much; texts stay."""
     it = opened(lambda seen: seen.total == 1, tmp_path, strict=strict)
     it.engine.clock = lambda: float(it.target.decoded)
-    again = Returning(it.engine, it.deciding.forgotten)
+    again = Reread(it.engine, it.decision.forgotten)
     answer(it.engine, "a", 200)
-    while it.deciding.advance() or again.advance():
+    while it.decision.advance() or again.advance():
         pass
     ((shape, verdict),) = it.harness.said
     assert not verdict.strict
@@ -294,7 +296,7 @@ def test_where_strict_may_be_cheap_it_is_tried_with_streams(tmp_path: Path) -> N
     """If it costs much after all, the load returns to standard: no class is found here."""
     it = opened(lambda seen: seen.total == 2 and seen.rows == 1, tmp_path, strict=False)
     it.engine.clock = lambda: float(it.target.forwards)
-    while it.deciding.advance():
+    while it.decision.advance():
         pass
     assert it.harness.arranged[0] is True
     ((_, verdict),) = it.harness.said
@@ -311,17 +313,17 @@ def test_requests_between_probe_forwards_find_their_texts(
 ) -> None:
     """The probe has the same result, and no slot keeps anything of it."""
     undisturbed = opened(quirk, tmp_path_factory.mktemp("one"))
-    while undisturbed.deciding.advance():
+    while undisturbed.decision.advance():
         pass
     it = opened(quirk, tmp_path_factory.mktemp("other"))
     for place, gap in enumerate(gaps):
         for _ in range(gap):
-            it.deciding.advance()
+            it.decision.advance()
         answer(it.engine, "abc"[place % 3], 40 + 60 * (place % 3))
         held = {slot: len(tokens) for slot, tokens in it.engine.held()}
         for slot in range(3):
             assert len(it.target._cells[slot]) == held.get(slot, 0)  # noqa: SLF001 - as it is
-    while it.deciding.advance():
+    while it.decision.advance():
         pass
     (found,), (expected,) = it.harness.said, undisturbed.harness.said
     assert found[0] == expected[0]
@@ -331,15 +333,15 @@ def test_requests_between_probe_forwards_find_their_texts(
 def test_the_announced_total_of_forwards_is_right(tmp_path: Path) -> None:
     """Exact from the beginning where rows agree, and never less than the forwards made."""
     it = opened(lambda _: 0, tmp_path)
-    first = it.deciding.step
+    first = it.decision.step
     steps = [first]
-    while it.deciding.advance():
-        steps.append(it.deciding.step)
-        assert f"{it.deciding.step.done} of {it.deciding.step.total}" in it.deciding.sentence
+    while it.decision.advance():
+        steps.append(it.decision.step)
+        assert f"{it.decision.step.done} of {it.decision.step.total}" in it.decision.sentence
     assert first.done == 0
     assert all(step.done <= step.total for step in steps)
     assert abs(steps[-1].done - first.total) <= 8
-    assert it.deciding.sentence == ""
+    assert it.decision.sentence == ""
 
 
 # --- the native context ---------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def command(model: Path, **engine: Any) -> Load:
 def status_words(load: Load) -> tuple[str, str]:
     """Exactness of a load as status words it, once nothing is pending."""
     with assemble.load(load, lambda *_: None) as loaded:
-        while loaded.deciding.advance():
+        while loaded.decision.advance():
             assert loaded.ready.exactness == "standard"
-        assert loaded.ready.exactness_detail == loaded.reach.detail
+        assert loaded.ready.exactness_detail == loaded.probe.detail
         return loaded.ready.exactness, loaded.ready.exactness_detail
 
 

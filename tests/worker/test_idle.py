@@ -52,9 +52,9 @@ def test_chores_follow_each_other_and_costs_come_first(tmp_path: Path) -> None:
 def test_a_probe_leaves_slots_as_it_found_them(tmp_path: Path) -> None:
     """An empty slot is empty afterwards, and every text is still found."""
     _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
-    measuring, reach = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
+    measuring, probe = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
     rest = IdleTasks(
-        engine, profile, measuring, reach, KernelSpeedup(engine, profile, "AVX2", lambda _: None)
+        engine, profile, measuring, probe, KernelSpeedup(engine, profile, "AVX2", lambda _: None)
     )
     while rest.measuring or rest.advance(0.0):
         rest.advance(0.0)
@@ -66,8 +66,8 @@ def test_a_class_is_probed_first_as_far_as_costs_are_measured(tmp_path: Path) ->
     """Then they are, and then it is probed farther."""
     _, engine, profile = opened(lambda seen: seen.total == 1, tmp_path)
     assert engine.shape.cells < FAR_TOKENS < engine.unasked
-    measuring, reach = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
-    rest = IdleTasks(engine, profile, measuring, reach, before=[NearProbe(reach, engine)])
+    measuring, probe = Measuring(engine, profile, fresh=True), BackgroundProbe(engine, profile)
+    rest = IdleTasks(engine, profile, measuring, probe, before=[NearProbe(probe, engine)])
     while engine.shape.cells < FAR_TOKENS:
         assert profile.costs.furthest == 0
         rest.advance(0.0)

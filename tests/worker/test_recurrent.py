@@ -86,7 +86,7 @@ def test_it_loads_is_measured_and_drafts_where_that_costs_nothing(loaded: Loaded
     """Costs of every row count are known, near and far, and of a copy."""
     assert loaded.ready.speculation_off is None
     assert loaded.ready.drafters == ["lookup", "grammar"]
-    assert not loaded.rest.measuring
+    assert not loaded.idle.measuring
     assert {1, 2, 4, 8, 16, 32} <= set(loaded.cost_ms_by_rows())
     costs = loaded.profile.costs
     assert costs.furthest > 400

@@ -43,7 +43,7 @@ def loaded(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         with assemble.load(load(files), lambda *_: None) as loaded:
-            while loaded.rest.advance(time.monotonic()):
+            while loaded.idle.advance(time.monotonic()):
                 pass
             yield loaded
 

@@ -68,7 +68,7 @@ def pair(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loa
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         with assemble.load(load(files), lambda *_: None) as loaded:
-            while loaded.rest.advance(time.monotonic()):
+            while loaded.idle.advance(time.monotonic()):
                 pass
             yield loaded
 
@@ -79,7 +79,7 @@ def test_costs_are_measured_in_idle_time(loaded: Loaded) -> None:
     assert costs.measured_drafters == {"model"}
     assert set(costs.measured_rows()) >= {1, 2, 4, 8, 16, 32}
     assert costs.furthest >= calibrate.far_tokens(loaded.engine.target)
-    assert not loaded.rest.measuring
+    assert not loaded.idle.measuring
     texts = []
     for mode in ("off", "always"):
         how = SpeculationParams(mode=mode)
@@ -295,16 +295,16 @@ def test_an_engine_that_fails_is_not_used_again_and_ends_no_request(loaded: Load
 
 
 class Torn:
-    """An intake one of whose requests has a grammar that raises."""
+    """A preparer one of whose requests has a grammar that raises."""
 
     def __init__(self, preparer: RequestPreparer, id_: str) -> None:
         self._preparer, self._id = preparer, id_
 
-    def order(self, request: Generate) -> PreparedRequest:
-        """The real order; that request's with the grammar."""
-        order = self._preparer.order(request)
+    def prepare(self, request: Generate) -> PreparedRequest:
+        """The prepared request; that one with the grammar."""
+        prepared = self._preparer.prepare(request)
         mine: Any = self
-        return replace(order, constraint=mine) if request.id == self._id else order
+        return replace(prepared, constraint=mine) if request.id == self._id else prepared
 
     def mask(self, path: Sequence[int]) -> NDArray[np.bool_]:
         """It is no grammar at all."""
@@ -360,7 +360,7 @@ def stages_of(files: Files) -> tuple[list[str], int]:
 
     with assemble.load(load(files), on_stage) as loaded:
         rested = 0
-        while loaded.rest.advance(time.monotonic()):
+        while loaded.idle.advance(time.monotonic()):
             rested += 1
         assert loaded.cost_ms_by_rows().keys() >= {1, 2, 4, 8}
     for fractions in said.values():

@@ -40,14 +40,14 @@ def model(tmp_path: Path) -> Path:
 def test_threads_vary_unless_strict_bits_come_of_them(model: Path) -> None:
     """By llama.cpp's attention a long text is shared out by threads; ours is not."""
     with loaded(model, "standard") as found:
-        assert found.team.varies
+        assert found.threads.varies
     with loaded(model, "strict") as found:
-        assert found.team.varies == ours.attends
+        assert found.threads.varies == ours.attends
     if use := ours.switch:
         use(False)
         try:
             with loaded(model, "strict") as found:
-                assert not found.team.varies
+                assert not found.threads.varies
         finally:
             use(os.environ.get("LOCALSPEC_ROWS") != "0")
 
@@ -55,9 +55,9 @@ def test_threads_vary_unless_strict_bits_come_of_them(model: Path) -> None:
 def test_configured_threads_stay(model: Path) -> None:
     """Also on a machine with another number of cores; nothing is learned."""
     with loaded(model, "standard", threads=3) as found:
-        assert not found.team.varies
+        assert not found.threads.varies
         assert not found.profile.threads
-        assert found.kernels == found.worth.sentence
+        assert found.kernels == found.speedup.sentence
 
 
 def test_the_number_is_kept(model: Path) -> None:
