@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from localspec.control.price import Verdict
+from localspec.control.strict_cost import StrictCost
 from localspec.engine.calibrate import FAR_TOKENS, Timed
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Blank, Search, Shape, Step
@@ -55,7 +55,7 @@ class Arranging(Protocol):
     def known(self, *, strict: bool) -> Profile:
         """What was kept for such use of the model."""
 
-    def settled(self, shape: Shape, verdict: Verdict) -> None:
+    def settled(self, shape: Shape, verdict: StrictCost) -> None:
         """Forwards are of this class from now on."""
 
 
@@ -83,7 +83,7 @@ class Deciding:
         profile: Profile,
         house: Arranging,
         *,
-        verdict: Verdict | None,
+        verdict: StrictCost | None,
         kept: ExactnessChoice | None,
         prefill_rows: int,
         before: Callable[[], Pieces[None]] | None = None,
@@ -223,7 +223,7 @@ class Deciding:
         self.forgotten += self._aside.forget()
         self._house.arrange(strict=strict)
 
-    def _claim(self, shape: Shape, verdict: Verdict, was: Shape | None) -> None:
+    def _claim(self, shape: Shape, verdict: StrictCost, was: Shape | None) -> None:
         """Strict use, of forwards that were those of `was`, if each slot had its stream.
 
         What slots remember holds as far as its forwards were of this class, and as that was probed.
@@ -244,7 +244,7 @@ class Deciding:
             self.forgotten += self._aside.forget()
         self._take_over(shape, verdict)
 
-    def _take_over(self, shape: Shape, verdict: Verdict) -> None:
+    def _take_over(self, shape: Shape, verdict: StrictCost) -> None:
         profile = self._profile
         self._engine.arrange(shape)
         profile.path = self._house.known(strict=self._house.strict).path

@@ -11,7 +11,7 @@ import msgspec
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
-from localspec.control.price import Verdict
+from localspec.control.strict_cost import StrictCost
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.step import Engine
 from localspec.errors import OutOfMemory
@@ -33,7 +33,7 @@ class Unknown:
     """The verdict on "auto" as far as it is known, and where it is kept."""
 
     choice: ExactnessChoice
-    verdict: Verdict | None
+    verdict: StrictCost | None
 
 
 class House:
@@ -75,7 +75,7 @@ class House:
 
     def deciding(self, profile: Profile, unknown: Unknown | None, known: Shape | None) -> Deciding:
         """What finds out the rest; nothing where the shape is `known`, and why it is so."""
-        verdict = unknown.verdict if unknown else Verdict(self.strict, "")
+        verdict = unknown.verdict if unknown else StrictCost(self.strict, "")
         deciding = Deciding(
             self._engine,
             profile,
@@ -108,7 +108,7 @@ class House:
         """What was kept for such use of the model."""
         return self._loader.profile("strict" if strict else "standard")
 
-    def settled(self, shape: Shape, verdict: Verdict) -> None:
+    def settled(self, shape: Shape, verdict: StrictCost) -> None:
         """Forwards are of this class from now on."""
         self._controller.arrange(shape.multiple, self._engine.layout)
         self._probe.remark = lambda: verdict.sentence if verdict.why else ""
