@@ -53,7 +53,7 @@ _SECRETS = re.compile(
     r"(?<=://)[^\s/@\"'<>]+(?=@)"  # user and password of an address
     r"|(?<=[?&;])(?:[\w-]{0,40}(?:token|key|secret|signature|password)|sig|auth)=[^\s&#\"'<>]+"
     r"|\b(?:bearer|basic)\s+[\w.~+/=-]{8,}"
-    r"|\b(?:hf_|sk-|ghp_|github_pat_)[\w-]{8,}",
+    r"|(?-i:\b(?:hf_|sk-|ghp_|github_pat_))[\w-]{8,}",  # HF_HUB_OFFLINE is none
     re.IGNORECASE,
 )
 """Credentials: in an address, in a header that was repeated, or alone."""

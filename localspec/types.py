@@ -302,8 +302,8 @@ class Drafter(Protocol):
         `prediction` is the output that the client expects; a drafter may ignore it.
         """
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
-        """One extension per ask, in order; Draft() where it has nothing to say.
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One extension per request, in order; Draft() where it has nothing to say.
 
         A node that was drawn from a law is proposed, whatever token it is: see `Draft.drawn`.
         All asks of a round come together so that a neural drafter decodes them as one batch.

@@ -1,10 +1,10 @@
-"""How likely a drafted token is to be accepted, learned from what the target said.
+"""The probability that a drafted token is accepted, learned from the target's verdicts.
 
 Three layers, each starting from the one before: the drafter's own prior, what nodes of this source
 and bucket have done on this model (kept on disk), and how this session differs from that. The model
 takes a share of what a session shows, the session keeps the rest: one long copy would otherwise
-make every later text seem a copy. What a neural source promises before it drafts is in
-`outlook.py`.
+make every later text seem a copy. Expectations of a neural source before it drafts are in
+`confidence.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from localspec.control.outlook import Outlook
+from localspec.control.confidence import DraftConfidence
 from localspec.types import Signal
 
 _PRIOR_WEIGHT = 16.0
@@ -35,8 +35,8 @@ _Counts: TypeAlias = dict[tuple[str, int], list[float]]
 """Accepted and observed nodes by source and bucket; decayed."""
 
 
-class Local:
-    """How one session differs from the model's average.
+class SessionAcceptance:
+    """The difference of one session from the model's average.
 
     A correction of log-odds per source, and the counts that the model did not take.
     """
@@ -55,7 +55,7 @@ class Local:
         return odds * probability / (1 - probability + odds * probability)
 
     def observe(self, signal: Signal, expected: float, *, accepted: bool) -> float:
-        """One outcome and what `correct` had expected: a step of online logistic regression.
+        """Learn from one outcome and the `expected` chance: a step of online logistic regression.
 
         Returns:
             The share of it that the model takes; the rest is counted here.
@@ -76,9 +76,9 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._counts: _Counts = {}
-        self._outlooks: dict[str, Outlook] = {}
+        self._confidences: dict[str, DraftConfidence] = {}
 
-    def estimate(self, signal: Signal, local: Local | None = None) -> float:
+    def estimate(self, signal: Signal, local: SessionAcceptance | None = None) -> float:
         """Probability that this node is accepted, given that its parent was."""
         key = signal.source, signal.bucket
         accepted, observed = self._counts.get(key, _NOTHING)
@@ -89,14 +89,21 @@ class Acceptance:
         average = min(_SURE, max(1 - _SURE, average))
         return local.correct(signal.source, average) if local is not None else average
 
-    def observe(self, signal: Signal, accepted: bool, local: Local | None = None) -> None:  # noqa: FBT001 — the outcome is the datum
-        """One node whose parent was accepted, and what the target said of it."""
+    def observe(
+        self,
+        signal: Signal,
+        accepted: bool,  # noqa: FBT001 — the outcome is the datum
+        local: SessionAcceptance | None = None,
+    ) -> None:
+        """Learn from one node whose parent was accepted."""
         share = 1.0
         if local is not None:
             share = local.observe(signal, self.estimate(signal, local), accepted=accepted)
         _count(self._counts, signal, accepted, share)
 
-    def survival(self, signals: Iterable[Signal], local: Local | None = None) -> list[float]:
+    def survival(
+        self, signals: Iterable[Signal], local: SessionAcceptance | None = None
+    ) -> list[float]:
         """Probability that each node of a chain is accepted together with all before it."""
         survival: list[float] = []
         alive = 1.0
@@ -105,9 +112,9 @@ class Acceptance:
             survival.append(alive)
         return survival
 
-    def outlook(self, source: str) -> Outlook:
-        """How sure a neural source is of its drafts."""
-        return self._outlooks.setdefault(source, Outlook())
+    def confidence(self, source: str) -> DraftConfidence:
+        """The confidence of a neural source in its drafts."""
+        return self._confidences.setdefault(source, DraftConfidence())
 
     def to_dict(self) -> dict[str, Any]:
         """Everything learned, as JSON has it."""
@@ -115,12 +122,12 @@ class Acceptance:
             "buckets": [
                 [source, bucket, *counts] for (source, bucket), counts in self._counts.items()
             ],
-            "outlooks": {name: kept.to_dict() for name, kept in self._outlooks.items()},
+            "confidences": {name: kept.to_dict() for name, kept in self._confidences.items()},
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Acceptance:
-        """What `to_dict` gave.
+        """Restore what `to_dict` returned.
 
         Raises:
             ValueError: the data has another shape; learn anew.
@@ -132,15 +139,16 @@ class Acceptance:
                 if not 0 <= counts[0] <= counts[1] < math.inf:
                     raise ValueError(f"not acceptance counts: {counts}")
                 acceptance._counts[str(source), int(bucket)] = counts
-            for name, kept in data["outlooks"].items():
-                acceptance._outlooks[str(name)] = Outlook.from_dict(kept)
+            old = data.get("outlooks")  # as profiles called it before 0.2
+            for name, kept in (data["confidences"] if old is None else old).items():
+                acceptance._confidences[str(name)] = DraftConfidence.from_dict(kept)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not acceptance counts: {error!r}") from error
         return acceptance
 
 
 def _count(counts: _Counts, signal: Signal, accepted: bool, weight: float) -> None:  # noqa: FBT001
-    """One more observation in a bucket, which forgets by as much."""
+    """Count one more observation in a bucket, which forgets by as much."""
     bucket = counts.setdefault((signal.source, signal.bucket), [0.0, 0.0])
     kept = _MEMORY**weight
     bucket[0] = kept * bucket[0] + weight * accepted

@@ -19,33 +19,28 @@ from typing import Any
 
 from localspec.control import reading
 from localspec.control.acceptance import Acceptance
-from localspec.control.asking import lead
+from localspec.control.batch_cost import BatchCost, ExpectedSaving
+from localspec.control.confidence import DEPTH, StoppingTable, news, solve
 from localspec.control.costs import Costs
 from localspec.control.cutting import Candidate, cut
+from localspec.control.feedback import PolicyFeedback
 from localspec.control.forwards import Layout
-from localspec.control.ledger import Ledger
 from localspec.control.option import NONE, Option, handovers
-from localspec.control.outlook import DEPTH, Prospect, news, solve
 from localspec.control.round import (
     RECURRING_READS,
-    Drafted,
-    Judged,
-    Memory,
-    Neural,
     Plan,
     Round,
+    SessionStats,
     View,
 )
 from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
-from localspec.control.split import of_round
-from localspec.control.tariff import Hope, Tariff
+from localspec.control.slow_sources import lead
+from localspec.control.split_cost import batch_cost_of
 from localspec.control.window import REPAID, WINDOW, gap
 from localspec.types import READ_ROWS, Draft, Signal
 
-__all__ = ["Controller", "Drafted", "Judged", "Memory", "Neural", "Plan", "Round", "View"]
-
 ADVANTAGE = 1.1
-"""A draft must promise this much over plain decoding: the best of noisy promises is an optimist."""
+"""Margin of drafts over plain decoding: the best of noisy estimates is too high."""
 _REPAID = 1.6
 """How many times over what a source must read first has to be repaid: both sides are guesses."""
 _GUESS_LEAST = 0.25
@@ -60,7 +55,7 @@ _CELLS_GRAIN = 256
 """And for texts that differ in length by less than this."""
 
 _LIKELY = 1 / 64
-"""Nobody pays for verifying a node that survives less often, wherever rows cost anything."""
+"""A node that survives less often is not worth verifying wherever rows cost anything."""
 
 
 class Controller:
@@ -83,42 +78,44 @@ class Controller:
     ) -> None:
         self.costs = costs
         self.acceptance = acceptance
-        self.ledger = Ledger(costs, acceptance, multiple)
+        self.feedback = PolicyFeedback(costs, acceptance, multiple)
         self._multiple = multiple
         self._layout: Layout = layout
-        self._tariff = self._steady = Tariff(costs, multiple, multiple=multiple)
-        self._prospects: dict[tuple[Any, ...], Prospect] = {}
+        self._batch_cost = self._steady = BatchCost(costs, multiple, multiple=multiple)
+        self._stopping_tables: dict[tuple[Any, ...], StoppingTable] = {}
         self._rounds = 0
         self._plain = False
 
     def arrange(self, multiple: int, layout: Layout) -> None:
         """Rows are put into forwards in another way from now on. Between rounds."""
-        self._multiple = self.ledger.multiple = multiple
+        self._multiple = self.feedback.multiple = multiple
         self._layout = layout
-        self._tariff = self._steady = Tariff(self.costs, multiple, multiple=multiple)
-        self._prospects.clear()
+        self._batch_cost = self._steady = BatchCost(self.costs, multiple, multiple=multiple)
+        self._stopping_tables.clear()
 
-    def open_session(self) -> Memory:
+    def open_session(self) -> SessionStats:
         """A memory for one request; put it into each of its views."""
-        return Memory.after(self.ledger.copies, self.ledger.brings)
+        return SessionStats.after(self.feedback.copies, self.feedback.expected_saving)
 
     # --- before drafting --------------------------------------------------------------------------
 
-    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
-        """Whether that is worth its while; always where nothing is remembered.
+    def wants_slow_source(
+        self, name: str, stats: SessionStats | None, beside: str | None = None
+    ) -> bool:
+        """Whether a slow free source is asked; always where nothing is known of it.
 
         A guess spares the source beside it a forward at most, and not often.
         """
-        takes = self.ledger.takes(name)
+        takes = self.feedback.takes(name)
         if beside is not None:
             return takes < _GUESS_COST * self.costs.draft(beside, 1, 1)
-        if memory is None or not takes:
+        if stats is None or not takes:
             return True
-        return not self.ledger.plain_due and self.ledger.asking(name, memory).due(takes)
+        return not self.feedback.plain_due and self.feedback.asking(name, stats).due(takes)
 
-    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+    def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain may be worth another node: while all of it may well survive."""
-        local = memory.local if memory is not None else None
+        local = stats.local if stats is not None else None
         alive = 1.0
 
         def goes_on(signals: Sequence[Signal]) -> bool:
@@ -130,78 +127,80 @@ class Controller:
         return goes_on
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
-        """Who drafts for each session. Call once a round: it is remembered what was promised.
+        """Choose the source of each session. Call once a round: expectations are remembered.
 
         `other_rows` of prefill share the decode, and the target's latest forward had `before`.
         Sessions are planned in order, each with the rows that those before it are expected to take.
         """
         needs = [self._multiple] * len(views) + [other_rows] * (other_rows > 0)
-        hopes = [
-            Hope(view.memory.brings, view.remaining / 2)
+        savings = [
+            ExpectedSaving(view.stats.expected_saving, view.remaining / 2)
             for view in views
-            if view.memory is not None
+            if view.stats is not None
         ]
-        self._tariff = tariff = of_round(
-            self.costs, needs, before, hopes, self._multiple, self._layout
+        self._batch_cost = batch_cost = batch_cost_of(
+            self.costs, needs, before, savings, self._multiple, self._layout
         )
-        self._steady = tariff.steady
+        self._steady = batch_cost.steady
         forced = any(view.always for view in views)
-        self._plain = self.ledger.plain_due and not other_rows and not forced
+        self._plain = self.feedback.plain_due and not other_rows and not forced
         if self._plain:
             return [_PLAIN] * len(views)
         rate = self._rate(views)
         plans = []
         for place, view in enumerate(views):
-            self._tariff = tariff.seen_by(place, needs)
-            self._steady = self._tariff.steady
+            self._batch_cost = batch_cost.seen_by(place, needs)
+            self._steady = self._batch_cost.steady
             rows = sum(needs)
-            option = self._choose(view, view.memory or Memory(), rows, rate)
+            option = self._choose(view, view.stats or SessionStats(), rows, rate)
             plans.append(self._as_plan(view, option, rows, rate, others=len(views) - 1))
-            needs[place] += tariff.extra_rows(option.nodes)
-        self._tariff, self._steady = tariff, tariff.steady
+            needs[place] += batch_cost.extra_rows(option.nodes)
+        self._batch_cost, self._steady = batch_cost, batch_cost.steady
         return plans
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whether `plan` would have anybody draft. Nothing is promised by that."""
+        """Whether `plan` would have any session draft. Leaves no bet behind."""
         plans = self.plan(views, other_rows, before)
         for view in views:
-            if view.memory is not None:
-                view.memory.staked = None
+            if view.stats is not None:
+                view.stats.pending_bet = None
         return any(plan.base or plan.extend for plan in plans)
 
     def _rate(self, views: Sequence[View]) -> float:
         """Tokens per second at which time is charged: the sessions' present pace, or plain's."""
-        looks = self._multiple * sum(view.cells for view in views)
-        plain = len(views) / (self._tariff.plain(len(views), looks) + self.costs.host_seconds)
-        paces = [view.memory.pace if view.memory is not None else 0.0 for view in views]
-        pace = sum(paces) / self.costs.target(1) if paces and min(paces) > 0 else 0.0
+        attended = self._multiple * sum(view.cells for view in views)
+        plain = len(views) / (
+            self._batch_cost.plain(len(views), attended) + self.costs.host_seconds
+        )
+        speeds = [view.stats.speed if view.stats is not None else 0.0 for view in views]
+        pace = sum(speeds) / self.costs.target(1) if speeds and min(speeds) > 0 else 0.0
         return max(plain, pace)
 
-    def _left(self, view: View, memory: Memory) -> float:
+    def _left(self, view: View, stats: SessionStats) -> float:
         """Seconds that this session may still lose, by its own clock."""
-        return memory.stake.left(view.elapsed_seconds)
+        return stats.regret_budget.left(view.elapsed_seconds)
 
-    def _risk(self, view: View, memory: Memory, rate: float) -> float:
+    def _risk(self, view: View, stats: SessionStats, rate: float) -> float:
         """Seconds that this session may lose by one draft."""
         if view.always:
             return math.inf
-        return min(self._left(view, memory), self.ledger.left / rate)
+        return min(self._left(view, stats), self.feedback.left / rate)
 
-    def _choose(self, view: View, memory: Memory, rows: int, rate: float) -> Option:
+    def _choose(self, view: View, stats: SessionStats, rows: int, rate: float) -> Option:
         """The option of most worth.
 
         All have to promise more by what such promises have lately been false by, and a neural one
         more than the best free chain; the rest of the session must repay what it has to read first.
         """
         chains = [
-            (chain, self.acceptance.survival(chain.signals, memory.local)) for chain in view.free
+            (chain, self.acceptance.survival(chain.signals, stats.local)) for chain in view.free
         ]
-        left, risk = self._left(view, memory), self._risk(view, memory, rate)
-        doubted = memory.copies_cost
-        if not self._tariff.free and memory.asking.keys() <= view.asked.keys():
-            self.ledger.hope(memory, [survival for _, survival in chains], rate)
+        left, risk = self._left(view, stats), self._risk(view, stats, rate)
+        doubted = stats.copies_cost
+        if not self._batch_cost.free and stats.asking.keys() <= view.asked.keys():
+            self.feedback.expect_saving(stats, [survival for _, survival in chains], rate)
         copies = [
-            self._copy(chain, survival, rows, doubted * rate, view.cells, risk, memory.copies.kept)
+            self._copy(chain, survival, rows, doubted * rate, view.cells, risk, stats.copies.kept)
             for chain, survival in chains
         ]
         free = max(copies, key=attrgetter("worth"), default=Option())
@@ -209,26 +208,26 @@ class Controller:
             free = Option()  # `cut` believes what is promised
         promises = [*self._neural(view, chains, rows, rate)]
         if view.asked:
-            self._weigh(view, memory, copies, promises, rate)
+            self._weigh(view, stats, copies, promises, rate)
         neural = self._affordable(promises, view, rows, risk)
         if neural is None or neural.extend is None:
             return free
         cost = neural.gain - neural.worth
         copied = free.gain - (free.gain - free.worth) / doubted
-        lead = neural.worth - memory.neural.doubt * cost - max(copied, 0.0)
-        memory.begin(max(0.0, lead) / (1 + neural.gain))
+        lead = neural.worth - stats.neural.doubt * cost - max(copied, 0.0)
+        stats.begin(max(0.0, lead) / (1 + neural.gain))
         source = neural.extend
         backlog = reading.backlog_seconds(self.costs, source, view.cells)
         lasts = view.remaining / rate
         reads = lasts - reading.wait_seconds(self.costs, source, view, backlog - left)
-        pays = lead > 0 and reads > 0 and _REPAID * backlog <= memory.saving * reads
+        pays = lead > 0 and reads > 0 and _REPAID * backlog <= stats.saving * reads
         if not pays and not view.always:
-            saved = memory.saving * lasts if lead > 0 and backlog > left else 0.0
+            saved = stats.saving * lasts if lead > 0 and backlog > left else 0.0
             return self._windowed(neural, view, rows, risk, saved) or free
         if not pays and free.base.tokens:
             return free
         if source.pending <= RECURRING_READS:
-            memory.bet(neural.worth, cost, rate)
+            stats.bet(neural.worth, cost, rate)
             return neural
         read = min(reading.readable(self.costs, source, view, left), READ_ROWS)
         if read >= source.pending:
@@ -238,12 +237,12 @@ class Controller:
     def _weigh(
         self,
         view: View,
-        memory: Memory,
+        stats: SessionStats,
         copies: Sequence[Option],
         promises: Sequence[Option],
         rate: float,
     ) -> None:
-        """What sources brought for which somebody waited: by this they are asked again."""
+        """Record the savings of slow sources: by these they are asked again."""
         options: list[tuple[str | None, float]] = [
             (chain.signals[0].source, max(copy.wish, copy.worth))
             for chain, copy in zip(view.free, copies, strict=True)
@@ -254,7 +253,7 @@ class Controller:
             if each.extend and each.extend.pending <= RECURRING_READS
         ]
         for name, seconds in view.asked.items():
-            self.ledger.asked(name, memory, seconds, lead(name, options) / rate)
+            self.feedback.asked(name, stats, seconds, lead(name, options) / rate)
 
     def _copy(  # noqa: PLR0913, PLR0917 — a chain, and what it is weighed by
         self,
@@ -268,15 +267,15 @@ class Controller:
     ) -> Option:
         """A free chain cut where it is worth most; `base` is all of it that may be risked.
 
-        What it would be worth at home decides whether its source is asked again, by what is `kept`
-        of such promises: a failed draft is over, but asking costs in every round.
+        `wish`, its worth if rows did not change, decides whether its source is asked again, by the
+        share `kept` of such expectations: a failed draft is over, but asking costs in every round.
         """
         gain, best, most, wish = 0.0, (-math.inf, 0.0, 0), 0, -math.inf
         rises, steady = self._rises(rows, len(survival), cells)
-        undoing = self._tariff.undoing(survival)
+        rollback_costs = self._batch_cost.rollback_costs(survival)
         for nodes, alive in enumerate(survival, start=1):
             gain += alive
-            back = undoing[nodes]
+            back = rollback_costs[nodes]
             rise = rises[nodes] + back.seconds
             wish = max(wish, kept * gain - rate * (steady[nodes] + back.seconds))
             if max(rises[nodes], steady[nodes]) + back.most <= risk:
@@ -285,26 +284,26 @@ class Controller:
 
     def _rises(self, rows: int, nodes: int, cells: float) -> tuple[list[float], list[float]]:
         """Seconds by nodes to verify, with changes of rows and as if these were free."""
-        rises = self._tariff.rises(rows, nodes, cells)
-        return rises, rises if self._tariff.free else self._steady.rises(rows, nodes, cells)
+        rises = self._batch_cost.rises(rows, nodes, cells)
+        return rises, rises if self._batch_cost.free else self._steady.rises(rows, nodes, cells)
 
     def _neural(
         self, view: View, chains: Sequence[tuple[Draft, list[float]]], rows: int, rate: float
     ) -> Iterator[Option]:
         """Each neural source from the root, and after each free chain, whatever that may risk."""
         for source in view.neural:
-            ease = view.expected_ease
-            prospect = self._prospect(source.name, rows, rate, view.cells)
+            target_confidence = view.expected_target_confidence
+            stopping_table = self._stopping_table(source.name, rows, rate, view.cells)
             bases: list[tuple[Draft, list[float]]] = [(NONE, [])]
             bases += [
                 (chain.head(nodes), survival[:nodes])
                 for chain, survival in chains
-                for nodes in handovers(survival, ease)
+                for nodes in handovers(survival, target_confidence)
                 if nodes < DEPTH
             ]
             for base, survival in bases:
                 seconds, stride = reading.each_round(self.costs, source, len(base), view.cells)
-                worth, gain = prospect.ahead(ease, survival)
+                worth, gain = stopping_table.ahead(target_confidence, survival)
                 nodes = round(gain) + 1
                 yield Option(base, source, worth - rate * seconds, gain, nodes, stride=stride)
 
@@ -326,8 +325,8 @@ class Controller:
         most = min(view.budget, DEPTH) - nodes
         for budget in range(most, 0, -1):
             rises = (
-                tariff.rise(rows, nodes + budget, view.cells)
-                for tariff in (self._tariff, self._steady)
+                batch_cost.rise(rows, nodes + budget, view.cells)
+                for batch_cost in (self._batch_cost, self._steady)
             )
             if budget * step + max(rises) <= risk:
                 return view.budget - nodes if budget == most else budget
@@ -348,19 +347,19 @@ class Controller:
         budget = self._budget(option, view, rows, risk - seconds)
         return replace(option, budget=budget, skip=skip) if budget else None
 
-    def _prospect(self, name: str, rows: int, rate: float, cells: int) -> Prospect:
+    def _stopping_table(self, name: str, rows: int, rate: float, cells: int) -> StoppingTable:
         """The solved stopping problem of a source, for this decode and about this rate."""
         grain, span = round(math.log(rate) / _GRAIN), round(cells / _CELLS_GRAIN)
-        tariff = self._tariff
-        seen = tariff.home, tariff.before, tariff.repays, tariff.beside
+        batch_cost = self._batch_cost
+        seen = batch_cost.plain_rows, batch_cost.before, batch_cost.repays, batch_cost.beside
         key = name, rows, grain, span, *seen
-        found = self._prospects.get(key)
+        found = self._stopping_tables.get(key)
         if found is None:
             about, cells = math.exp(grain * _GRAIN), span * _CELLS_GRAIN
-            prices = [about * rise for rise in tariff.rises(rows, DEPTH, cells)]
+            prices = [about * rise for rise in batch_cost.rises(rows, DEPTH, cells)]
             step = about * self.costs.draft(name, 1, 1, cells)
-            found = solve(self.acceptance.outlook(name), prices, step)
-            self._prospects[key] = found
+            found = solve(self.acceptance.confidence(name), prices, step)
+            self._stopping_tables[key] = found
         return found
 
     def _as_plan(self, view: View, option: Option, rows: int, rate: float, *, others: int) -> Plan:
@@ -368,7 +367,7 @@ class Controller:
         if option.extend is None:
             return Plan(option.base, None, 0, _never)
         name = option.extend.name
-        prospect = self._prospect(name, rows, rate, view.cells)
+        stopping_table = self._stopping_table(name, rows, rate, view.cells)
         based = self.acceptance.survival(option.base.signals, local)
 
         def worth(signals: Sequence[Signal]) -> bool:
@@ -376,13 +375,13 @@ class Controller:
                 return True
             survival = list(based)
             alive = based[-1] if based else 1.0
-            ease = view.expected_ease
+            target_confidence = view.expected_target_confidence
             for signal in signals:
                 chance = self.acceptance.estimate(signal, local)
                 alive *= chance
                 survival.append(alive)
-                ease = news(ease, chance)
-            return prospect.goes_on(survival, ease)
+                target_confidence = news(target_confidence, chance)
+            return stopping_table.goes_on(survival, target_confidence)
 
         share, change = reading.shares(self.costs, name, view.cells)
         least = max(_GUESS_LEAST, share)
@@ -408,8 +407,8 @@ class Controller:
         verified (`Draft.drawn`); whether to draw it was the choice.
         """
         for view, draft in zip(views, drafts, strict=True):
-            if view.memory is not None:
-                view.memory.proposed = draft
+            if view.stats is not None:
+                view.stats.proposed = draft
         if not any(drafts):
             return [0] * len(drafts)
         candidates = []
@@ -419,24 +418,24 @@ class Controller:
             candidates.append(Candidate(survival, least, view.cells))
         others = [other_rows] if other_rows else []
         margin = (ADVANTAGE - 1) * len(views)
-        return cut(candidates, self._tariff, self._rate(views), others, margin)
+        return cut(candidates, self._batch_cost, self._rate(views), others, margin)
 
     def even(self, rows: Sequence[int]) -> bool:
         """Whether all sessions should have as many rows as the one with the most of these."""
-        return self._tariff.even(rows)
+        return self._batch_cost.even(rows)
 
     def padded(self, rows: int) -> int:
         """How many rows to decode at least, in a round that needs `rows`, after `cut`."""
-        return rows if self._plain else self._tariff.padded(rows)
+        return rows if self._plain else self._batch_cost.padded(rows)
 
     # --- afterwards -------------------------------------------------------------------------------
 
     def observe(self, round_: Round) -> None:
         """Learn from one round; nothing in it may belong to a decode that also prefilled."""
-        self.ledger.observe(round_, self._tariff)
+        self.feedback.observe(round_, self._batch_cost)
         self._rounds += 1
         if self._rounds % _KEPT_ROUNDS == 0:
-            self._prospects.clear()
+            self._stopping_tables.clear()
 
 
 def _never(_signals: Sequence[Signal]) -> bool:

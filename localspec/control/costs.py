@@ -1,7 +1,7 @@
-"""What a round costs on this machine: the measured curves, learned and kept.
+"""The costs of a round on this machine: measured curves, learned and kept.
 
-The target's forwards have a staircase of their own (`staircase`); what drafting costs hangs off the
-same level, so that a machine that gets busy makes all of it dearer at once.
+The target's forwards have a staircase of their own (`staircase`); the costs of drafting are
+relative to the same level, so that a machine that gets busy makes all of them dearer at once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from localspec.control.kalman import Beliefs
 from localspec.control.slope import Slope
 from localspec.control.staircase import (
+    ATTENDED,
     CHANGE,
+    FIRST_ATTENDED,
     FIRST_CHANGE,
-    FIRST_LOOK,
-    LOOK,
     POINTS,
     STEADY,
     Staircase,
@@ -30,7 +30,7 @@ __all__ = ["POINTS", "STEADY", "Costs"]
 
 _FIRST_STEP, _READS_A_STEP = 0.35, 5.0
 """Priors of drafting a token, in rows of the target, and of reading one, in drafted tokens."""
-_FIRST_READ_LOOK = 2e-5
+_FIRST_READ_ATTENDED = 2e-5
 """Prior of looking back on one token in reading, which is cheaper than in drafting."""
 _FIRST_HOST_SECONDS, _HOST_SHARE = 0.0005, 0.05
 _COPY_SHARE = 0.1
@@ -53,19 +53,19 @@ class _DraftCost:
         for cost, beliefs in (
             (step, _DRAFT),
             (step / _READS_A_STEP, _DRAFT),
-            (FIRST_LOOK, LOOK),
-            (_FIRST_READ_LOOK, LOOK),
+            (FIRST_ATTENDED, ATTENDED),
+            (_FIRST_READ_ATTENDED, ATTENDED),
             (FIRST_CHANGE, CHANGE),
         ):
             self.beliefs.add(math.log(cost), *beliefs)
 
     def expect_change(self, rows: float) -> None:
-        """What a change of rows was found to cost, in rows of the target."""
+        """Set the measured cost of a change of rows, in rows of the target."""
         self.beliefs.means[-1] = math.log(max(rows, FIRST_CHANGE))
         self._costs = None
 
     def parts(self, pending: int, depth: float, cells: float, changes: int) -> list[float]:
-        """What `draft` costs, in rows of the target: steps, reading, looking back, changes."""
+        """Parts of `draft`, in rows of the target: steps, reading, attention, changes."""
         read = max(pending - 1, 0)
         amounts = (depth, read, depth * cells, read * max(cells - read / 2, 0.0), changes)
         if self._costs is None:
@@ -92,7 +92,9 @@ class _DraftCost:
         if len(data) != len(cost.beliefs.means):
             raise ValueError("not a cost profile: a drafter has other parts")
         cost.beliefs = Beliefs()
-        for kept, (_, drift) in zip(data, (_DRAFT, _DRAFT, LOOK, LOOK, CHANGE), strict=True):
+        for kept, (_, drift) in zip(
+            data, (_DRAFT, _DRAFT, ATTENDED, ATTENDED, CHANGE), strict=True
+        ):
             cost.beliefs.add(*belief(kept), drift)
         cost.measured_once = True
         return cost
@@ -104,8 +106,8 @@ _UNKNOWN = _DraftCost()
 class Costs:
     """Seconds of every part of a round. Model lifetime; state only, no clock.
 
-    `looks` are the tokens that the rows of a forward look back on, all rows together; `cells` those
-    that a drafting session has before it.
+    `attended` are the tokens that the rows of a forward look back on, all rows together; `cells`
+    those that a drafting session has before it.
     """
 
     def __init__(self) -> None:
@@ -114,28 +116,28 @@ class Costs:
         self._host_seconds = _FIRST_HOST_SECONDS
         self._host_rows = Slope(_HOST_SHARE)
         self.copy_seconds: float | None = None
-        """What it takes to copy a state, or to bring it back; None where memory is cells."""
+        """Seconds to copy a state, or to restore it; None where memory is cells."""
         self.furthest = 0.0
         """The most tokens that a measured row looked back on."""
-        self._row_seconds = self._look_seconds = self._change_seconds = 0.0
+        self._row_seconds = self._attended_seconds = self._change_seconds = 0.0
         self._refresh()
 
     # --- what it costs ----------------------------------------------------------------------------
 
-    def target(self, rows: int, looks: float = 0.0) -> float:
+    def target(self, rows: int, attended: float = 0.0) -> float:
         """Seconds of one target forward over `rows` >= 1 rows, as the forwards before it."""
-        return self._row_seconds * self._staircase.stair(rows) + looks * self._look_seconds
+        return self._row_seconds * self._staircase.stair(rows) + attended * self._attended_seconds
 
     def _refresh(self) -> None:
-        """A belief about the target has changed: what was worked out from it holds no more."""
+        """Recompute the values derived from beliefs about the target, which have changed."""
         staircase = self._staircase
         self._row_seconds = math.exp(staircase.level)
-        self._look_seconds = math.exp(staircase.level + staircase.look)
+        self._attended_seconds = math.exp(staircase.level + staircase.look)
         self._change_seconds = self._row_seconds * sum(map(staircase.change, range(STEADY)))
 
     @property
     def change_seconds(self) -> float:
-        """What it takes more, in all, to go over to forwards with another row count."""
+        """Seconds that a change to another row count adds, over all forwards until it is steady."""
         return self._change_seconds
 
     def plateau(self, rows: int) -> int:
@@ -143,9 +145,9 @@ class Costs:
         return self._staircase.plateau(rows)
 
     @property
-    def look_seconds(self) -> float:
-        """What one row of the target takes more for each token that it looks back on."""
-        return self._look_seconds
+    def attended_seconds(self) -> float:
+        """Seconds that each token looked back on adds to one row of the target."""
+        return self._attended_seconds
 
     def draft(
         self, name: str, pending: int, depth: float, cells: float = 0.0, changes: int = 0
@@ -165,7 +167,7 @@ class Costs:
 
     @property
     def host_row_seconds(self) -> float:
-        """What each row of a draft adds to that: to be decided about, and looked at.
+        """Seconds that each row of a draft adds to that: deciding and verification.
 
         The slope of what rounds with drafts took by their rows: that there is a draft at all may
         cost something too, but nothing that more rows would.
@@ -182,32 +184,34 @@ class Costs:
         return frozenset(name for name, cost in self._drafters.items() if cost.measured_once)
 
     def expect_draft(self, name: str, step: float) -> None:
-        """What drafting a token may cost, in rows of the target; only until it is measured."""
+        """Set a prior cost of drafting a token, in rows of the target, until it is measured."""
         if name not in self._drafters:
             self._drafters[name] = _DraftCost(step)
 
     def expect_change(self, alike: int, seconds: float) -> None:
-        """What a forward was found to take more that had `alike` ones right before it."""
+        """Set the measured added seconds of a forward that had `alike` ones right before it."""
         self._staircase.expect_change(alike, seconds / self._row_seconds)
         self._refresh()
 
     def expect_draft_change(self, name: str, seconds: float) -> None:
-        """What a change of rows was found to cost a drafter."""
+        """Set the measured cost of a change of rows for a drafter."""
         if name in self._drafters:
             self._drafters[name].expect_change(seconds / self._row_seconds)
 
     # --- what was measured ------------------------------------------------------------------------
 
-    def measured(self, rows: int, seconds: float, looks: float = 0.0, alike: int = STEADY) -> float:
-        """One target forward, and by how much it surprised: log of measured by expected.
+    def measured(
+        self, rows: int, seconds: float, attended: float = 0.0, alike: int = STEADY
+    ) -> float:
+        """Learn from one target forward; returns the log of measured by expected.
 
         `alike` forwards right before it had as many rows. Robust: a single outlier moves
         nothing far.
         """
-        if rows < 1 or looks < 0 or alike < 0 or not 0 < seconds < math.inf:
+        if rows < 1 or attended < 0 or alike < 0 or not 0 < seconds < math.inf:
             return 0.0
-        surprise = self._staircase.measured(rows, looks, alike, math.log(seconds))
-        self.furthest = max(self.furthest, looks / rows)
+        surprise = self._staircase.measured(rows, attended, alike, math.log(seconds))
+        self.furthest = max(self.furthest, attended / rows)
         self._refresh()
         return surprise
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from localspec.control.tariff import Tariff
+from localspec.control.batch_cost import BatchCost
 
 
 class Candidate(NamedTuple):
@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 def cut(
     candidates: Sequence[Candidate],
-    tariff: Tariff,
+    batch_cost: BatchCost,
     rate: float,
     others: Sequence[int],
     margin: float,
@@ -36,21 +36,21 @@ def cut(
     """
     # Never rising, so that the likeliest nodes of a draft are always its first ones.
     chances = [list(accumulate(each.survival, min)) for each in candidates]
-    undoing = [tariff.undoing(each) for each in chances]
+    rollback_costs = [batch_cost.rollback_costs(each) for each in chances]
     gains = [list(accumulate(each, initial=0.0)) for each in chances]
 
     def worth(counts: Sequence[int]) -> float:
-        more = [tariff.extra_rows(count) for count in counts]
-        rows = [tariff.multiple + extra for extra in more]
-        looks = sum(extra * each.cells for extra, each in zip(more, candidates, strict=True))
+        more = [batch_cost.extra_rows(count) for count in counts]
+        rows = [batch_cost.multiple + extra for extra in more]
+        attended = sum(extra * each.cells for extra, each in zip(more, candidates, strict=True))
         gain = sum(each[count] for each, count in zip(gains, counts, strict=True))
-        back = sum(each[count].seconds for each, count in zip(undoing, counts, strict=True))
-        return gain - rate * (tariff.together([*rows, *others], looks) + back)
+        back = sum(each[count].seconds for each, count in zip(rollback_costs, counts, strict=True))
+        return gain - rate * (batch_cost.together([*rows, *others], attended) + back)
 
     chosen = [each.least for each in candidates]
     best = worth(chosen) + margin
     ways = [_likeliest(candidates, chances)]
-    if not tariff.whole:
+    if not batch_cost.whole:
         ways.append(_alike(candidates))
     for counts in chain.from_iterable(ways):
         if (promised := worth(counts)) > best:

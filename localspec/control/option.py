@@ -1,4 +1,4 @@
-"""What a round may be spent on. Values only."""
+"""The options of a round. Values only."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Option:
     skip: int = 0
 
 
-def handovers(survival: Sequence[float], ease: float) -> Iterator[int]:
+def handovers(survival: Sequence[float], target_confidence: float) -> Iterator[int]:
     """Where a chain may be handed over: at its end, and where it is less sure than the text."""
     for nodes in range(1, len(survival)):
-        if survival[nodes] < ease * survival[nodes - 1]:
+        if survival[nodes] < target_confidence * survival[nodes - 1]:
             yield nodes
             break
     if survival:

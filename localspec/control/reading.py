@@ -1,11 +1,11 @@
-"""What it takes until a source has read a text that it drafts for. Pure."""
+"""The time until a source has read a text that it drafts for. Pure."""
 
 from __future__ import annotations
 
 import math
 
 from localspec.control.costs import Costs
-from localspec.control.guard import STAKE_SHARE
+from localspec.control.regret import REGRET_SHARE
 from localspec.control.round import RECURRING_READS, Neural, View
 from localspec.types import READ_ROWS
 
@@ -43,7 +43,7 @@ def wait_seconds(costs: Costs, source: Neural, view: View, missing_seconds: floa
     if missing_seconds <= 0 or view.always:
         return 0.0
     one = costs.draft(source.name, 2, 0, view.cells)
-    income = STAKE_SHARE - one / costs.target(1, view.cells)
+    income = REGRET_SHARE - one / costs.target(1, view.cells)
     return missing_seconds / income if income > 0 else math.inf
 
 
@@ -57,9 +57,9 @@ def readable(costs: Costs, source: Neural, view: View, seconds: float) -> int:
 
 
 def shares(costs: Costs, name: str, cells: int) -> tuple[float, float]:
-    """What one more token in a source's forward costs, and rows that come and go again.
+    """Costs of one more token in a source's forward, and of rows that come and go again.
 
-    As shares of a forward of its own.
+    Both as shares of a forward of its own.
     """
     step = costs.draft(name, 1, 1, cells)
     read = costs.draft(name, 2, 1, cells) - step

@@ -1,4 +1,4 @@
-"""What goes into the decisions of a round and what comes out: values only."""
+"""Inputs and results of a round's decisions: values only."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from localspec.control.acceptance import Local
-from localspec.control.asking import Asking
+from localspec.control.acceptance import SessionAcceptance
+from localspec.control.acceptance_bias import AcceptanceBias
+from localspec.control.confidence import MIDDLE_TARGET_CONFIDENCE
 from localspec.control.costs import STEADY
-from localspec.control.guard import Stake
-from localspec.control.outlook import MIDDLE_EASE
-from localspec.control.promises import Promises
+from localspec.control.regret import RegretBudget
+from localspec.control.slow_sources import SlowSource
 from localspec.types import READ_ROWS, Draft, Signal, Token
 
 RECURRING_READS = 3
 """Tokens a source reads every round anyway; more is a backlog, paid once and used to the end."""
 _NEURAL_DOUBT, _NEURAL_FORGIVENESS = 0.2, 0.98
-"""What a neural draft has to promise beyond its cost before any was seen: not every text is as easy
-as it looks. Without new ones they are forgiven over fifty rounds, because a text may change in the
-middle."""
+"""Initial doubt of neural drafts, as a share of their cost: not every text is as easy as it looks.
+Without new drafts it fades over fifty rounds, because a text may change in the middle."""
 _COPY_FORGIVENESS = 0.995
-"""Copies over two hundred: a sure one promises so much that it is taken all the same."""
+"""Doubt of copies fades over two hundred: a sure one is worth so much that it is taken anyway."""
 _MOST_PASSED_ON = 0.5
 """No new answer doubts copies by more: it may be an edit behind many chats."""
-_PACE_MEMORIES = (0.95, 0.7)
+_SPEED_MEMORIES = (0.95, 0.7)
 """The lower pace of the last 20 rounds and the last three: what a copy brought forbids no draft in
 the text after it."""
 LEVELS = (1, 2, 3, 5, 7, 11, 15, 23)
 """Nodes, as far as a session remembers apart what drafts of so many would have brought."""
 NOTHING = (0.0,) * len(LEVELS)
-_BRINGS_MEMORY = 0.95
+_EXPECTED_SAVING_MEMORY = 0.95
 _SAVING_MEMORY = 0.9
 _SAVING_DOUBT = 3.0
 """A session shows for some rounds what a source would save before it reads a prompt for that."""
@@ -51,37 +50,37 @@ class Neural:
 
 
 @dataclass(slots=True)
-class Memory:
-    """What the controller remembers of one session. Opaque to its owner.
+class SessionStats:
+    """The controller's statistics of one session. Opaque to its owner.
 
-    `neural` and `copies` are what drafts and free chains gave of what they promised. That fades, so
-    a source that is left is tried again, and again later each time it disappoints.
+    `neural` and `copies` are how far drafts and free chains fell short of expectations. That fades,
+    so a source that is left is tried again, and later each time that it disappoints.
 
-    `paces` are decaying sums of tokens and time. `saving` is the share of its time that
+    `speeds` are decaying sums of tokens and time. `saving` is the share of its time that
     a neural source would save, on average over the rounds; over the rest of the session that has to
     repay what the source must read. `proposed` is the last draft before it was cut.
 
     `brings` are the seconds that free drafts of at most so many nodes (`LEVELS`) spare plain
     decoding in a round, before what they cost. `asking` is what that brings by source, where it
-    takes a while. `stake` is how far the answer is behind plain decoding.
+    takes a while. `regret_budget` is how far the answer is behind plain decoding.
     """
 
-    local: Local = field(default_factory=Local)
-    paces: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * len(_PACE_MEMORIES)
-    neural: Promises = field(default_factory=lambda: Promises.doubted(_NEURAL_DOUBT))
-    copies: Promises = field(default_factory=Promises)
-    staked: tuple[float, float, float] | None = None
+    local: SessionAcceptance = field(default_factory=SessionAcceptance)
+    speeds: tuple[tuple[float, float], ...] = ((0.0, 0.0),) * len(_SPEED_MEMORIES)
+    neural: AcceptanceBias = field(default_factory=lambda: AcceptanceBias.doubted(_NEURAL_DOUBT))
+    copies: AcceptanceBias = field(default_factory=AcceptanceBias)
+    pending_bet: tuple[float, float, float] | None = None
     saved: float = 0.0
     seen: float = _SAVING_DOUBT
     proposed: Draft = field(default_factory=Draft)
-    brings: tuple[float, ...] = NOTHING
-    asking: dict[str, Asking] = field(default_factory=dict)
-    stake: Stake = field(default_factory=Stake)
+    expected_saving: tuple[float, ...] = NOTHING
+    asking: dict[str, SlowSource] = field(default_factory=dict)
+    regret_budget: RegretBudget = field(default_factory=RegretBudget)
 
     @property
-    def pace(self) -> float:
+    def speed(self) -> float:
         """Tokens in the time of one row, lately; 0 before anything was committed."""
-        return min(tokens / time if time > 0 else 0.0 for tokens, time in self.paces)
+        return min(tokens / time if time > 0 else 0.0 for tokens, time in self.speeds)
 
     @property
     def saving(self) -> float:
@@ -90,16 +89,18 @@ class Memory:
 
     def advance(self, tokens: int, time: float) -> None:
         """A round committed `tokens` in `time`, which is in rows of the target."""
-        self.paces = tuple(
-            (memory * before + tokens, memory * lasted + time)
-            for memory, (before, lasted) in zip(_PACE_MEMORIES, self.paces, strict=True)
+        self.speeds = tuple(
+            (stats * before + tokens, stats * lasted + time)
+            for stats, (before, lasted) in zip(_SPEED_MEMORIES, self.speeds, strict=True)
         )
 
     @classmethod
-    def after(cls, copies: Promises, brings: tuple[float, ...] = NOTHING) -> Memory:
+    def after(
+        cls, copies: AcceptanceBias, expected_saving: tuple[float, ...] = NOTHING
+    ) -> SessionStats:
         """Of a new answer, where copies came to that in those before it and drafts `brings`."""
         doubt = max(0.0, min(copies.doubt, _MOST_PASSED_ON))
-        return cls(copies=Promises.doubted(doubt), brings=brings)
+        return cls(copies=AcceptanceBias.doubted(doubt), expected_saving=expected_saving)
 
     @property
     def copies_cost(self) -> float:
@@ -112,26 +113,26 @@ class Memory:
         self.seen = _SAVING_MEMORY * self.seen + 1
         self.neural.forgive(_NEURAL_FORGIVENESS)
 
-    def hoped(self, seconds: Iterable[float]) -> None:
+    def update_expected_saving(self, seconds: Iterable[float]) -> None:
         """What free drafts of at most so many nodes would spare in this round, one by level."""
-        self.brings = blended(self.brings, seconds, 1 - _BRINGS_MEMORY)
+        self.expected_saving = blended(self.expected_saving, seconds, 1 - _EXPECTED_SAVING_MEMORY)
 
     def bet(self, worth: float, cost: float, rate: float) -> None:
         """A neural draft is taken that promises `worth` tokens beyond its `cost`.
 
         The cost is in tokens, at `rate` tokens a second.
         """
-        self.staked = worth, cost, rate
+        self.pending_bet = worth, cost, rate
 
-    def settle(self, accepted: int, seconds: float) -> None:
-        """What that draft really gave: its nodes that were accepted, for `seconds` more."""
-        if self.staked is not None:
-            worth, cost, rate = self.staked
-            self.neural.settle(worth - (accepted - rate * seconds), cost, worth + cost)
-            self.staked = None
+    def observe_draft(self, accepted: int, seconds: float) -> None:
+        """Compare the bet with its outcome: the accepted nodes, for `seconds` more."""
+        if self.pending_bet is not None:
+            worth, cost, rate = self.pending_bet
+            self.neural.observe(worth - (accepted - rate * seconds), cost, worth + cost)
+            self.pending_bet = None
 
     def forgive_copies(self) -> None:
-        """Another round."""
+        """Let the doubt of copies fade by one round."""
         self.copies.forgive(_COPY_FORGIVENESS)
 
 
@@ -146,10 +147,11 @@ class View:
 
     `free` holds one chain per free source with something to say, `budget` the most nodes that may
     be drafted, `remaining` the expected tokens still to come. `always` forbids depth 0 where there
-    is a draft. `ease` is the mean probability that the target lately gave its own tokens, if that
-    is known: it tells, before a draft model has read anything, whether it would agree. `cells` are
-    the tokens before the draft, which every row of it looks back on. `elapsed_seconds` is its time
-    since it was admitted. `asked` are the seconds that free sources took which take a while.
+    is a draft. `target_confidence` is the mean probability that the target lately gave its own
+    tokens, if known: it tells, before a draft model has read anything, whether it would agree.
+    `cells` are the tokens before the draft, which every row of it looks back on. `elapsed_seconds`
+    is its time since it was admitted. `asked` are the seconds that free sources took which take a
+    while.
     """
 
     free: tuple[Draft, ...] = ()
@@ -157,21 +159,23 @@ class View:
     budget: int = 0
     remaining: float = 256.0
     always: bool = False
-    memory: Memory | None = None
-    ease: float | None = None
+    stats: SessionStats | None = None
+    target_confidence: float | None = None
     cells: int = 0
     elapsed_seconds: float = 0.0
     asked: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def expected_ease(self) -> float:
-        """`ease`, or that of a middling text while it is not known."""
-        return MIDDLE_EASE if self.ease is None else self.ease
+    def expected_target_confidence(self) -> float:
+        """`target_confidence`, or that of a middling text while it is not known."""
+        return (
+            MIDDLE_TARGET_CONFIDENCE if self.target_confidence is None else self.target_confidence
+        )
 
     @property
-    def local(self) -> Local | None:
+    def local(self) -> SessionAcceptance | None:
         """How well this session's own text was guessed, where it is remembered."""
-        return self.memory.local if self.memory is not None else None
+        return self.stats.local if self.stats is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """What one source's drafting cost: `depth` forwards after reading `pending` tokens.
+    """The cost of one source's drafting: `depth` forwards after reading `pending` tokens.
 
     `guessed` tokens were read along with those forwards. `cells` are the tokens that its sessions
     had before them, all together. `changes` of the forwards had other rows than the one before.
@@ -212,7 +216,7 @@ class Drafted:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class VerifiedDraft:
     """The verified draft and how many of its leading nodes agreed with the target."""
 
     draft: Draft
@@ -221,7 +225,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What happened. `views`, `judged` and `committed` are aligned, one entry per session.
+    """A round. `views`, `judged` and `committed` are aligned, one entry per session.
 
     `rows` counts all rows of the decode, and `alike` forwards right before it had as many; free
     chains are scored against the `committed` tokens, and some took `asked_seconds` in which nothing
@@ -234,7 +238,7 @@ class Round:
     host_seconds: float
     drafted: tuple[Drafted, ...]
     views: tuple[View, ...]
-    judged: tuple[Judged, ...]
+    judged: tuple[VerifiedDraft, ...]
     committed: tuple[tuple[Token, ...], ...]
     alike: int = STEADY
     copies: int = 0
@@ -244,31 +248,33 @@ class Round:
 
 
 class Policy(Protocol):
-    """What decides the rounds: `controller.Controller`, or a fixed one in tests and benchmarks."""
+    """Decides the rounds: `controller.Controller`, or a fixed one in tests and benchmarks."""
 
-    def open_session(self) -> Memory | None:
+    def open_session(self) -> SessionStats | None:
         """A memory for one request, put into each of its views."""
 
-    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+    def wants_slow_source(
+        self, name: str, stats: SessionStats | None, beside: str | None = None
+    ) -> bool:
         """Whether a free source that takes a while is asked in this round.
 
         Or, where the source `beside` it drafts, before one of the forwards of that.
         """
 
-    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+    def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """Whether a free chain with these signals may be worth another node.
 
         A rule for one chain, asked with each of its beginnings in turn.
         """
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
-        """Who drafts for each session, before drafting.
+        """Choose the source of each session, before drafting.
 
         `other_rows` of prefill share the decode; the target's latest forward had `before` rows.
         """
 
     def wants(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> bool:
-        """Whether `plan` would have anybody draft for these; instead of it, in a round without."""
+        """Whether `plan` would have any of these draft; instead of it, in a round without."""
 
     def cut(self, views: Sequence[View], drafts: Sequence[Draft], other_rows: int = 0) -> list[int]:
         """How many leading nodes of each draft are verified, after drafting."""

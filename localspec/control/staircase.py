@@ -39,7 +39,7 @@ _PADDING_COSTS = 1.03
 is soon at home."""
 
 _FIRST_ROW_SECONDS = 0.03
-FIRST_LOOK = 5e-5
+FIRST_ATTENDED = 5e-5
 """Prior of looking back on one token, in rows of the target."""
 FIRST_CHANGE = 0.02
 """Prior of a change of rows, in rows of the target: on a CPU it is noise."""
@@ -52,7 +52,7 @@ every round."""
 _STAIR = (0.09, 3e-5)
 """A stair is 30 % uncertain before it is measured; then it moves 13 times less than the level,
 which plain rounds tell apart from it."""
-LOOK = (0.5, 1e-5)
+ATTENDED = (0.5, 1e-5)
 CHANGE = (0.25, 1e-4)
 
 
@@ -65,7 +65,7 @@ class Staircase:
     def __init__(self) -> None:
         self.beliefs = Beliefs()
         self._level = self.beliefs.add(math.log(_FIRST_ROW_SECONDS), *_LEVEL)
-        self._look = self.beliefs.add(math.log(FIRST_LOOK), *LOOK)
+        self._attended = self.beliefs.add(math.log(FIRST_ATTENDED), *ATTENDED)
         self.changes = [self.beliefs.add(math.log(FIRST_CHANGE), *CHANGE) for _ in range(STEADY)]
         self.places: dict[int, int] = {}
         self._table: list[float] = []
@@ -80,7 +80,7 @@ class Staircase:
     @property
     def look(self) -> float:
         """Log cost of one row looking back on one token, relative to the level."""
-        return float(self.beliefs.means[self._look])
+        return float(self.beliefs.means[self._attended])
 
     def change(self, alike: int) -> float:
         """What a forward takes more, in rows at the level, if `alike` ones came right before it."""
@@ -90,7 +90,7 @@ class Staircase:
         """What a change was found to cost, in rows at the level."""
         self.beliefs.means[self.changes[alike]] = math.log(max(rows, FIRST_CHANGE))
 
-    def measured(self, rows: int, looks: float, alike: int, log_seconds: float) -> float:
+    def measured(self, rows: int, attended: float, alike: int, log_seconds: float) -> float:
         """Correct all that a forward is made of, each by its share in the uncertainty.
 
         Returns what was measured less what was expected.
@@ -105,7 +105,7 @@ class Staircase:
             place = self.places[rows] = self.beliefs.add(offset, *_STAIR)
         parts = [
             (place, math.exp(shape + float(self.beliefs.means[place]))),
-            (self._look, looks * math.exp(self.look)),
+            (self._attended, attended * math.exp(self.look)),
         ]
         if alike < STEADY:
             parts.append((self.changes[alike], self.change(alike)))
@@ -155,7 +155,7 @@ class Staircase:
         means, variance = self.beliefs.means, self.beliefs.variance
         return {
             "level": self.level,
-            "look": [self.look, variance(self._look, self._level)],
+            "look": [self.look, variance(self._attended, self._level)],
             "changes": [[float(means[at]), variance(at, self._level)] for at in self.changes],
             "points": {
                 str(rows): [float(means[place]), variance(place, self._level)]
@@ -169,7 +169,7 @@ class Staircase:
         staircase = cls()
         staircase.beliefs = Beliefs()
         staircase.beliefs.add(finite(data["level"]), *_LEVEL)
-        staircase.beliefs.add(*belief(data["look"]), LOOK[1])
+        staircase.beliefs.add(*belief(data["look"]), ATTENDED[1])
         first, second = data["changes"]
         for change in (first, second):
             staircase.beliefs.add(*belief(change), CHANGE[1])

@@ -82,7 +82,7 @@ class Threads:
         if self._trial is not None:
             if kind is not None:
                 self._trial.took(kind, count, seconds)
-                self._settle(self._trial.fastest, now)
+                self._end_trial(self._trial.fastest, now)
             return
         self._seconds += seconds
         self._waits += waits
@@ -97,7 +97,7 @@ class Threads:
         else:
             self._rest = REST_SECONDS
 
-    def _settle(self, fastest: int | None, now: float) -> None:
+    def _end_trial(self, fastest: int | None, now: float) -> None:
         if fastest is None:
             return
         same = fastest == self.chosen

@@ -66,15 +66,15 @@ class FeatureHeadSession:
         """The state that the last committed token came of."""
         self.state = state.copy()
 
-    def propose(self, ask: DraftRequest) -> Draft:
+    def propose(self, request: DraftRequest) -> Draft:
         """The chain that the head predicts after the prefix."""
-        path = [self.token, *ask.prefix.tokens]
+        path = [self.token, *request.prefix.tokens]
         signals: list[Signal] = []
         alive = 1.0
-        start = len(ask.prefix)
+        start = len(request.prefix)
         if self.state is None or start > _FAR:
             return Draft()
-        for place in range(start + ask.budget):
+        for place in range(start + request.budget):
             if path[place] in self.ends or alive < _GOES_ON:
                 break
             foretold = self._foretold(place, path[place])
@@ -83,7 +83,7 @@ class FeatureHeadSession:
             path.append(foretold.token)
             signals.append(self._signal(foretold.probability, place))
             alive *= signals[-1].prior
-            if not ask.worth(signals):
+            if not request.worth(signals):
                 break
         return Draft.chain(path[1 + start :], signals)
 
@@ -126,9 +126,11 @@ class FeatureHeadDrafter:
         del slot, prediction
         return FeatureHeadSession(self._head, self._ends, sampler.greedy, prompt[-1])
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each ask."""
-        return [cast("FeatureHeadSession", ask.session).propose(ask) for ask in asks]
+        return [
+            cast("FeatureHeadSession", request.session).propose(request) for request in requests
+        ]
 
     def close(self) -> None:
         """Do nothing: the head belongs to the loader."""

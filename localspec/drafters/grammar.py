@@ -26,15 +26,15 @@ class GrammarSession:
     def commit(self, tokens: Sequence[Token]) -> None:
         """The grammar hears of them from the engine."""
 
-    def propose(self, ask: DraftRequest) -> Draft:
+    def propose(self, request: DraftRequest) -> Draft:
         """The tokens that the grammar forces after the prefix."""
-        if self.constraint is None or ask.budget <= 0:
+        if self.constraint is None or request.budget <= 0:
             return Draft()
-        tokens = self.constraint.forced(ask.prefix.tokens)[: ask.budget]
+        tokens = self.constraint.forced(request.prefix.tokens)[: request.budget]
         signals: list[Signal] = []
         for position, _ in enumerate(tokens):
             signals.append(Signal(NAME, int(position > 0), _PRIOR))
-            if not ask.worth(signals):
+            if not request.worth(signals):
                 signals.pop()
                 break
         return Draft.chain(tokens[: len(signals)], signals)
@@ -60,11 +60,13 @@ class Grammar:
         del slot, prompt, prediction
         return GrammarSession(sampler.constraint)
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each ask."""
         return [
-            ask.session.propose(ask) if isinstance(ask.session, GrammarSession) else Draft()
-            for ask in asks
+            request.session.propose(request)
+            if isinstance(request.session, GrammarSession)
+            else Draft()
+            for request in requests
         ]
 
     def close(self) -> None:

@@ -128,20 +128,24 @@ class LookupSession:
             if self._cursor is not None:
                 self._advance(self._cursor, token)
 
-    def propose(self, ask: DraftRequest) -> Draft:
-        """The continuation of the best place known, after `ask.prefix` if there is one."""
-        if ask.budget <= 0 or self._unread or not self._seen.text:
+    def propose(self, request: DraftRequest) -> Draft:
+        """The continuation of the best place known, after `request.prefix` if there is one."""
+        if request.budget <= 0 or self._unread or not self._seen.text:
             return Draft()
         cursor, matches = self._cursor, []
-        if ask.prefix.tokens:
-            matches = self._search(ask.prefix.tokens)
+        if request.prefix.tokens:
+            matches = self._search(request.prefix.tokens)
             cursor = self._predicted(self._longest(matches))
         else:
             if cursor is None or cursor.length < _FIRM_TOKENS:
                 matches = self._search()
                 cursor = self._likeliest(self._longest(matches))
             cursor = self._cursor = self._predicted(cursor)
-        return Draft() if cursor is None else self._copy(cursor, self._others(cursor, matches), ask)
+        return (
+            Draft()
+            if cursor is None
+            else self._copy(cursor, self._others(cursor, matches), request)
+        )
 
     def close(self) -> None:
         """Forget the text."""
@@ -257,14 +261,14 @@ class LookupSession:
         path = Path(position, self._edits.at(self._seen.text, position))
         return _Cursor(self._text_of(position), path, length, origin, self._sampled)
 
-    def _copy(self, cursor: _Cursor, witnesses: list[int], ask: DraftRequest) -> Draft:
+    def _copy(self, cursor: _Cursor, witnesses: list[int], request: DraftRequest) -> Draft:
         text = self._seen.text
         path = replace(cursor.path)
-        ahead = list(ask.prefix.tokens)  # a copy may run over the end of the text into itself
+        ahead = list(request.prefix.tokens)  # a copy may run over the end of the text into itself
         signals: list[Signal] = []
-        for depth in range(ask.budget):
+        for depth in range(request.budget):
             token = path.token(text, ahead)
-            if token == _END or not ask.worth(signals):
+            if token == _END or not request.worth(signals):
                 break
             if path.edit is not None:
                 witnesses = []
@@ -281,7 +285,7 @@ class LookupSession:
             path.go_on(text, self._edits)
             if self._joints.kind(token) is Kind.CONTROL:
                 break  # nothing follows the end of a message
-        return Draft.chain(ahead[len(ask.prefix) :], signals)
+        return Draft.chain(ahead[len(request.prefix) :], signals)
 
 
 def _agreement(staying: int, witnesses: int) -> Agreement:
@@ -314,9 +318,9 @@ class LookupDrafter:
         """Index at most so many tokens more; how many these were."""
         return cast("LookupSession", session).read(most)
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One chain per ask."""
-        return [cast("LookupSession", ask.session).propose(ask) for ask in asks]
+        return [cast("LookupSession", request.session).propose(request) for request in requests]
 
     def close(self) -> None:
         """Nothing to free."""

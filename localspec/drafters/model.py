@@ -89,15 +89,15 @@ class ModelDrafter:
         self._open[slot] = session
         return session
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Read what is pending, then draft until the budget ends or `worth` says stop.
 
         Raises:
             EngineError: llama.cpp failed; the slots of these sessions are empty then.
         """
-        chains = [_Chain(ask) for ask in asks]
+        chains = [_Chain(request) for request in requests]
         for chain in chains:
-            chain.session.skip(chain.ask.skip)
+            chain.session.skip(chain.request.skip)
         try:
             self._extend(chains)
         except EngineError:
@@ -112,7 +112,7 @@ class ModelDrafter:
         feeds = [self._feed(chain) for chain in active]
         active = [chain for chain, feed in zip(active, feeds, strict=True) if feed[1]]
         rows = [row for feed in feeds for row in feed[0]]
-        stride = min((chain.ask.stride for chain in chains), default=1)
+        stride = min((chain.request.stride for chain in chains), default=1)
         while len(rows) > stride and not any(row.wants_logits for row in rows[:stride]):
             self._decode(rows[:stride])
             del rows[:stride]
@@ -150,23 +150,23 @@ class ModelDrafter:
             close()
 
     def _room(self, chain: _Chain) -> bool:
-        ask = chain.ask
-        length = len(chain.session.seen) + len(ask.prefix) + ask.budget
-        return ask.budget > 0 and length < self._context.context
+        request = chain.request
+        length = len(chain.session.seen) + len(request.prefix) + request.budget
+        return request.budget > 0 and length < self._context.context
 
     def _feed(self, chain: _Chain) -> tuple[list[Row], bool]:
         """Rows that bring the draft's memory up to the chain's root, and whether they reach it."""
         session = chain.session
-        wanted = [*session.seen, *chain.ask.prefix.tokens]
+        wanted = [*session.seen, *chain.request.prefix.tokens]
         held = session.held
         keep = session.agreed
         if keep == len(session.seen):
-            keep += common_prefix(held[keep:], chain.ask.prefix.tokens)
+            keep += common_prefix(held[keep:], chain.request.prefix.tokens)
         keep = min(keep, len(wanted) - 1)
         if keep < len(held):
             self._context.truncate(session.slot, keep)
             del held[keep:]
-        new = wanted[keep : keep + chain.ask.read]
+        new = wanted[keep : keep + chain.request.read]
         complete = keep + len(new) == len(wanted)
         held += new
         session.agreed = min(len(held), len(session.seen))
@@ -177,9 +177,9 @@ class ModelDrafter:
 
     def _asking(self, chain: _Chain) -> list[Row]:
         """The last row held, and what is guessed to follow it: what a forward tells more about."""
-        session, ask = chain.session, chain.ask
-        room = ask.budget - len(chain.tokens) - 1
-        chain.guess = list(ask.guess(chain.draft()))[:room]
+        session, request = chain.session, chain.request
+        room = request.budget - len(chain.tokens) - 1
+        chain.guess = list(request.guess(chain.draft()))[:room]
         first = len(session.held) - 1
         session.held += chain.guess
         return [
@@ -226,14 +226,14 @@ class ModelDrafter:
             ended = token in self._ends
             if ended or token != guess:
                 break
-        ask = chain.ask
-        return not ended and len(chain.tokens) < ask.budget and ask.worth(chain.signals)
+        request = chain.request
+        return not ended and len(chain.tokens) < request.budget and request.worth(chain.signals)
 
     def _draw(self, chain: _Chain, logits: Floats) -> Token:
         """Add one node."""
         logits = logits[: self._n_vocab]
-        ask, sampler = chain.ask, chain.session.sampler
-        path = [*ask.prefix.tokens, *chain.tokens]
+        request, sampler = chain.request, chain.session.sampler
+        path = [*request.prefix.tokens, *chain.tokens]
         back = sampler.looks_back
         recent = chain.session.tokens[-back:] if back else []
         position = len(chain.session.tokens) + len(path)
@@ -246,7 +246,7 @@ class ModelDrafter:
     def _next_rows(self, chain: _Chain) -> list[Row]:
         """The last node, after what is held of those before it: false guesses are forgotten."""
         session = chain.session
-        before = len(session.seen) + len(chain.ask.prefix) + len(chain.tokens) - 1
+        before = len(session.seen) + len(chain.request.prefix) + len(chain.tokens) - 1
         if before < len(session.held):
             self._context.truncate(session.slot, before)
             del session.held[before:]
@@ -308,7 +308,7 @@ class ModelSession:
 class _Chain:
     """A draft in the making; `guess` is read along with its last token."""
 
-    ask: DraftRequest
+    request: DraftRequest
     guess: list[Token] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     signals: list[Signal] = field(default_factory=list)
@@ -316,7 +316,7 @@ class _Chain:
 
     @property
     def session(self) -> ModelSession:
-        return cast("ModelSession", self.ask.session)
+        return cast("ModelSession", self.request.session)
 
     def draft(self) -> Draft:
         return Draft.chain(self.tokens, self.signals, self.laws)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from localspec.control.round import Judged, Round
+from localspec.control.round import Round, VerifiedDraft
 from localspec.engine.session import Session
 from localspec.engine.speculation.agreement import agreement, predicted
 from localspec.engine.speculation.drafting import Proposals
@@ -76,7 +76,9 @@ def observation(
         host_seconds=took.host_seconds(proposals.seconds),
         drafted=tuple(proposals.drafted),
         views=tuple(proposals.views),
-        judged=tuple(Judged(draft, agreement(draft, advance.tokens)) for advance, draft in seen),
+        judged=tuple(
+            VerifiedDraft(draft, agreement(draft, advance.tokens)) for advance, draft in seen
+        ),
         committed=tuple(tuple(advance.tokens) for advance, _ in seen),
         alike=took.alike,
         copies=took.copies,

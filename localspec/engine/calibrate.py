@@ -92,7 +92,7 @@ class Forward(NamedTuple):
 
     rows: int
     seconds: float
-    looks: int
+    attended: int
 
 
 class Behind(NamedTuple):

@@ -174,12 +174,12 @@ def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | Non
     return Trace(drafter.free, survives, predicted)
 
 
-def _proposed(drafter: Drafter, ask: DraftRequest) -> Generator[None, None, Draft]:
+def _proposed(drafter: Drafter, request: DraftRequest) -> Generator[None, None, Draft]:
     """The drafter's chain, once it has read what it must read first."""
-    while ask.budget > 0:
-        pending = ask.session.pending
-        (draft,) = drafter.propose([ask])
-        if draft.tokens or not 0 < ask.session.pending < pending:
+    while request.budget > 0:
+        pending = request.session.pending
+        (draft,) = drafter.propose([request])
+        if draft.tokens or not 0 < request.session.pending < pending:
             return draft.trunk()
         yield
     return Draft()

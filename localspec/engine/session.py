@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from localspec.control.round import Memory
+from localspec.control.round import SessionStats
 from localspec.control.routing import SPECULATING, Expectation
 from localspec.engine.block_max import BlockMax
 from localspec.engine.chain import Breakers
@@ -28,8 +28,8 @@ from localspec.types import (
 TARGET = "target"
 """The source of tokens that no draft proposed."""
 
-EASE_TOKENS = 6
-"""Tokens that the moving average of `Session.ease` remembers: these tell most of the next one."""
+CONFIDENCE_TOKENS = 6
+"""Tokens in the moving average of `Session.target_confidence`: these predict the next one best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class Session:
     holds. The tail `tokens[cached:]` is still to be decoded: many tokens during prefill, one after.
     `undone` tokens of it were decoded before, by a forward that the memory could not take back in
     part.
-    `ease` is how certain the target was of its latest tokens, as a moving average. `likelihoods`
-    are those of the tokens not taken yet, where the request asks for them.
+    `target_confidence` is how certain the target was of its latest tokens, as a moving average.
+    `likelihoods` are those of the tokens not taken yet, where the request asks for them.
     """
 
     request: Request
@@ -133,8 +133,8 @@ class Session:
     sampler: Sampler
     meter: Meter
     drafters: dict[str, DraftSession] = field(default_factory=dict)
-    memory: Memory | None = None
-    ease: float | None = None
+    stats: SessionStats | None = None
+    target_confidence: float | None = None
     likelihoods: list[Likelihood] = field(default_factory=list)
     finish: FinishReason | None = None
     undone: int = 0
@@ -176,12 +176,12 @@ class Session:
         )
 
     def look(
-        self, rows: Sequence[BlockMax], draft: Draft, verdict: Verified, *, ease: bool
+        self, rows: Sequence[BlockMax], draft: Draft, verdict: Verified, *, target_confidence: bool
     ) -> None:
-        """Note what a request wants to know of its rows; how easy they are, if `ease`."""
-        if ease:
+        """Note what a request wants of its rows, and the target confidence if it is wanted."""
+        if target_confidence:
             for node in (-1, *verdict.accepted):
-                self.saw(rows[node + 1].certainty())
+                self.observe_confidence(rows[node + 1].certainty())
         if self.request.logprobs is not None:
             count = self.request.logprobs
             if self.request.after_sampling:
@@ -211,10 +211,10 @@ class Session:
         over = self.n_output > 0 and (self.remaining <= 0 or len(self.tokens) >= context)
         return "length" if over else None
 
-    def saw(self, certainty: float) -> None:
+    def observe_confidence(self, certainty: float) -> None:
         """How certain the target was of one token that was committed."""
-        known = certainty if self.ease is None else self.ease
-        self.ease = known + (certainty - known) / EASE_TOKENS
+        known = certainty if self.target_confidence is None else self.target_confidence
+        self.target_confidence = known + (certainty - known) / CONFIDENCE_TOKENS
 
     def commit(self, draft: Draft, verdict: Verified) -> list[Token]:
         """Append what the target kept; returns it. The new last token is not decoded yet."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from localspec.control.forwards import forwards
-from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.control.round import Plan, Policy, Round, SessionStats, View
 from localspec.engine.speculation.states import FeatureHead, Prediction
 from localspec.machine import History, Host, Machine
 from localspec.types import Backend, Draft, Floats, Row, Sharing, Signal, Token
@@ -106,17 +106,19 @@ class SimulatedPolicy:
     def __init__(self, policy: Policy, host: Host, clock: SimulatedClock) -> None:
         self._policy, self._host, self._clock = policy, host, clock
 
-    def open_session(self) -> Memory | None:
+    def open_session(self) -> SessionStats | None:
         """As the policy does."""
         return self._policy.open_session()
 
-    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+    def wants_slow_source(
+        self, name: str, stats: SessionStats | None, beside: str | None = None
+    ) -> bool:
         """As the policy does."""
-        return self._policy.asks(name, memory, beside)
+        return self._policy.wants_slow_source(name, stats, beside)
 
-    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+    def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """As the policy does."""
-        return self._policy.likely(memory)
+        return self._policy.likely(stats)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         """As the policy does."""

@@ -26,7 +26,7 @@ from localspec import drafters
 from localspec.control.acceptance import Acceptance
 from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
-from localspec.control.round import Memory, Plan, Policy, Round, View
+from localspec.control.round import Plan, Policy, Round, SessionStats, View
 from localspec.control.routing import Expectation
 from localspec.engine.block_max import BlockMax
 from localspec.engine.exactness.classes import Shape
@@ -156,14 +156,16 @@ class _TimedPolicy:
     policy: Policy
     watch: _Stopwatch
 
-    def open_session(self) -> Memory | None:
+    def open_session(self) -> SessionStats | None:
         return self.policy.open_session()
 
-    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
-        return self.policy.asks(name, memory, beside)
+    def wants_slow_source(
+        self, name: str, stats: SessionStats | None, beside: str | None = None
+    ) -> bool:
+        return self.policy.wants_slow_source(name, stats, beside)
 
-    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
-        return self.policy.likely(memory)
+    def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
+        return self.policy.likely(stats)
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
         return self.watch.time("controller plan", self.policy.plan, views, other_rows, before)
@@ -210,8 +212,11 @@ class _TimedDrafter:
         inner = cast("_TimedSession", session).session
         return self.drafter.read(inner, most) if isinstance(self.drafter, Reading) else 0
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
-        inner = [replace(ask, session=cast("_TimedSession", ask.session).session) for ask in asks]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        inner = [
+            replace(request, session=cast("_TimedSession", request.session).session)
+            for request in requests
+        ]
         return self.watch.time(self.part, self.drafter.propose, inner)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
-from localspec.control.price import Verdict
+from localspec.control.strict_cost import StrictCost
 from localspec.engine import calibrate
 from localspec.engine.exactness.classes import layout_of
 from localspec.engine.llama.shortlist import Shortlist
@@ -146,7 +146,7 @@ def _load_auto(command: Load, lent: Sequence[Lent], on_progress: OnProgress) -> 
     there = planning.present(lent)
     verdict = by_memory(command, files, there) or choice.verdict
     if command.machine:
-        verdict = Verdict(False, "a simulated machine has no kernels that could agree")
+        verdict = StrictCost(False, "a simulated machine has no kernels that could agree")
     if verdict is None:
         os.environ[_TILED] = "0"
     best = planning.plans(with_exactness(command, "strict"), files, there)[0]

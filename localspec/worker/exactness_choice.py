@@ -18,8 +18,8 @@ from localspec import paths
 from localspec.catalog import header
 from localspec.catalog.devices import Device
 from localspec.catalog.plan import Plan
-from localspec.control import price, scheduler
-from localspec.control.price import Forwards, Verdict
+from localspec.control import scheduler, strict_cost
+from localspec.control.strict_cost import RequestForwards, StrictCost
 from localspec.engine import calibrate
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Shape
@@ -44,7 +44,7 @@ class ExactnessChoice:
     """The stored verdict on one pair, None until there is one."""
 
     path: Path
-    verdict: Verdict | None
+    verdict: StrictCost | None
 
     @classmethod
     def open(cls, command: Load, files: Sequence[Path], build: str, now: float) -> Self:
@@ -55,7 +55,7 @@ class ExactnessChoice:
         key = fingerprint(files, command.config.engine, build, command.safe_kernels)
         path = paths.cache_dir() / "exactness" / f"{files[0].stem}-{key}.json"
         try:
-            verdict = msgspec.json.decode(paths.read_own(path), type=Verdict)
+            verdict = msgspec.json.decode(paths.read_own(path), type=StrictCost)
             if verdict.sure or now - path.stat().st_mtime < UNSURE_SECONDS:
                 return cls(path, verdict)
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class ExactnessChoice:
             _log.warning("choice ignored path=%s reason=%s", path, error)
         return cls(path, None)
 
-    def keep(self, verdict: Verdict) -> Verdict:
+    def keep(self, verdict: StrictCost) -> StrictCost:
         """Write the verdict, and return it. A disk that refuses is only logged."""
         self.verdict = verdict
         try:
@@ -98,53 +98,55 @@ def expected(command: Load, file: Path, plan: Plan) -> bool:
     return {tensor.type.name for tensor in weights} <= mine
 
 
-def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> Verdict | None:
+def by_memory(command: Load, files: Sequence[Path], there: Sequence[Device]) -> StrictCost | None:
     """The verdict by the plans, before anything is loaded. Raises as `planning.plans`."""
     strict, standard = (
         planning.plans(with_exactness(command, exactness), files, there)[0]
         for exactness in ("strict", "standard")
     )
     if (strict.target, strict.draft) != (standard.target, standard.draft):
-        return Verdict(False, "strictly, less of the model would be on the GPUs")
+        return StrictCost(False, "strictly, less of the model would be on the GPUs")
     asked = command.config.engine.context > 0
-    return price.crowded(strict.slots, standard.slots) or price.shorter(
+    return strict_cost.too_few_slots(strict.slots, standard.slots) or strict_cost.context_too_short(
         strict.context, standard.context, asked=asked
     )
 
 
-def at_once(engine: Engine) -> Verdict | None:
+def at_once(engine: Engine) -> StrictCost | None:
     """The verdict after some forwards in standard use; None where strict use may be cheap."""
     return whole(looked(engine))
 
 
-def looked(engine: Engine) -> Pieces[Verdict | None]:
+def looked(engine: Engine) -> Pieces[StrictCost | None]:
     """`at_once`, forward by forward. The slots are empty and used by nothing else meanwhile."""
     rollback, target = engine.shape.rollback, engine.target
     if rollback == "none":
-        return Verdict(False, "strict is not to be had, as this model's memory cannot forget rows")
+        return StrictCost(
+            False, "strict is not to be had, as this model's memory cannot forget rows"
+        )
     least = yield from classes.least_multiple(target, rollback)
     if least == 1:  # single rows cost what they cost
         return None
     if rollback == "restore":
         why = "single rows have other bits here, and this model's state would keep padding"
-        return Verdict(False, f"strict is not to be had, as {why}")
+        return StrictCost(False, f"strict is not to be had, as {why}")
     spans = yield from calibrate.in_turns(target, [1, least], _STEPS, engine.clock)
-    return price.too_dear(min(spans[least]), min(spans[1]), sure=_quiet(spans))
+    return strict_cost.too_slow_at_once(min(spans[least]), min(spans[1]), sure=_quiet(spans))
 
 
-def by_forwards(engine: Engine, prefill_rows: int) -> Verdict:
+def by_forwards(engine: Engine, prefill_rows: int) -> StrictCost:
     """The verdict of a strictly loaded engine with empty slots; takes some seconds."""
     return whole(priced(engine, engine.shape, prefill_rows))
 
 
-def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[Verdict]:
+def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[StrictCost]:
     """`by_forwards` of a class, forward by forward. Slots are used by nothing else meanwhile."""
     target, clock = engine.target, engine.clock
     if not shape.bitwise:
-        return Verdict(False, "strict is not to be had, as no class of forwards agrees here")
+        return StrictCost(False, "strict is not to be had, as no class of forwards agrees here")
     together = 1 if shape.alone else shape.max_rows // shape.multiple
-    if crowded := price.crowded(together, target.n_slots):
-        return crowded
+    if too_few_slots := strict_cost.too_few_slots(together, target.n_slots):
+        return too_few_slots
     step, most = shape.multiple, shape.max_rows // shape.multiple * shape.multiple
     most = min(most, target.context)
     steps = yield from calibrate.in_turns(target, [1, step], _STEPS, clock)
@@ -153,8 +155,8 @@ def priced(engine: Engine, shape: Shape, prefill_rows: int) -> Pieces[Verdict]:
     chunk = min(chunk, target.context)
     reads = yield from calibrate.in_turns(target, [most, chunk], _CHUNKS, clock)
     read, free = min(reads[most]) / most, min(reads[chunk]) / chunk
-    forwards = Forwards(min(steps[step]), min(steps[1]), read, min(read, free))
-    return price.judge(forwards, sure=_quiet(steps))
+    forwards = RequestForwards(min(steps[step]), min(steps[1]), read, min(read, free))
+    return strict_cost.strict_cost_of(forwards, sure=_quiet(steps))
 
 
 def pricing(multiple: int) -> int:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from localspec.control.price import Verdict
+from localspec.control.strict_cost import StrictCost
 from localspec.engine.calibrate import FAR_TOKENS, Timed
 from localspec.engine.exactness import classes
 from localspec.engine.exactness.classes import Blank, Search, Shape, Step
@@ -55,7 +55,7 @@ class Switching(Protocol):
     def known(self, *, strict: bool) -> Profile:
         """The profile of such use of the model."""
 
-    def decided(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: StrictCost) -> None:
         """Forwards are of this class from now on."""
 
 
@@ -83,7 +83,7 @@ class ExactnessDecision:
         profile: Profile,
         switch: Switching,
         *,
-        verdict: Verdict | None,
+        verdict: StrictCost | None,
         kept: ExactnessChoice | None,
         prefill_rows: int,
         before: Callable[[], Pieces[None]] | None = None,
@@ -223,7 +223,7 @@ class ExactnessDecision:
         self.forgotten += self._aside.forget()
         self._switch.arrange(strict=strict)
 
-    def _claim(self, shape: Shape, verdict: Verdict, was: Shape | None) -> None:
+    def _claim(self, shape: Shape, verdict: StrictCost, was: Shape | None) -> None:
         """Put strict use in force. `was` is the class so far, None where slots shared a stream.
 
         A slot keeps its text if that was read in forwards of this class and within what was probed.
@@ -244,7 +244,7 @@ class ExactnessDecision:
             self.forgotten += self._aside.forget()
         self._take_over(shape, verdict)
 
-    def _take_over(self, shape: Shape, verdict: Verdict) -> None:
+    def _take_over(self, shape: Shape, verdict: StrictCost) -> None:
         profile = self._profile
         self._engine.arrange(shape)
         profile.path = self._switch.known(strict=self._switch.strict).path

@@ -11,7 +11,7 @@ import msgspec
 
 from localspec.catalog.plan import Plan
 from localspec.control.controller import Controller
-from localspec.control.price import Verdict
+from localspec.control.strict_cost import StrictCost
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.step import Engine
 from localspec.errors import OutOfMemory
@@ -33,7 +33,7 @@ class Undecided:
     """A load whose "auto" may be undecided: the verdict, if there is one, and its file."""
 
     choice: ExactnessChoice
-    verdict: Verdict | None
+    verdict: StrictCost | None
 
 
 class ExactnessSwitch:
@@ -79,7 +79,7 @@ class ExactnessSwitch:
         self, profile: Profile, unknown: Undecided | None, known: Shape | None
     ) -> ExactnessDecision:
         """The work that decides the rest; it is over at once where the shape is `known`."""
-        verdict = unknown.verdict if unknown else Verdict(self.strict, "")
+        verdict = unknown.verdict if unknown else StrictCost(self.strict, "")
         decision = ExactnessDecision(
             self._engine,
             profile,
@@ -112,7 +112,7 @@ class ExactnessSwitch:
         """The profile of such use of the model."""
         return self._loader.profile("strict" if strict else "standard")
 
-    def decided(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: StrictCost) -> None:
         """Forwards are of this class from now on."""
         self._controller.arrange(shape.multiple, self._engine.layout)
         self._probe.remark = lambda: verdict.sentence if verdict.why else ""

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from control.simulator import CONFIDENCES, Device, Machine, Outcome, Text, accepted
 
 from localspec.control.acceptance import Acceptance
-from localspec.control.controller import Controller, Drafted, Judged, Neural, Plan, Round, View
+from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
+from localspec.control.round import Drafted, Neural, Plan, Round, VerifiedDraft, View
 from localspec.types import Draft
 
 
@@ -57,8 +58,8 @@ class Controlled:
         self.budget = budget
         self.silent_from = text.length + budget if silent_from is None else silent_from
         self.prefill = prefill
-        self.ease = CONFIDENCES[text.bucket[0]]
-        self.memory = self.controller.open_session()
+        self.target_confidence = CONFIDENCES[text.bucket[0]]
+        self.stats = self.controller.open_session()
         self.read = -unread + 1
         self.outcome = Outcome()
 
@@ -79,8 +80,8 @@ class Controlled:
             neural=(neural,) if "neural" in self.sources else (),
             budget=self.budget,
             remaining=float(min(self.text.length - position, max(position - 32, 32))),
-            memory=self.memory,
-            ease=self.ease,
+            stats=self.stats,
+            target_confidence=self.target_confidence,
             elapsed_seconds=self.machine.row_seconds * (self.prefill + self.outcome.time),
         )
 
@@ -102,7 +103,9 @@ class Controlled:
         target, host = device.decode(position, rows), device.at(position).host
         outcome.time += target + host + cost
         for place in range(position, position + kept + 1):
-            self.ease += (CONFIDENCES[self.text.bucket[place]] - self.ease) / 6
+            self.target_confidence += (
+                CONFIDENCES[self.text.bucket[place]] - self.target_confidence
+            ) / 6
         outcome.passed(kept + 1)
         for signal in draft.signals:
             outcome.drafted[signal.source] = outcome.drafted.get(signal.source, 0) + 1
@@ -113,7 +116,7 @@ class Controlled:
                 host_seconds=row * host,
                 drafted=() if drafted is None else (drafted,),
                 views=(view,),
-                judged=(Judged(draft, kept),),
+                judged=(VerifiedDraft(draft, kept),),
                 committed=((1,) * (kept + 1),),
                 alike=device.target.alike,
             )

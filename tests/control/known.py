@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from control.simulator import Machine
 
 from localspec.control.acceptance import Acceptance
-from localspec.control.controller import Controller, Plan, View
+from localspec.control.controller import Controller
 from localspec.control.costs import POINTS, Costs
 from localspec.control.forwards import Layout
+from localspec.control.round import Plan, View
 from localspec.types import Draft, Signal
 
 FLAT = {1: 1, 8: 1.01, 32: 1.05}

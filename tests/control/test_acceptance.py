@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.acceptance import Acceptance, Local
+from localspec.control.acceptance import Acceptance, SessionAcceptance
 from localspec.types import Signal
 
 SIGNAL = Signal("lookup", 3, 0.6)
@@ -50,9 +50,9 @@ def test_what_was_true_long_ago_is_forgotten() -> None:
 
 def test_one_long_copy_does_not_speak_for_the_model() -> None:
     """Many answers that say no outweigh one that says yes a thousand times, unlike in itself."""
-    acceptance, copying = Acceptance(), Local()
+    acceptance, copying = Acceptance(), SessionAcceptance()
     for _ in range(20):
-        local = Local()
+        local = SessionAcceptance()
         for _ in range(5):
             acceptance.observe(SIGNAL, accepted=False, local=local)
     before = acceptance.estimate(SIGNAL)
@@ -65,13 +65,13 @@ def test_one_long_copy_does_not_speak_for_the_model() -> None:
 
 def test_a_session_that_differs_is_corrected_without_teaching_the_model_alone() -> None:
     """Within 30 outcomes the session's estimate has gone most of the way; the model's has not."""
-    acceptance, local = Acceptance(), Local()
+    acceptance, local = Acceptance(), SessionAcceptance()
     for _ in range(500):
         acceptance.observe(SIGNAL, accepted=True)
     for _ in range(30):
         acceptance.observe(SIGNAL, accepted=False, local=local)
     assert acceptance.estimate(SIGNAL, local) < 0.6 < 0.8 < acceptance.estimate(SIGNAL)  # noqa: PLR0133 — two bounds, one line
-    assert acceptance.estimate(SIGNAL, Local()) == acceptance.estimate(SIGNAL)
+    assert acceptance.estimate(SIGNAL, SessionAcceptance()) == acceptance.estimate(SIGNAL)
 
 
 @given(st.lists(st.tuples(signals, st.booleans()), max_size=200), st.lists(signals, max_size=10))
@@ -79,7 +79,7 @@ def test_estimates_are_probabilities_and_survival_never_rises(
     events: list[tuple[Signal, bool]], chain: list[Signal]
 ) -> None:
     """Whatever priors drafters claim and whatever happened."""
-    acceptance, local = Acceptance(), Local()
+    acceptance, local = Acceptance(), SessionAcceptance()
     for signal, accepted in events:
         acceptance.observe(signal, accepted, local)
     survival = acceptance.survival(chain, local)

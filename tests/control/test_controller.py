@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.control.acceptance import Acceptance
-from localspec.control.controller import Controller, Drafted, Judged, Neural, Round, View
+from localspec.control.controller import Controller
 from localspec.control.costs import Costs
-from localspec.control.guard import Account, Pace
+from localspec.control.regret import PlainBaseline, PolicyRegret
+from localspec.control.round import Drafted, Neural, Round, VerifiedDraft, View
 from localspec.types import Draft, Probs
 
 
@@ -26,7 +27,7 @@ def lived(
     kept = 0
     while kept < min(len(draft), len(committed)) and draft.tokens[kept] == committed[kept]:
         kept += 1
-    judged = (Judged(draft, kept),)
+    judged = (VerifiedDraft(draft, kept),)
     return Round(rows, seconds, 0.0005, (), (view,), judged, (tuple(committed),))
 
 
@@ -97,14 +98,14 @@ def test_a_source_is_not_read_for_an_answer_that_ends_soon() -> None:
     cheap = controller(Q4_0, step=0.1)
 
     def rounds_until_drafting(pending: int, remaining: float) -> int:
-        memory = cheap.open_session()
+        stats = cheap.open_session()
         for count in range(60):
             neural = (Neural("neural", pending),)
             view = View(
                 neural=neural,
                 budget=8,
                 remaining=remaining,
-                memory=memory,
+                stats=stats,
                 elapsed_seconds=LONG,
             )
             (plan,) = cheap.plan([view])
@@ -152,7 +153,12 @@ def test_guesses_are_read_along_as_far_as_they_save_more_than_they_cost(
 ) -> None:
     """A guessed node costs `read` of a forward and saves one with its chance to be right."""
     control = controller(FLAT, step=0.1, read=0.1 * read)
-    view = View(neural=(Neural("neural", 1),), budget=8, ease=0.99, memory=control.open_session())
+    view = View(
+        neural=(Neural("neural", 1),),
+        budget=8,
+        target_confidence=0.99,
+        stats=control.open_session(),
+    )
     (plan,) = control.plan([view])
     assert plan.extend == "neural"
     chances = [after / before for before, after in itertools.pairwise([1.0, *survival])]
@@ -180,24 +186,32 @@ def test_in_a_text_that_is_mostly_copied_a_poor_draft_is_not_worth_its_time() ->
     for _ in range(20):
         slow.advance(1, 1.0)
         fast.advance(6, 2.0)
-    assert control.cut([View(budget=8, memory=slow)], [draft]) == [1]
-    assert control.cut([View(budget=8, memory=fast)], [draft]) == [0]
+    assert control.cut([View(budget=8, stats=slow)], [draft]) == [1]
+    assert control.cut([View(budget=8, stats=fast)], [draft]) == [0]
 
 
 def test_what_was_learned_in_easy_text_is_not_believed_of_hard_text() -> None:
     """A source that disappoints where the target is unsure stays in use where it is sure."""
     control = controller(Q4_0, step=0.2)
 
-    def view(ease: float) -> View:
+    def view(target_confidence: float) -> View:
         neural = (Neural("neural", 1),)
-        return View(neural=neural, budget=8, memory=control.open_session(), ease=ease)
+        return View(
+            neural=neural,
+            budget=8,
+            stats=control.open_session(),
+            target_confidence=target_confidence,
+        )
 
     for _ in range(80):
         hard = view(0.4)
         poor = chain([0.2, 0.2, 0.2], "neural")
         control.cut([hard], [poor])
         control.observe(lived(hard, poor, (2,), rows=4, seconds=0.03 * Q4_0[4]))
-    control.ledger.pace, control.ledger.account = Pace(), Account()  # it is not for lack of means
+    control.feedback.baseline, control.feedback.regret = (
+        PlainBaseline(),
+        PolicyRegret(),
+    )  # it is not for lack of means
     hard_plan, easy_plan = control.plan([view(0.4)]) + control.plan([view(0.95)])
     assert hard_plan.extend is None
     assert easy_plan.extend == "neural"
@@ -218,18 +232,18 @@ def test_evidence_counts_once_whether_drafted_or_not() -> None:
 def test_the_verified_part_of_a_neural_draft_is_what_is_learned() -> None:
     """Accepted nodes, then the rejected one; of what came after it only how sure it was."""
     control = controller(Q4_0)
-    believed = control.acceptance.outlook("neural").shares
+    believed = control.acceptance.confidence("neural").shares
     draft = chain([0.5, 0.51, 0.52, 0.53], "neural")
-    view = View(neural=(Neural("neural", 1),), budget=8, memory=control.open_session())
+    view = View(neural=(Neural("neural", 1),), budget=8, stats=control.open_session())
     control.cut([view], [draft])
     drafted = (Drafted("neural", 1, 4, 0.03),)
-    judged = (Judged(draft, 1),)
+    judged = (VerifiedDraft(draft, 1),)
     control.observe(Round(5, 0.08, 0.0005, drafted, (view,), judged, ((1, 7),)))
     estimates = [control.acceptance.estimate(signal) for signal in draft.signals]
     assert estimates[0] > 0.5
     assert estimates[1] < 0.51
     assert estimates[2:] == pytest.approx([0.52, 0.53])
-    learned = control.acceptance.outlook("neural").shares - believed
+    learned = control.acceptance.confidence("neural").shares - believed
     assert learned[:, 1].max() > 0.01  # all four are of that level
 
 
@@ -239,7 +253,7 @@ def test_behind_a_long_text_drafts_are_shorter() -> None:
     for _ in range(60):
         for rows in (1, 4, 16):
             forward = 0.03 * Machine(FLAT).target(rows) + 2e-6 * rows * 2000
-            control.costs.measured(rows, forward, looks=rows * 2000)
+            control.costs.measured(rows, forward, attended=rows * 2000)
     draft = chain([0.6] * 12)
     counts = [decide(control, View(free=(draft,), budget=12, cells=n))[1] for n in (0, 3000, 30000)]
     assert counts[0] > counts[1] > counts[2] == 0
@@ -252,7 +266,9 @@ def test_what_a_draft_looks_back_on_is_part_of_its_price() -> None:
         control.costs.measured_draft("neural", 1, 4, 4 * 0.03 * 0.1, cells=0)
         control.costs.measured_draft("neural", 1, 4, 4 * 0.03 * 1.0, cells=8000)
     asked = [
-        control.plan([View(neural=(Neural("neural", 1),), budget=8, ease=0.99, cells=cells)])
+        control.plan(
+            [View(neural=(Neural("neural", 1),), budget=8, target_confidence=0.99, cells=cells)]
+        )
         for cells in (0, 8000)
     ]
     assert [plan.extend for (plan,) in asked] == ["neural", None]
@@ -282,12 +298,12 @@ def test_the_same_history_gives_the_same_decisions(
     memories = [control.open_session() for control in pair]
     for length, right, neural in events:
         answers = []
-        for control, memory in zip(pair, memories, strict=True):
+        for control, stats in zip(pair, memories, strict=True):
             view = View(
                 free=(chain([0.8] * length),) if length else (),
                 neural=(Neural("neural", 3),) if neural else (),
                 budget=8,
-                memory=memory,
+                stats=stats,
             )
             (plan,) = control.plan([view])
             tail = chain([0.9, 0.9], "neural") if plan.extend else Draft()

@@ -7,43 +7,50 @@ import itertools
 import pytest
 from control.known import LONG, chain, controller, decide
 from control.simulator import Q4_K
-from control.test_tariff import few, machines, tariff
+from control.test_batch_cost import batch_cost, few, machines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.controller import View
 from localspec.control.costs import Costs
+from localspec.control.round import View
 
 survivals = st.lists(st.floats(0, 1), max_size=16).map(lambda each: sorted(each, reverse=True))
 
 
 @given(machines, few, survivals)
 def test_where_cells_can_be_forgotten_a_rejection_costs_nothing_more(
-    known: Costs, home: int, survival: list[float]
+    known: Costs, plain_rows: int, survival: list[float]
 ) -> None:
     """For every number of nodes."""
-    assert tariff(known, home).undoing(survival) == [(0.0, 0.0)] * (1 + len(survival))
+    assert batch_cost(known, plain_rows).rollback_costs(survival) == [(0.0, 0.0)] * (
+        1 + len(survival)
+    )
 
 
 @given(machines, few, survivals, st.floats(0, 1))
 def test_going_back_to_a_copy_is_priced(
-    known: Costs, home: int, survival: list[float], copy: float
+    known: Costs, plain_rows: int, survival: list[float], copy: float
 ) -> None:
     """A copy at least, two and all rows again at most; no draft costs none, a sure one a copy."""
     states = Costs.from_dict(known.to_dict() | {"copy_seconds": copy})
-    prices = tariff(states, home)
-    nothing, *found = prices.undoing(survival)
+    prices = batch_cost(states, plain_rows)
+    nothing, *found = prices.rollback_costs(survival)
     assert nothing == (0.0, 0.0)
     for nodes, each in enumerate(found, start=1):
         again = 2 * max(map(states.target, range(1, nodes + 1)))
-        falling = max(0.0, states.target(home) - states.target(home + nodes))  # more may be cheaper
+        falling = max(
+            0.0, states.target(plain_rows) - states.target(plain_rows + nodes)
+        )  # more may be cheaper
         assert copy - 1e-9 <= each.seconds
         assert each.most >= 2 * copy - 1e-9
         assert each.seconds <= 2 * copy + again + falling + 1e-9
-    sure = prices.undoing([1.0] * len(survival))
+    sure = prices.rollback_costs([1.0] * len(survival))
     for nodes, each in enumerate(sure[1:], start=1):
-        apart = max(0.0, states.target(nodes) - states.target(home + nodes) + states.target(home))
-        assert each.seconds == pytest.approx(copy + (apart if home > 1 else 0.0))
+        apart = max(
+            0.0,
+            states.target(nodes) - states.target(plain_rows + nodes) + states.target(plain_rows),
+        )
+        assert each.seconds == pytest.approx(copy + (apart if plain_rows > 1 else 0.0))
 
 
 @pytest.mark.parametrize("elapsed", [0.0, LONG])

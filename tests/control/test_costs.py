@@ -140,8 +140,8 @@ def test_rows_that_look_far_back_cost_more() -> None:
     for cells in (0, 1000) * 5:
         for rows in (1, 4, 8, 16):
             noisy = forward(rows, cells) * rng.lognormvariate(0, 0.05)
-            costs.measured(rows, noisy, looks=rows * cells)
-    assert costs.look_seconds == pytest.approx(look, rel=0.25)
+            costs.measured(rows, noisy, attended=rows * cells)
+    assert costs.attended_seconds == pytest.approx(look, rel=0.25)
     assert costs.target(8, 8 * 4000) == pytest.approx(forward(8, 4000), rel=0.15)
     for rows in (1, 4, 16):
         assert costs.target(rows) == pytest.approx(forward(rows, 0), rel=0.15)
@@ -239,7 +239,7 @@ def test_costs_survive_the_disk(events: list[tuple[int, float]]) -> None:
     """JSON there and back changes no cost."""
     costs = Costs()
     for rows, value in events:
-        costs.measured(rows, value, looks=100 * rows, alike=rows % 3)
+        costs.measured(rows, value, attended=100 * rows, alike=rows % 3)
         costs.measured_draft("neural", rows, 3, value, cells=100, changes=rows % 3)
         costs.measured_host(value, rows % 3)
         costs.measured_copy(value)

@@ -11,9 +11,10 @@ from control.simulator import ALMOST_FLAT, GPU, Q4_0, Q4_K
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from localspec.control.controller import ADVANTAGE, Controller, Drafted, Judged, Neural, Round, View
+from localspec.control.batch_cost import BatchCost
+from localspec.control.controller import ADVANTAGE, Controller
 from localspec.control.forwards import Layout, forwards
-from localspec.control.tariff import Tariff
+from localspec.control.round import Drafted, Neural, Round, VerifiedDraft, View
 from localspec.types import Draft
 
 
@@ -21,18 +22,23 @@ def test_sessions_that_draft_together_are_charged_alike() -> None:
     """They share the draft's forwards; who is settled first does not matter."""
     control = controller(Q4_0, step=0.2)
     views = [
-        View(neural=(Neural("neural", 1),), budget=8, memory=control.open_session(), ease=0.95)
+        View(
+            neural=(Neural("neural", 1),),
+            budget=8,
+            stats=control.open_session(),
+            target_confidence=0.95,
+        )
         for _ in range(2)
     ]
     plans = control.plan(views)
     assert [plan.extend for plan in plans] == ["neural", "neural"]
-    memories = [view.memory for view in views if view.memory is not None]
-    for memory in memories:
-        memory.bet(1.0, 2.0, 30.0)  # the same promise, whichever was planned first
+    memories = [view.stats for view in views if view.stats is not None]
+    for stats in memories:
+        stats.bet(1.0, 2.0, 30.0)  # the same promise, whichever was planned first
     draft = chain([0.9, 0.9], "neural")
     control.cut(views, [draft, draft])
     drafted = (Drafted("neural", 2, 2, 0.02),)
-    judged = (Judged(draft, 1), Judged(draft, 1))
+    judged = (VerifiedDraft(draft, 1), VerifiedDraft(draft, 1))
     control.observe(Round(6, 0.08, 0.0005, drafted, tuple(views), judged, ((1, 7), (1, 7))))
     first, second = memories
     assert first.neural.doubt == pytest.approx(second.neural.doubt)
@@ -45,7 +51,9 @@ def test_nobody_drafts_for_rows_that_others_will_take() -> None:
     """
     control = controller({1: 1, 8: 1.1, 9: 20, 32: 40}, step=0.1)
     copying = View(free=(chain([0.99] * 6),), budget=8, elapsed_seconds=LONG)
-    drafting = View(neural=(Neural("neural", 1),), budget=8, ease=0.95, elapsed_seconds=LONG)
+    drafting = View(
+        neural=(Neural("neural", 1),), budget=8, target_confidence=0.95, elapsed_seconds=LONG
+    )
     assert [plan.extend for plan in control.plan([View(budget=8), drafting])] == [None, "neural"]
     plans = control.plan([copying, drafting])
     assert [(len(plan.base), plan.extend) for plan in plans] == [(6, None), (0, None)]
@@ -63,15 +71,15 @@ def test_sessions_share_the_rows_of_one_decode_as_well_as_brute_force(
     control = _known(curve, multiple)
     views = [View(free=(draft,), budget=8) for draft in mine]
     control.plan(views)
-    tariff = Tariff(control.costs, len(mine) * multiple, multiple=multiple)
-    rate = len(mine) / (control.costs.target(tariff.home) + control.costs.host_seconds)
+    batch_cost = BatchCost(control.costs, len(mine) * multiple, multiple=multiple)
+    rate = len(mine) / (control.costs.target(batch_cost.plain_rows) + control.costs.host_seconds)
 
     def worth(counts: Sequence[int]) -> float:
         gain, rows = 0.0, 0
         for draft, count in zip(mine, counts, strict=True):
             gain += sum(control.acceptance.survival(draft.signals[:count]))
             rows += -(-(1 + count) // multiple) * multiple
-        return gain - rate * tariff.seconds(rows)
+        return gain - rate * batch_cost.seconds(rows)
 
     every = itertools.product(*(range(len(draft) + 1) for draft in mine))
     best = max(map(worth, every))

@@ -10,24 +10,25 @@ from control.simulator import Q4_K, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.controller import Controller, Neural, Plan, View
+from localspec.control.controller import Controller
+from localspec.control.round import Neural, Plan, View
 from localspec.control.window import WINDOW, gap
 
 CURVE = {1: 1, 2: 1.1, 4: 1.26, 8: 1.64, 12: 2.1, 16: 2.7, 32: 5}
 """Few rows are cheap, and a row that a draft model reads is not."""
 PROMPT = Neural("neural", 70, skipped=0)
-SURE = View(neural=(PROMPT,), budget=16, remaining=50.0, ease=0.97)
+SURE = View(neural=(PROMPT,), budget=16, remaining=50.0, target_confidence=0.97)
 
 
 def rounds(view: View, count: int = 12, control: Controller | None = None) -> list[Plan]:
     """Plans for an answer that goes on and finds nothing to copy."""
     control = control or controller(CURVE, step=0.25, read=0.055)
-    memory = control.open_session()
+    stats = control.open_session()
     plans = []
     for token in range(count):
         seconds = view.elapsed_seconds + 0.03 * token
         neural = tuple(replace(each, pending=each.pending + token) for each in view.neural)
-        now = replace(view, memory=memory, neural=neural, elapsed_seconds=seconds)
+        now = replace(view, stats=stats, neural=neural, elapsed_seconds=seconds)
         plans += control.plan([now])
         if plans[-1].extend is not None:
             break
@@ -50,7 +51,7 @@ def test_the_end_is_read_where_the_whole_may_not_be_risked() -> None:
         pytest.param(replace(SURE, neural=(replace(PROMPT, pending=90),)), id="holds too little"),
         pytest.param(replace(SURE, neural=(replace(PROMPT, skipped=20),)), id="had a gap before"),
         pytest.param(replace(SURE, remaining=12.0), id="ends soon"),
-        pytest.param(replace(SURE, ease=0.45), id="not sure"),
+        pytest.param(replace(SURE, target_confidence=0.45), id="not sure"),
     ],
 )
 def test_it_is_not_read_where_it_would_not_pay(view: View) -> None:
@@ -90,7 +91,9 @@ def test_rows_that_pay_little_repay_nothing() -> None:
     machine = Machine(Q4_K)
     assert machine.target(4) > 2 * CURVE[4]
     dear = controller(Q4_K, step=0.25, read=0.055)
-    assert all(plan.extend is None for plan in rounds(replace(SURE, ease=0.9), control=dear))
+    assert all(
+        plan.extend is None for plan in rounds(replace(SURE, target_confidence=0.9), control=dear)
+    )
 
 
 @given(pending=st.integers(0, 10_000), skipped=st.none() | st.integers(0, 10_000))

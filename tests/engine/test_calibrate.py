@@ -64,8 +64,8 @@ def test_row_counts_that_surprise_are_measured_again(context: Context, warm: int
     """Each count three times in turn; one whose times vary some times more, but not endlessly."""
     seen: list[int] = []
 
-    def measured(rows: int, _seconds: float, looks: int) -> float:
-        assert looks == rows * (rows - 1) // 2  # nothing before them
+    def measured(rows: int, _seconds: float, attended: int) -> float:
+        assert attended == rows * (rows - 1) // 2  # nothing before them
         seen.append(rows)
         return {2: 0.05, 4: 0.5 if len(seen) < 12 else 0.0, 8: -0.3}[rows]
 
@@ -85,7 +85,7 @@ def test_far_forwards_attend_to_a_long_text(context: Context, engine: Engine) ->
         [(rows, sum(range(far, far + rows))), (rows, sum(range(rows)))]
         for rows in (1, 4, 16, 1, 4, 16)
     ]
-    assert [(forward.rows, forward.looks) for forward in seen] == [
+    assert [(forward.rows, forward.attended) for forward in seen] == [
         (64, sum(range(64))),
         (64, sum(range(64, 128))),
         (far - 128, sum(range(128, far))),
@@ -107,7 +107,7 @@ def test_a_request_only_delays_the_measurement(
     after = list(measuring)
     far = calibrate.far_tokens(context)
     assert (64, 1.0, sum(range(64))) in after[:2]
-    behind = [forward.rows for forward in seen + after if forward.looks >= far * forward.rows]
+    behind = [forward.rows for forward in seen + after if forward.attended >= far * forward.rows]
     assert behind == [1, 4, 16, 1, 4, 16]
     assert (context.length(0), context.length(1)) == (5, 0)
 
@@ -210,16 +210,16 @@ def test_an_idle_slot_keeps_its_text(context: Context, held: int) -> None:
     text = [Row(token, place, 1) for place, token in enumerate(range(5, 5 + held))]
     if text:
         context.decode(text)
-    looks = []
+    attended = []
 
     def measured(rows: int, _seconds: float, behind: int) -> float:
-        looks.append(behind - rows * (rows - 1) // 2 == rows * held)
+        attended.append(behind - rows * (rows - 1) // 2 == rows * held)
         return 0.0
 
     for _ in calibrate.staircase(context, (1, 8), lambda: Behind(1, held), measured, ticks, 1):
         pass
     calibrate.changes(context, Behind(1, held), ticks)
-    assert all(looks)
+    assert all(attended)
     assert context.length(1) == held
 
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from localspec.control.round import Memory, Plan, Round, View
+from localspec.control.round import Plan, Round, SessionStats, View
 from localspec.types import READ_ROWS, Draft, DraftRequest, DraftSession, Proposing, Signal, Token
 
 
@@ -42,14 +42,16 @@ class FixedDepth:
     def open_session(self) -> None:
         """No memory."""
 
-    def asks(self, name: str, memory: Memory | None, beside: str | None = None) -> bool:
+    def wants_slow_source(
+        self, name: str, stats: SessionStats | None, beside: str | None = None
+    ) -> bool:
         """Every time."""
-        del name, memory, beside
+        del name, stats, beside
         return True
 
-    def likely(self, memory: Memory | None) -> Callable[[Sequence[Signal]], bool]:
+    def likely(self, stats: SessionStats | None) -> Callable[[Sequence[Signal]], bool]:
         """Whole chains."""
-        del memory
+        del stats
         return _always
 
     def plan(self, views: Sequence[View], other_rows: int = 0, before: int = 0) -> list[Plan]:
@@ -184,18 +186,18 @@ class Rubbish:
         del slot, sampler, prediction
         return _Silent(list(prompt))
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """As many random tokens as the budget allows."""
         drafts = []
-        for ask in asks:
-            session = ask.session
+        for request in requests:
+            session = request.session
             assert isinstance(session, _Silent)
             seen = session.tokens[-4:]
             tokens = [
                 seen[int(self._random.integers(len(seen)))]
                 if self._random.random() < 0.5
                 else int(self._random.integers(self._n_vocab))
-                for _ in range(ask.budget)
+                for _ in range(request.budget)
             ]
             draft = Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens))
             if self._random.random() < 0.3:
@@ -216,9 +218,9 @@ class Raising(Rubbish):
 
     name = "raising"
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Never answers."""
-        raise RuntimeError(f"no draft for {len(asks)} sessions")
+        raise RuntimeError(f"no draft for {len(requests)} sessions")
 
 
 class Lying(Rubbish):
@@ -226,7 +228,7 @@ class Lying(Rubbish):
 
     name = "lying"
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Ids beyond the vocabulary."""
         tokens = [-1, 1 << 31, self._n_vocab] * 40
-        return [Draft.chain(tokens, [Signal(self.name, 0, 1.0)] * len(tokens)) for _ in asks]
+        return [Draft.chain(tokens, [Signal(self.name, 0, 1.0)] * len(tokens)) for _ in requests]

@@ -64,12 +64,14 @@ class Broken(Rubbish):
         self.breaks("open")
         return _Session(self, super().open(slot, prompt, sampler, prediction))
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Tokens that do not exist."""
         self.breaks("propose")
-        inner = [ask.session.inner for ask in asks if isinstance(ask.session, _Session)]
+        inner = [
+            request.session.inner for request in requests if isinstance(request.session, _Session)
+        ]
         return super().propose(
-            [replace(ask, session=one) for ask, one in zip(asks, inner, strict=True)]
+            [replace(request, session=one) for request, one in zip(requests, inner, strict=True)]
         )
 
 

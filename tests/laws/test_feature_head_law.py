@@ -69,9 +69,9 @@ class Watcher:
         """Of the last token."""
         self.seen.append((self._length, state.copy()))
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """The next tokens; each fifth is another one."""
-        ahead = self._answer[self._length : self._length + asks[0].budget]
+        ahead = self._answer[self._length : self._length + requests[0].budget]
         tokens = [
             token ^ 1 if (self._length + place) % 5 == 4 else token
             for place, token in enumerate(ahead)
@@ -212,21 +212,21 @@ def test_nothing_is_drafted_before_a_state_was_seen(harness: Harness) -> None:
     """Neither at first nor after a token of which no state was shown; after an end neither."""
     (drafter,) = harness.drafters("feature_head").values()
     session = drafter.open(0, [65, 66], Sampler(GREEDY))
-    ask = DraftRequest(session, Draft(), 4, _always)
+    request = DraftRequest(session, Draft(), 4, _always)
     (state, *_) = _states(harness, [65])
 
-    assert drafter.propose([ask]) == [Draft()]
+    assert drafter.propose([request]) == [Draft()]
     session.commit([67])
-    assert drafter.propose([ask]) == [Draft()]
+    assert drafter.propose([request]) == [Draft()]
     session.watch(state)  # type: ignore[attr-defined]
-    (draft,) = drafter.propose([ask])
+    (draft,) = drafter.propose([request])
     assert draft.tokens
-    assert drafter.propose([ask]) == [draft]
+    assert drafter.propose([request]) == [draft]
     far = Draft.chain([65] * 4, [Signal("x", 0, 0.5)] * 4)
     assert drafter.propose([DraftRequest(session, far, 4, _always)]) == [Draft()]
-    assert drafter.propose([ask]) == [draft]
+    assert drafter.propose([request]) == [draft]
     session.commit(list(draft.tokens))
-    assert drafter.propose([ask]) == [Draft()]
+    assert drafter.propose([request]) == [Draft()]
     drafter.close()
 
 

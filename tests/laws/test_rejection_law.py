@@ -180,9 +180,9 @@ def test_rejection_is_another_rule_than_coupling(sharp: Harness) -> None:
 class Shy(ModelDrafter):
     """A draft model that keeps the tokens to itself which it is not sure of."""
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """No drafter may do this: whether a token is judged depends on what it is."""
-        return [draft.head(likely(draft)) for draft in super().propose(asks)]
+        return [draft.head(likely(draft)) for draft in super().propose(requests)]
 
 
 def test_the_test_finds_a_drafter_that_withholds_tokens(sharp: Harness) -> None:

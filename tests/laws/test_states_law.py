@@ -83,14 +83,14 @@ class Erring:
         del slot, prompt, sampler
         return _Left(list(prediction))
 
-    def propose(self, asks: Sequence[DraftRequest]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """As much of the answer as the budget allows."""
         found = []
-        for ask in asks:
-            assert isinstance(ask.session, _Left)
-            tokens = ask.session.tokens[: ask.budget]
+        for request in requests:
+            assert isinstance(request.session, _Left)
+            tokens = request.session.tokens[: request.budget]
             self._drafts += 1
-            wrong = self._drafts % (1 + ask.budget)
+            wrong = self._drafts % (1 + request.budget)
             tokens[wrong : wrong + 1] = [(token + 1) % 250 for token in tokens[wrong : wrong + 1]]
             found.append(Draft.chain(tokens, [Signal(self.name, 0, 0.5)] * len(tokens)))
         return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/guard.py"
-LEDGER = "localspec/control/ledger.py"
+ACCEPTANCE, GUARD = "localspec/control/acceptance.py", "localspec/control/regret.py"
+LEDGER = "localspec/control/feedback.py"
 ROUTING, CONTROLLER = "localspec/control/routing.py", "localspec/control/controller.py"
 CUTTING, THREADS = "localspec/control/cutting.py", "localspec/control/threads.py"
 REGRET = "control/test_controller_regret.py::"
@@ -15,27 +15,29 @@ CONTROL = [
     Mutant(
         "promises: a copy that broke is believed as before",
         CONTROLLER,
-        "        doubted = memory.copies_cost",
+        "        doubted = stats.copies_cost",
         "        doubted = 1.0",
-        ("control/test_promises.py::test_copies_that_break_at_once_are_soon_left",),
+        ("control/test_acceptance_bias.py::test_copies_that_break_at_once_are_soon_left",),
     ),
     Mutant(
         "promises: rows are carried for promises that are not kept",
         LEDGER,
-        "memory.copies.kept / rate",
+        "stats.copies.kept / rate",
         "1 / rate",
-        ("control/test_promises.py::test_no_row_is_carried_for_what_only_promises",),
+        ("control/test_acceptance_bias.py::test_no_row_is_carried_for_what_only_promises",),
     ),
     Mutant(
         "promises: a new answer knows nothing of those before it",
         CONTROLLER,
-        "        return Memory.after(self.ledger.copies, self.ledger.brings)",
-        "        return Memory()",
-        ("control/test_promises.py::test_the_next_answer_begins_with_what_the_last_one_showed",),
+        "        return SessionStats.after(self.feedback.copies, self.feedback.expected_saving)",
+        "        return SessionStats()",
+        (
+            "control/test_acceptance_bias.py::test_the_next_answer_begins_with_what_the_last_one_showed",
+        ),
     ),
     Mutant(
         "changes: rows repay nothing in later rounds",
-        "localspec/control/tariff.py",
+        "localspec/control/batch_cost.py",
         "            return _CAUTION * (going - self.repays[level - 1])",
         "            pass",
         (REGRET + "test_small_drafts_together_repay_a_change_that_none_repays",),
@@ -45,21 +47,21 @@ CONTROL = [
         LEDGER,
         "        seconds = min(seconds, (_HELD_UP + _tokens(round_)) * one_seconds)",
         "        pass",
-        ("control/test_ledger.py::test_a_round_that_was_held_up_forbids_nothing",),
+        ("control/test_feedback.py::test_a_round_that_was_held_up_forbids_nothing",),
     ),
     Mutant(
         "asking: what brings nothing is asked every time",
-        "localspec/control/asking.py",
-        "self.brings_seconds < takes_seconds and",
+        "localspec/control/slow_sources.py",
+        "self.saving_seconds < takes_seconds and",
         "False and",
-        ("control/test_asking.py::test_what_brings_nothing_is_asked_every_eighth_time",),
+        ("control/test_slow_sources.py::test_what_brings_nothing_is_asked_every_eighth_time",),
     ),
     Mutant(
         "asking: what took time counts as plain decoding",
         LEDGER,
-        "self.pace.measured(seconds - round_.asked_seconds, plain_rows)",
-        "self.pace.measured(seconds, plain_rows)",
-        ("control/test_ledger.py::test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding",),
+        "self.baseline.measured(seconds - round_.asked_seconds, plain_forwards)",
+        "self.baseline.measured(seconds, plain_forwards)",
+        ("control/test_feedback.py::test_asking_in_vain_is_a_loss_and_no_part_of_plain_decoding",),
     ),
     Mutant(
         "asking: on a simulated machine a head takes no time",
@@ -70,17 +72,17 @@ CONTROL = [
     ),
     Mutant(
         "costs: attention is counted once instead of for each row",
-        "localspec/control/tariff.py",
+        "localspec/control/batch_cost.py",
         "- now + extra * row for",
         "- now + (extra > 0) * row for",
-        ("control/test_tariff.py::test_each_row_looks_back_on_the_whole_text",),
+        ("control/test_batch_cost.py::test_each_row_looks_back_on_the_whole_text",),
     ),
     Mutant(
         "costs: a round is learned as if one row of each draft looked back",
         LEDGER,
-        "(self.multiple + tariff.extra_rows(len(judged.draft))) * view.cells",
+        "(self.multiple + batch_cost.extra_rows(len(judged.draft))) * view.cells",
         "self.multiple * view.cells",
-        ("control/test_ledger.py::test_each_row_of_a_round_looks_back",),
+        ("control/test_feedback.py::test_each_row_of_a_round_looks_back",),
     ),
     Mutant(
         "costs: stairs are not learned",
@@ -122,21 +124,21 @@ CONTROL = [
         GUARD,
         "self.balance = min(_CREDIT, self.balance + tokens - spent)",
         "self.balance = self.balance + tokens - spent",
-        ("control/test_guard.py::test_an_account_never_has_more_than_its_credit",),
+        ("control/test_regret.py::test_an_account_never_has_more_than_its_credit",),
     ),
     Mutant(
         "guard: what an answer lost is forgotten",
         GUARD,
-        "STAKE_SHARE * time - self.behind_seconds",
-        "STAKE_SHARE * time",
-        ("control/test_guard.py::test_what_is_left_to_lose_keeps_an_answer_within_its_bound",),
+        "REGRET_SHARE * time - self.behind_seconds",
+        "REGRET_SHARE * time",
+        ("control/test_regret.py::test_what_is_left_to_lose_keeps_an_answer_within_its_bound",),
     ),
     Mutant(
         "guard: one suspended round is the new pace",
         GUARD,
         "        return max(least - _AGREES, min(most + _AGREES, surprise))",
         "        return surprise",
-        ("control/test_guard.py::test_the_pace_follows_a_throttled_machine_and_no_outlier",),
+        ("control/test_regret.py::test_the_pace_follows_a_throttled_machine_and_no_outlier",),
     ),
     Mutant(
         "routing: hot requests are refused before anything is known",
@@ -155,15 +157,15 @@ CONTROL = [
     Mutant(
         "controller: rows that others will take are free",
         CONTROLLER,
-        "            needs[place] += tariff.extra_rows(option.nodes)",
+        "            needs[place] += batch_cost.extra_rows(option.nodes)",
         "            pass",
         ("control/test_sharing.py::test_nobody_drafts_for_rows_that_others_will_take",),
     ),
     Mutant(
         "cutting: the rows of a draft cost nothing",
         CUTTING,
-        "        rows = [tariff.multiple + extra for extra in more]",
-        "        rows = [tariff.multiple for _ in more]",
+        "        rows = [batch_cost.multiple + extra for extra in more]",
+        "        rows = [batch_cost.multiple for _ in more]",
         (("control/test_controller.py::test_drafts_are_cut_at_the_edges_of_the_staircase"),),
     ),
     Mutant(
@@ -183,7 +185,7 @@ CONTROL = [
     Mutant(
         "controller: a prompt is read for an answer that ends soon",
         CONTROLLER,
-        " and _REPAID * backlog <= memory.saving * reads",
+        " and _REPAID * backlog <= stats.saving * reads",
         "",
         ("control/test_controller.py::test_a_source_is_not_read_for_an_answer_that_ends_soon",),
     ),
@@ -199,8 +201,8 @@ CONTROL = [
     Mutant(
         "window: what is skipped was read quickly",
         "localspec/engine/speculation/drafting.py",
-        "ask.session.pending + (_skipped(ask.session) or 0)",
-        "ask.session.pending",
+        "request.session.pending + (_skipped(request.session) or 0)",
+        "request.session.pending",
         ("laws/test_gaps_law.py::test_only_tokens_that_a_source_read_are_counted",),
     ),
     Mutant(

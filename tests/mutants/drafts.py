@@ -30,14 +30,14 @@ DRAFTS = [
     Mutant(
         "model: another source's nodes count as read",
         MODEL,
-        "keep += common_prefix(held[keep:], chain.ask.prefix.tokens)",
-        "keep += len(chain.ask.prefix.tokens)",
+        "keep += common_prefix(held[keep:], chain.request.prefix.tokens)",
+        "keep += len(chain.request.prefix.tokens)",
         (READ_ANEW,),
     ),
     Mutant(
         "model: drafts do not see their own path",
         MODEL,
-        "path = [*ask.prefix.tokens, *chain.tokens]",
+        "path = [*request.prefix.tokens, *chain.tokens]",
         "path = [*chain.tokens]",
         (READ_ANEW,),
     ),
@@ -100,8 +100,8 @@ DRAFTS = [
     Mutant(
         "lookup: a copy runs from the prediction into the prompt",
         LOOKUP,
-        "            if token == _END or not ask.worth(signals):",
-        "            if not ask.worth(signals):",
+        "            if token == _END or not request.worth(signals):",
+        "            if not request.worth(signals):",
         (
             (
                 "drafters/test_lookup_prediction.py::"
@@ -119,8 +119,8 @@ DRAFTS = [
     Mutant(
         "lookup: the budget is not kept",
         LOOKUP,
-        "        for depth in range(ask.budget):",
-        "        for depth in range(ask.budget + 1):",
+        "        for depth in range(request.budget):",
+        "        for depth in range(request.budget + 1):",
         ("drafters/test_lookup.py::test_drafts_are_of_tokens_seen_before",),
     ),
     Mutant(

@@ -198,14 +198,14 @@ ENGINE = [
     Mutant(
         "drafting: one request's grammar costs all their draft model",
         DRAFTING,
-        """        if len(asks) == 1:
+        """        if len(requests) == 1:
             with self._optional(name, sessions):
-                return self._checked(name, asks)
+                return self._checked(name, requests)
             return [Draft()]""",
-        """        if asks:
+        """        if requests:
             with self._optional(name, sessions):
-                return self._checked(name, asks)
-            return [Draft() for _ in asks]""",
+                return self._checked(name, requests)
+            return [Draft() for _ in requests]""",
         (LAST_ONE_FAILS,),
     ),
     Mutant(
@@ -303,7 +303,7 @@ ENGINE = [
     ),
     Mutant(
         "tariff: slots with memories of their own share any forward",
-        "localspec/control/split.py",
+        "localspec/control/split_cost.py",
         "        made = forwards(dict(enumerate(rows)), self.layout)",
         "        made = [sum(rows)]",
         ("control/test_sharing.py::test_a_draft_beside_others_is_a_forward_more",),

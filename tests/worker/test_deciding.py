@@ -26,7 +26,7 @@ from localspec import drafters
 from localspec.config import Config, Engine, Placement
 from localspec.control.acceptance import Acceptance
 from localspec.control.costs import Costs
-from localspec.control.price import Verdict
+from localspec.control.strict_cost import StrictCost
 from localspec.engine.exactness.classes import Shape
 from localspec.engine.llama.context import Context
 from localspec.engine.llama.model import Model
@@ -182,7 +182,7 @@ class Around:
 
     folder: Path
     strict: bool
-    said: list[tuple[Shape, Verdict]] = field(default_factory=list)
+    said: list[tuple[Shape, StrictCost]] = field(default_factory=list)
     arranged: list[bool] = field(default_factory=list)
 
     def arrange(self, *, strict: bool) -> None:
@@ -194,7 +194,7 @@ class Around:
         """Nothing is."""
         return Profile(self.folder / f"{strict}.json", Costs(), Acceptance())
 
-    def decided(self, shape: Shape, verdict: Verdict) -> None:
+    def decided(self, shape: Shape, verdict: StrictCost) -> None:
         """It is noted."""
         self.said.append((shape, verdict))
 
@@ -210,7 +210,7 @@ class Opened:
 
 
 def opened(
-    quirk: Quirk, folder: Path, *, strict: bool = True, verdict: Verdict | None = None
+    quirk: Quirk, folder: Path, *, strict: bool = True, verdict: StrictCost | None = None
 ) -> Opened:
     """With three slots. `strict` is how their memory is at first."""
     target = Storing(quirk, n_slots=3, context=2048)

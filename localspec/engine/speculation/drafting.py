@@ -88,7 +88,7 @@ class Drafting:
         """Open the drafters that the session's request allows; nothing is decoded yet."""
         request = session.request
         allowed = request.speculation.drafters
-        session.memory = self.policy.open_session()
+        session.stats = self.policy.open_session()
         for name, drafter in self.drafters.items():
             if allowed is not None and name not in allowed:
                 continue
@@ -129,7 +129,7 @@ class Drafting:
         for opened in session.drafters.values():
             _close_quietly(opened)
 
-    def wants_ease(self, session: Session) -> bool:
+    def wants_target_confidence(self, session: Session) -> bool:
         """Whether a neural drafter may be judged by how easy the session's text is."""
         return any(not self.drafters[name].free for name in session.drafters)
 
@@ -187,7 +187,7 @@ class Drafting:
             _Guesses(partial(self._free, session, beside=name), plan)
             for session, plan in zip(sessions, plans, strict=True)
         ]
-        asks = [
+        requests = [
             DraftRequest(
                 session.drafters[name],
                 plan.base,
@@ -200,13 +200,13 @@ class Drafting:
             )
             for session, plan, guess in zip(sessions, plans, guesses, strict=True)
         ]
-        unread = self._unread(name, asks, sessions)
+        unread = self._unread(name, requests, sessions)
         ran = self._ran(name)
         began = self._clock()
-        tails = self._ask(name, asks, sessions)
+        tails = self._propose(name, requests, sessions)
         asked_seconds = sum(guess.asked_seconds for guess in guesses)
         seconds = self._clock() - began - asked_seconds
-        left = self._unread(name, asks, sessions)
+        left = self._unread(name, requests, sessions)
         read = unread - left
         cells = sum(len(session.tokens) for session in sessions) - left
         forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
@@ -235,12 +235,14 @@ class Drafting:
         for name, opened in list(session.drafters.items()) if budget > 0 else ():
             slow = name in self._slow
             if not self.drafters[name].free or (
-                slow and not always and not self.policy.asks(name, session.memory, beside)
+                slow
+                and not always
+                and not self.policy.wants_slow_source(name, session.stats, beside)
             ):
                 continue
-            ask = DraftRequest(opened, prefix, budget, self.policy.likely(session.memory))
+            request = DraftRequest(opened, prefix, budget, self.policy.likely(session.stats))
             began = self._clock()
-            (draft,) = self._ask(name, [ask], [session])
+            (draft,) = self._propose(name, [request], [session])
             if not draft.tokens:
                 continue
             drafts.append(draft)
@@ -273,29 +275,31 @@ class Drafting:
             budget=budget,
             remaining=min(float(session.remaining), likely),
             always=wish.mode == "always",
-            memory=session.memory,
-            ease=session.ease,
+            stats=session.stats,
+            target_confidence=session.target_confidence,
             cells=session.cached,
             elapsed_seconds=self._clock() - session.meter.admitted_at,
             asked=asked,
         )
 
-    def _ask(self, name: str, asks: list[DraftRequest], sessions: list[Session]) -> list[Draft]:
+    def _propose(
+        self, name: str, requests: list[DraftRequest], sessions: list[Session]
+    ) -> list[Draft]:
         """Ask a drafter; one that fails or lies costs a session that drafter, nothing else.
 
         It may have failed over one session's sampler or grammar: asked for each alone, it is left
         out where it fails again.
         """
-        if len(asks) == 1:
+        if len(requests) == 1:
             with self._optional(name, sessions):
-                return self._checked(name, asks)
+                return self._checked(name, requests)
             return [Draft()]
         try:
-            return self._checked(name, asks)
+            return self._checked(name, requests)
         except Exception:  # noqa: BLE001 — whose fault it is shows next
             _log.exception("drafter %s failed and is asked for each request alone", name)
-            pairs = zip(asks, sessions, strict=True)
-            return [self._ask(name, [ask], [session])[0] for ask, session in pairs]
+            pairs = zip(requests, sessions, strict=True)
+            return [self._propose(name, [request], [session])[0] for request, session in pairs]
 
     @contextmanager
     def _optional(self, name: str, sessions: list[Session]) -> Iterator[None]:
@@ -308,25 +312,25 @@ class Drafting:
                 if (opened := session.drafters.pop(name, None)) is not None:
                     _close_quietly(opened)
 
-    def _unread(self, name: str, asks: list[DraftRequest], sessions: list[Session]) -> int:
+    def _unread(self, name: str, requests: list[DraftRequest], sessions: list[Session]) -> int:
         """Tokens of these texts that a drafter has not read, as far as it knows."""
         unread = 0
-        for ask, session in zip(asks, sessions, strict=True):
+        for request, session in zip(requests, sessions, strict=True):
             with self._optional(name, [session]):
-                unread += ask.session.pending + (_skipped(ask.session) or 0)
+                unread += request.session.pending + (_skipped(request.session) or 0)
         return unread
 
-    def _checked(self, name: str, asks: list[DraftRequest]) -> list[Draft]:
+    def _checked(self, name: str, requests: list[DraftRequest]) -> list[Draft]:
         """The drafts of a drafter. Raises what it raises, and EngineError for nonsense."""
-        drafts = self.drafters[name].propose(asks)
-        for ask, draft in zip(asks, drafts, strict=True):
-            self._check(ask, draft)
+        drafts = self.drafters[name].propose(requests)
+        for request, draft in zip(requests, drafts, strict=True):
+            self._check(request, draft)
         return drafts
 
-    def _check(self, ask: DraftRequest, draft: Draft) -> None:
+    def _check(self, request: DraftRequest, draft: Draft) -> None:
         """A draft is foreign input: it must not reach native code unchecked."""
         sane = (
-            len(draft) <= ask.budget
+            len(draft) <= request.budget
             and len(draft.parents) == len(draft.signals) == len(draft.laws) == len(draft)
             and all(0 <= token < self._n_vocab for token in draft.tokens)
             and all(-1 <= parent < node for node, parent in enumerate(draft.parents))

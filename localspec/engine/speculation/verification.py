@@ -118,7 +118,12 @@ class Verification:
         try:
             verify = VERIFIERS[session.request.speculation.verify]
             verdict = verify(draft, rows, session.frontier(self.ends))
-            session.look(rows, draft, verdict, ease=self._drafting.wants_ease(session))
+            session.look(
+                rows,
+                draft,
+                verdict,
+                target_confidence=self._drafting.wants_target_confidence(session),
+            )
             last = verdict.accepted[-1] + 1 if verdict.accepted else 0
             state = None if states is None else states[last]
             return self._commit(session, draft, verdict, context, state)

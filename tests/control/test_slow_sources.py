@@ -8,9 +8,9 @@ from control.simulator import Q4_K
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.asking import Asking, lead
-from localspec.control.controller import Controller, View
-from localspec.control.round import Memory
+from localspec.control.controller import Controller
+from localspec.control.round import SessionStats, View
+from localspec.control.slow_sources import SlowSource, lead
 
 TAKES = 0.001
 seconds = st.floats(0, 0.1)
@@ -19,7 +19,7 @@ seconds = st.floats(0, 0.1)
 @given(st.lists(seconds, max_size=200))
 def test_what_brings_nothing_is_asked_every_eighth_time(before: list[float]) -> None:
     """Whatever was before; and each time again once it brings more than it takes."""
-    asking = Asking(2 * TAKES)
+    asking = SlowSource(2 * TAKES)
     for brought in before:
         asking.brought(brought)
     for _ in range(200):
@@ -38,7 +38,7 @@ def test_what_brings_nothing_is_asked_every_eighth_time(before: list[float]) -> 
 @given(seconds, seconds)
 def test_what_pays_for_itself_is_always_asked(takes: float, more: float) -> None:
     """However much that is; what takes no time pays."""
-    asking = Asking(takes + more)
+    asking = SlowSource(takes + more)
     assert all(asking.due(takes) for _ in range(20))
 
 
@@ -60,15 +60,15 @@ def test_a_source_leads_by_what_nobody_else_has(
     assert lead("head", options) == pytest.approx(expected)
 
 
-def _asked(control: Controller, memory: Memory, prior: float, took: float, rounds: int) -> int:
+def _asked(control: Controller, stats: SessionStats, prior: float, took: float, rounds: int) -> int:
     """In how many rounds a source was asked that then says one token, this likely."""
     count = 0
     for _ in range(rounds):
-        asked = control.asks("head", memory)
+        asked = control.wants_slow_source("head", stats)
         count += asked
         free = (chain([prior], "head"),) if asked else ()
         took_of = {"head": took} if asked else {}
-        decide(control, View(free=free, budget=8, memory=memory, asked=took_of))
+        decide(control, View(free=free, budget=8, stats=stats, asked=took_of))
     return count
 
 
@@ -84,29 +84,29 @@ def test_a_controller_asks_for_what_a_round_gains(prior: float, took: float, eac
     for _ in range(4):
         _asked(control, control.open_session(), prior, took, 100)
     assert _asked(control, control.open_session(), prior, took, 80) == 80 // each
-    assert control.asks("head", None)
-    assert control.asks("somebody new", control.open_session())
+    assert control.wants_slow_source("head", None)
+    assert control.wants_slow_source("somebody new", control.open_session())
 
 
 def test_for_a_guess_nobody_is_asked_who_takes_longer_than_the_forward_it_spares() -> None:
     """Neither often nor seldom."""
     control = controller(Q4_K)
-    memory = control.open_session()
+    stats = control.open_session()
     step = control.costs.draft("model", 1, 1)
-    assert control.asks("head", memory, "model")
+    assert control.wants_slow_source("head", stats, "model")
     for took in (0.01 * step, step):
-        control.ledger.asked("head", memory, took, took)
+        control.feedback.asked("head", stats, took, took)
         for _ in range(400):
-            control.ledger.asked("head", memory, took, took)
-        assert control.asks("head", memory, "model") == (took < step)
+            control.feedback.asked("head", stats, took, took)
+        assert control.wants_slow_source("head", stats, "model") == (took < step)
 
 
 def test_where_plain_decoding_is_measured_nobody_is_asked() -> None:
     """What is asked for nothing there would count as its time."""
     control = controller(Q4_K)
-    memory = control.open_session()
-    control.ledger.asked("head", memory, TAKES, 1.0)
-    assert control.asks("head", memory)
-    while not control.ledger.pace.due:
-        control.ledger.pace.passed()
-    assert not control.asks("head", memory)
+    stats = control.open_session()
+    control.feedback.asked("head", stats, TAKES, 1.0)
+    assert control.wants_slow_source("head", stats)
+    while not control.feedback.baseline.due:
+        control.feedback.baseline.passed()
+    assert not control.wants_slow_source("head", stats)

@@ -1,10 +1,10 @@
-"""Never slower, whatever is believed: bets are weighed by the pace that was really measured. Pure.
+"""Never slower, whatever is believed: drafts are charged against measured plain decoding. Pure.
 
 Costs and chances are beliefs, and any of them may be wrong: a throttled laptop, a busy GPU, a
-mixture of experts whose rows wake different experts. `Pace` knows what plain decoding takes from
-plain rounds alone, some of which are made only to know it. By that pace every round is booked as a
-gain or a loss, in tokens of plain decoding, and an `Account` that has lost too much lets nobody bet
-for a while. A `Stake` is what one answer may lose.
+mixture of experts whose rows wake different experts. `PlainBaseline` learns the
+time of plain decoding from plain rounds alone, some of which are made only to measure it. Against
+it every round is booked as a gain or a loss, in tokens of plain decoding. While `PolicyRegret` is
+too high, no session drafts. A `RegretBudget` bounds what one answer may lose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 _RATE = 0.25
-"""Share of a plain round in what plain decoding is taken to take."""
+"""Share of the latest plain round in the baseline."""
 _AGREES = 0.08
 """A plain round this near to what it was expected to take needs no early second one."""
 _SOONEST, _LATEST = 24, 192
@@ -22,12 +22,12 @@ _SOONEST, _LATEST = 24, 192
 ALLOWANCE, _INCOME, _CREDIT = 12.0, 0.006, 6.0
 """Tokens that may be lost at first, what every token adds to that, and the most that gains add."""
 
-_STAKE_SECONDS, STAKE_SHARE = 0.05, 0.05
+_REGRET_SECONDS, REGRET_SHARE = 0.05, 0.05
 """How far an answer may be behind at once, and by what share of its time."""
 
 
-class Pace:
-    """What plain decoding takes, in seconds for a forward of one row and nothing else.
+class PlainBaseline:
+    """The measured time of plain decoding, in seconds for a forward of one row.
 
     A level of its own: `costs.Costs` explains a slow round by whatever is uncertain, also by the
     machine's speed, and would take plain decoding to be slow too.
@@ -58,20 +58,20 @@ class Pace:
         known = log_seconds if self._log_seconds is None else self._log_seconds
         surprise = max(-1.0, min(1.0, log_seconds - known))
         self._log_seconds = known + _RATE * self._confirmed(surprise)
-        if self._since:  # it was made to know, or nobody had drafted for a while
+        if self._since:  # made to measure, or no session had drafted for a while
             self._period = min(_LATEST, 2 * self._period) if abs(surprise) < _AGREES else _SOONEST
         self._since = 0
 
     def _confirmed(self, surprise: float) -> float:
-        """As much of it as the plain round before agrees with: one suspended round says little."""
+        """The part that the plain round before agrees with: one suspended round says little."""
         before, self._surprise = self._surprise, surprise
         least, most = sorted((0.0, before))
         return max(least - _AGREES, min(most + _AGREES, surprise))
 
 
 @dataclass(slots=True)
-class Account:
-    """Gains and losses of bets, in tokens of plain decoding."""
+class PolicyRegret:
+    """Gains and losses of all drafts against plain decoding, in its tokens."""
 
     balance: float = 0.0
 
@@ -81,7 +81,7 @@ class Account:
         return self.balance + ALLOWANCE
 
     def earn(self, tokens: float) -> None:
-        """A round of any kind gave `tokens`: in time that makes up for whatever was lost."""
+        """Add the income of a round that gave `tokens`: in time that makes up for any loss."""
         self.book(_INCOME * tokens, 0.0)
 
     def book(self, tokens: float, spent: float) -> None:
@@ -90,7 +90,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Stake:
+class RegretBudget:
     """How far one answer is behind what plain decoding would have taken for it, in seconds."""
 
     behind_seconds: float = 0.0
@@ -107,4 +107,4 @@ class Stake:
         `elapsed_seconds` is its time so far, from its admission on.
         """
         time = max(elapsed_seconds, self.spent_seconds)
-        return _STAKE_SECONDS + STAKE_SHARE * time - self.behind_seconds
+        return _REGRET_SECONDS + REGRET_SHARE * time - self.behind_seconds

@@ -1,4 +1,4 @@
-"""What was really measured weighs bets: pace, account and stake, by events; no clock."""
+"""What was really measured weighs bets: pace, account and regret_budget, by events; no clock."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.guard import ALLOWANCE, Account, Pace, Stake
+from localspec.control.regret import ALLOWANCE, PlainBaseline, PolicyRegret, RegretBudget
 
 seconds = st.floats(1e-4, 1e2)
 
 
-def settled(row_seconds: float, rounds: int = 40) -> Pace:
+def settled(row_seconds: float, rounds: int = 40) -> PlainBaseline:
     """Plain rounds of this length."""
-    pace = Pace()
+    pace = PlainBaseline()
     for _ in range(rounds):
         pace.measured(row_seconds, 1.0)
     return pace
 
 
-def until_due(pace: Pace) -> int:
+def until_due(pace: PlainBaseline) -> int:
     """Rounds that are not plain until one has to be."""
     rounds = 0
     while not pace.due:
@@ -33,7 +33,7 @@ def until_due(pace: Pace) -> int:
 @given(seconds)
 def test_until_a_plain_round_was_seen_the_pace_is_what_is_believed(believed: float) -> None:
     """Then it is that round's."""
-    pace = Pace()
+    pace = PlainBaseline()
     assert pace.seconds(believed) == believed
     pace.measured(0.03, 1.5)
     assert pace.seconds(believed) == pytest.approx(0.02)
@@ -56,7 +56,7 @@ def test_the_pace_follows_a_throttled_machine_and_no_outlier(
 @given(st.lists(seconds, min_size=1, max_size=40))
 def test_the_pace_lies_between_what_was_measured(spans: list[float]) -> None:
     """Whatever comes in whatever order."""
-    pace = Pace()
+    pace = PlainBaseline()
     for span in spans:
         pace.measured(span, 1.0)
     assert min(spans) * (1 - 1e-9) <= pace.seconds(0) <= max(spans) * (1 + 1e-9)
@@ -90,7 +90,7 @@ rounds = st.lists(st.tuples(st.integers(1, 20), st.floats(0, 40)), max_size=60)
 @given(rounds)
 def test_an_account_never_has_more_than_its_credit(events: list[tuple[int, float]]) -> None:
     """However much was gained: it is no licence to lose it all again."""
-    account = Account()
+    account = PolicyRegret()
     for tokens, spent in events:
         before = account.balance
         account.book(tokens, spent)
@@ -105,13 +105,13 @@ def test_whoever_stops_betting_at_nothing_loses_two_percent_of_a_thousand_tokens
     events: list[tuple[int, float]],
 ) -> None:
     """Bets limited by what is left, of which none gives anything, for a thousand tokens."""
-    account, tokens, lost = Account(), 0, 0.0
+    account, tokens, lost = PolicyRegret(), 0, 0.0
     while tokens < 1000:
         for _, wish in [*events, (1, 1.0)]:
-            stake = min(wish, account.balance + ALLOWANCE)
-            if stake > 0:
-                account.book(1, 1 + stake)
-                lost += stake
+            regret_budget = min(wish, account.balance + ALLOWANCE)
+            if regret_budget > 0:
+                account.book(1, 1 + regret_budget)
+                lost += regret_budget
             account.earn(1)
             tokens += 1
             if tokens == 1000:
@@ -121,7 +121,7 @@ def test_whoever_stops_betting_at_nothing_loses_two_percent_of_a_thousand_tokens
 
 def test_nobody_is_silent_for_ever() -> None:
     """Plain tokens make up for what was lost."""
-    account = Account()
+    account = PolicyRegret()
     account.book(0, ALLOWANCE)
     assert account.balance + ALLOWANCE <= 0
     for _ in range(100):
@@ -134,21 +134,21 @@ def test_what_is_left_to_lose_keeps_an_answer_within_its_bound(
     events: list[tuple[float, float]], waited: float
 ) -> None:
     """Rounds that take at most what is left leave it at most 50 ms and 5 % of its time behind."""
-    stake, elapsed, behind = Stake(), waited, 0.0
+    regret_budget, elapsed, behind = RegretBudget(), waited, 0.0
     for wish, plain in events:
-        span = min(plain + max(0.0, stake.left(elapsed)), wish)
-        stake.advance(span, plain)
+        span = min(plain + max(0.0, regret_budget.left(elapsed)), wish)
+        regret_budget.advance(span, plain)
         elapsed += span
         behind += span - plain
-        assert stake.behind_seconds == pytest.approx(behind)
+        assert regret_budget.behind_seconds == pytest.approx(behind)
         assert behind <= 0.05 + 0.05 * elapsed + 1e-9
 
 
 def test_a_slower_machine_makes_no_past_token_dearer() -> None:
     """What it was behind is what it is behind, whatever plain rounds take from now on."""
-    stake = Stake()
+    regret_budget = RegretBudget()
     for _ in range(100):
-        stake.advance(0.02, 0.02)
-    left = stake.left(0.0)
-    stake.advance(0.04, 0.04)
-    assert stake.left(0.0) == pytest.approx(left + 0.05 * 0.04)
+        regret_budget.advance(0.02, 0.02)
+    left = regret_budget.left(0.0)
+    regret_budget.advance(0.04, 0.04)
+    assert regret_budget.left(0.0) == pytest.approx(left + 0.05 * 0.04)

@@ -1,11 +1,10 @@
-"""What row counts cost in the round at hand, seen from the forward before it. Pure.
+"""The cost of one round's batch by its rows, given the row count of the forward before. Pure.
 
-A forward of another row count than the last one may cost more, and so will the way back. Without
-drafts a round has its `home` rows. Whoever is not there next time has then either to go back or to
-carry rows that nobody needs, unless there is a draft again, for which nobody has to leave home.
-What drafts bring the latest rounds tell. Where it is more than rows are carried for, going is an
-investment, which is repaid in all rounds for which that may go on. Where changes are free none of
-this matters.
+A forward of another row count than the one before may cost more. Without drafts a round has its
+`plain_rows`. After a round with more rows, the next one either changes back to these, or carries
+rows that it does not need, unless it has a draft again. The latest rounds show how much time drafts
+save. Where that is more than the added rows cost, a change of rows is an investment, repaid in all
+rounds for which drafting may go on. Where changes are free none of this matters.
 """
 
 from __future__ import annotations
@@ -20,45 +19,44 @@ from localspec.control.costs import Costs
 from localspec.control.round import LEVELS
 
 _CAUTION = 1.6
-"""By what a change is taken to be dearer than it is: it is paid at once, and by much, for a
-promise."""
+"""Factor on the cost of a change: it is paid at once, and repaid only if expectations come true."""
 _CHANGES_MATTER, _GRAINS = 0.06, 4
 """Changes of rows that cost less than this share of a row are free; what repays one is kept in
 grains of it, so that rounds that differ by little have the same prices."""
 _MOST_ROUNDS = 16
-"""No further is a text taken to go on as it does."""
+"""Rounds for which a text is taken to go on as it does, at most."""
 
 
-class Hope(NamedTuple):
-    """What drafts of at most `LEVELS` nodes bring a session in a round, in seconds.
+class ExpectedSaving(NamedTuple):
+    """Seconds that drafts of at most `LEVELS` nodes save a session in a round.
 
-    And for how many rounds that may go on.
+    `rounds` is for how many rounds that may go on.
     """
 
-    brings: Sequence[float]
+    seconds: Sequence[float]
     rounds: float
 
 
-class Undoing(NamedTuple):
-    """What a draft costs more where only a copy brings a memory back: expected, and at most."""
+class RollbackCost(NamedTuple):
+    """Added cost of a draft where only a copy restores a state: expected, and at most."""
 
     seconds: float = 0.0
     most: float = 0.0
 
 
-_FREE = Undoing()
+_FREE = RollbackCost()
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
-    """Prices of one round.
+class BatchCost:
+    """The cost of one round's batch by its rows.
 
     Args:
         costs: The machine's curves.
-        home: Rows of the decode without any drafts.
+        plain_rows: Rows of the decode without any drafts.
         before: Rows of the forward before; 0 if there was none.
-        repays: Seconds that rows for so many nodes (`LEVELS`) bring until the end beyond what they
-            are carried for, or less than nothing; either way at most those of a change. Empty where
+        repays: Seconds that rows for so many nodes (`LEVELS`) save until the end beyond what they
+            cost, or less than nothing; either way at most those of a change. Empty where
             nothing is known of drafts.
         multiple: Every session's rows are padded to a multiple of this.
         most: Rows that a decode may have.
@@ -66,7 +64,7 @@ class Tariff:
     """
 
     costs: Costs
-    home: int
+    plain_rows: int
     before: int = 0
     repays: tuple[float, ...] = ()
     multiple: int = 1
@@ -77,7 +75,7 @@ class Tariff:
 
     @property
     def whole(self) -> bool:
-        """Whether a decode is one forward, whosever rows it has."""
+        """Whether a decode is one forward, whichever sessions its rows belong to."""
         return True
 
     @property
@@ -86,27 +84,27 @@ class Tariff:
         return ()
 
     @property
-    def steady(self) -> Tariff:
-        """As if changes were free."""
+    def steady(self) -> BatchCost:
+        """The same costs as if changes of rows were free."""
         return self if self.free else replace(self, free=True, _known={})
 
-    def seen_by(self, place: int, rows: Sequence[int]) -> Tariff:
-        """By one of the sessions that have so many rows so far."""
+    def seen_by(self, place: int, rows: Sequence[int]) -> BatchCost:
+        """The costs as seen by one of the sessions, which have so many rows so far."""
         del place, rows
         return self
 
-    def together(self, rows: Sequence[int], looks: float) -> float:
+    def together(self, rows: Sequence[int], attended: float) -> float:
         """A decode in which each session needs so many rows, and the host's work with them."""
-        return self.judged(max(sum(rows), 1), looks)
+        return self.seconds_with_host(max(sum(rows), 1), attended)
 
     def even(self, rows: Sequence[int]) -> bool:
         """Whether it is cheaper that all have as many rows as the one with the most."""
         del rows
         return False
 
-    def plain(self, sessions: int, looks: float) -> float:
+    def plain(self, sessions: int, attended: float) -> float:
         """Seconds of a decode without drafts."""
-        return self.costs.target(max(1, self.multiple * sessions), looks)
+        return self.costs.target(max(1, self.multiple * sessions), attended)
 
     def extra_rows(self, nodes: int) -> int:
         """Rows that a draft of `nodes` adds to a session's own, padding included."""
@@ -116,13 +114,13 @@ class Tariff:
         """How many rows to decode where `rows` are needed: sometimes more are cheaper."""
         return self._cheapest(rows)[1]
 
-    def seconds(self, rows: int, looks: float = 0.0) -> float:
+    def seconds(self, rows: int, attended: float = 0.0) -> float:
         """A decode in which `rows` are needed, and what it leaves to be paid later."""
-        return self._cheapest(rows)[0] + looks * self.costs.look_seconds
+        return self._cheapest(rows)[0] + attended * self.costs.attended_seconds
 
-    def judged(self, rows: int, looks: float) -> float:
-        """The same, and the host's work with these rows."""
-        return self.seconds(rows, looks) + rows * self.costs.host_row_seconds
+    def seconds_with_host(self, rows: int, attended: float) -> float:
+        """The same with the host's work on these rows."""
+        return self.seconds(rows, attended) + rows * self.costs.host_row_seconds
 
     def _cheapest(self, rows: int) -> tuple[float, int]:
         """Seconds of the cheapest forward that holds `rows`, and its rows."""
@@ -137,24 +135,24 @@ class Tariff:
         wider = min(self.costs.plateau(rows), max(self.most, rows))
         if self.free:
             return self.costs.target(wider), wider
-        homes = (count for count in (self.home, self.before) if rows <= count <= self.most)
+        usual = (count for count in (self.plain_rows, self.before) if rows <= count <= self.most)
         return min(
             (self.costs.target(count) + self.changing(count), count)
-            for count in {rows, wider, *homes}
+            for count in {rows, wider, *usual}
         )
 
     def changing(self, rows: int) -> float:
-        """The part of it that is there because row counts change."""
+        """Seconds of such a forward that are due to changes of row counts."""
         if self.free:
             return 0.0
         change = self.costs.change_seconds
         going = change if self.before and rows != self.before else 0.0
-        if rows == self.home:
+        if rows == self.plain_rows:
             return going
-        level = bisect_right(LEVELS, rows - self.home)
+        level = bisect_right(LEVELS, rows - self.plain_rows)
         if self.repays and level:
             return _CAUTION * (going - self.repays[level - 1])
-        carried = _MOST_ROUNDS * _carried(self.costs, self.home, rows)
+        carried = _MOST_ROUNDS * _carried(self.costs, self.plain_rows, rows)
         return _CAUTION * (going + min(change, carried))
 
     def rise(self, rows: int, nodes: int, cells: float) -> float:
@@ -168,12 +166,12 @@ class Tariff:
 
     def _rises(self, rows: int, counts: Iterable[int], cells: float) -> list[float]:
         now = self._cheapest(rows)[0]
-        row = cells * self.costs.look_seconds + self.costs.host_row_seconds
+        row = cells * self.costs.attended_seconds + self.costs.host_row_seconds
         more = map(self.extra_rows, counts)
         return [self._cheapest(rows + extra)[0] - now + extra * row for extra in more]
 
-    def undoing(self, survival: Sequence[float]) -> list[Undoing]:
-        """What verifying 0, 1 ... of these nodes costs beyond its forward.
+    def rollback_costs(self, survival: Sequence[float]) -> list[RollbackCost]:
+        """Costs of verifying 0, 1 ... of these nodes beyond the forward.
 
         Nothing where cells can be forgotten. Elsewhere a copy is made before, and where a node is
         rejected the copy is brought back, and the nodes before it are read again in the next
@@ -187,7 +185,7 @@ class Tariff:
             again, apart = self._beside(nodes)
             expected += (alive - chance) * (copy + again)
             alive = chance
-            found.append(Undoing(copy + apart + expected, copy + apart + copy + again))
+            found.append(RollbackCost(copy + apart + expected, copy + apart + copy + again))
         return found
 
     def _beside(self, rows: int) -> tuple[float, float]:
@@ -195,27 +193,27 @@ class Tariff:
 
         Beside other sessions they are a forward of their own (`control/forwards.py`).
         """
-        rise = self.costs.target(self.home + rows) - self.costs.target(self.home)
-        own = self.costs.target(rows) if self.home > 1 else rise
+        rise = self.costs.target(self.plain_rows + rows) - self.costs.target(self.plain_rows)
+        own = self.costs.target(rows) if self.plain_rows > 1 else rise
         return own, max(0.0, own - rise)
 
-    def price(self, rows: int, nodes: int, rate: float, cells: float) -> float:
-        """What verifying `nodes` more costs in tokens, in a decode that has `rows` without them."""
+    def tokens(self, rows: int, nodes: int, rate: float, cells: float) -> float:
+        """Cost of verifying `nodes` more, in tokens, in a decode that has `rows` without them."""
         return rate * self.rise(rows, nodes, cells)
 
 
-def _carried(costs: Costs, home: int, rows: int) -> float:
-    """Seconds that so many rows take more than those at home."""
-    return max(0.0, costs.target(rows) - costs.target(home))
+def _carried(costs: Costs, plain_rows: int, rows: int) -> float:
+    """Seconds that so many rows take more than those of plain decoding."""
+    return max(0.0, costs.target(rows) - costs.target(plain_rows))
 
 
-def _brought(hopes: Sequence[Hope], nodes: int) -> float:
-    """Seconds that drafts of so many nodes bring, if all sessions have as many of them."""
-    if not hopes:
+def _saved(savings: Sequence[ExpectedSaving], nodes: int) -> float:
+    """Seconds that drafts of so many nodes save, if all sessions have as many of them."""
+    if not savings:
         return 0.0
-    each = nodes / len(hopes)
+    each = nodes / len(savings)
     level = max(0, bisect_right(LEVELS, each) - 1)
-    return min(1.0, each) * sum(hope.brings[level] for hope in hopes)
+    return min(1.0, each) * sum(saving.seconds[level] for saving in savings)
 
 
 def change_of_rows(costs: Costs) -> float:
@@ -224,18 +222,20 @@ def change_of_rows(costs: Costs) -> float:
     return change if change >= _CHANGES_MATTER * costs.target(1) else 0.0
 
 
-def with_hopes(
-    costs: Costs, home: int, before: int, hopes: Sequence[Hope], multiple: int
-) -> Tariff:
-    """Prices where changes of rows matter; the hopes of all sessions, in grains."""
+def with_savings(
+    costs: Costs, plain_rows: int, before: int, savings: Sequence[ExpectedSaving], multiple: int
+) -> BatchCost:
+    """The cost where changes of rows matter; savings are those of all sessions, in grains."""
     change = costs.change_seconds
     grain = change / _GRAINS
-    rounds = min(_MOST_ROUNDS, max((hope.rounds for hope in hopes), default=0.0))
-    each_round = [_brought(hopes, nodes) - _carried(costs, home, home + nodes) for nodes in LEVELS]
+    rounds = min(_MOST_ROUNDS, max((saving.rounds for saving in savings), default=0.0))
+    each_round = [
+        _saved(savings, nodes) - _carried(costs, plain_rows, plain_rows + nodes) for nodes in LEVELS
+    ]
     repays = [each * (rounds if each > 0 else _MOST_ROUNDS) for each in each_round]
-    return Tariff(
+    return BatchCost(
         costs,
-        home,
+        plain_rows,
         before,
         repays=tuple(
             grain * math.floor(max(-change, min(change, seconds)) / grain) for seconds in repays

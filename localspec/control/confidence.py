@@ -1,11 +1,11 @@
-"""What a neural source promises before it drafts, and when a draft of it should stop.
+"""The expected worth of a neural draft before it is made, and the best node to stop it at.
 
 A draft model knows how sure it is: its confidence in a token, calibrated, is the chance that the
 target agrees. A draft is therefore a walk over levels of confidence, paid step by step, that may be
-stopped after any step. How it begins and goes on depends on how easy the text is, and every node is
-news of that too. `Outlook` learns which levels come in text of which ease; `solve` finds the best
-moments to stop for one machine's costs, by dynamic programming, so that the worth of a draft is
-known before its first step is paid.
+stopped after any step. The levels depend on the target's own confidence in the text, and each node
+tells something about that too. `DraftConfidence` learns the levels by target confidence; `solve`
+finds the best moments to stop for one machine's costs, by dynamic programming, so that the worth of
+a draft is known before its first step is paid.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DEPTH = 16
 """Nodes of a draft that are looked ahead."""
 LEVEL_EDGES = (0.43, 0.6, 0.82, 0.945, 0.985)
 """Where one level of confidence ends and the next begins."""
-EASE = (0.45, 0.55, 0.65, 0.75, 0.84, 0.91, 0.96, 0.99)
+TARGET_CONFIDENCES = (0.45, 0.55, 0.65, 0.75, 0.84, 0.91, 0.96, 0.99)
 """How sure the target is of a text on average: knots, between which shares are interpolated."""
-MIDDLE_EASE = 0.84
-"""Taken for the ease of a text of which nothing is known."""
+MIDDLE_TARGET_CONFIDENCE = 0.84
+"""Assumed for a text of which nothing is known."""
 
 _FIRST_CHANCES = np.array([0.28, 0.47, 0.7, 0.9, 0.97, 0.996])
 """Mean chance of acceptance in each level."""
 _NEWS = 0.3
-"""How far the confidence of one drafted node moves the ease that is expected of the next."""
+"""How far one drafted node's confidence moves the target confidence expected at the next."""
 _FIRST_SHARES = np.array(
     [
         (0.23, 0.26, 0.27, 0.10, 0.06, 0.08),
@@ -47,34 +47,35 @@ _FIRST_SHARES = np.array(
         (0.01, 0.01, 0.05, 0.03, 0.06, 0.84),
     ]
 )
-"""Shares of the levels by ease: a 0.5B model drafting for a 1.5B one, over the built-in suite."""
+"""Shares of the levels by target confidence: a 0.5B model drafting for a 1.5B one, over the
+built-in suite."""
 _FIRST_WEIGHT = 40.0
-"""Nodes of each ease that those shares count for."""
+"""Observed nodes that the first shares of each target confidence count for."""
 _MEMORY, _CHANCE_RATE = 0.998, 0.02
-"""Forgetting per node of an ease, and of a level."""
+"""Forgetting per node, of a target confidence's counts and of a level's chance."""
 
 
-class Outlook:
-    """How sure one source is, by the ease of the text. Model lifetime; state only."""
+class DraftConfidence:
+    """A source's confidence levels by target confidence. Model lifetime; state only."""
 
     def __init__(self) -> None:
         self._counts = _FIRST_WEIGHT * _FIRST_SHARES
         self.chances = _FIRST_CHANCES.copy()
 
-    def observe(self, chances: Sequence[float], ease: float) -> None:
+    def observe(self, chances: Sequence[float], target_confidence: float) -> None:
         """One draft: the chance of each of its nodes, given that its parent is accepted."""
         for chance in chances:
-            knot, share = _place(EASE, ease)
+            knot, share = _place(TARGET_CONFIDENCES, target_confidence)
             where = bisect_right(LEVEL_EDGES, chance)
             self.chances[where] += _CHANCE_RATE * (chance - self.chances[where])
             for row, weight in ((knot, 1 - share), (knot + 1, share)):
                 self._counts[row] *= _MEMORY**weight
                 self._counts[row, where] += weight
-            ease = news(ease, chance)
+            target_confidence = news(target_confidence, chance)
 
     @property
     def shares(self) -> Array:
-        """Shares (ease, level) of the levels of confidence."""
+        """Shares (target_confidence, level) of the levels of confidence."""
         shares: Array = self._counts / self._counts.sum(1, keepdims=True)
         return shares
 
@@ -83,18 +84,18 @@ class Outlook:
         return {"counts": self._counts.tolist(), "chances": self.chances.tolist()}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Outlook:
-        """What `to_dict` gave.
+    def from_dict(cls, data: Mapping[str, Any]) -> DraftConfidence:
+        """Restore what `to_dict` returned.
 
         Raises:
             ValueError: the data has another shape; learn anew.
         """
-        outlook = cls()
+        confidence = cls()
         try:
             counts = np.array(data["counts"], dtype=float)
             chances = np.array(data["chances"], dtype=float)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"not an outlook: {error!r}") from error
+            raise ValueError(f"not a draft confidence: {error!r}") from error
         sane = counts.shape == _FIRST_SHARES.shape and np.isfinite(counts).all()
         sane = sane and (counts >= 0).all() and (counts.sum(1) > 0).all()
         if (
@@ -102,14 +103,14 @@ class Outlook:
             or chances.shape != (len(_FIRST_CHANCES),)
             or not ((chances >= 0) & (chances <= 1)).all()
         ):
-            raise ValueError("not an outlook: the numbers have another shape")
-        outlook._counts, outlook.chances = counts, chances
-        return outlook
+            raise ValueError("not a draft confidence: the numbers have another shape")
+        confidence._counts, confidence.chances = counts, chances
+        return confidence
 
 
-def news(ease: float, chance: float) -> float:
-    """The ease to expect after a drafted node with this chance."""
-    return ease + _NEWS * (chance - ease)
+def news(target_confidence: float, chance: float) -> float:
+    """The target confidence to expect after a drafted node with this chance."""
+    return target_confidence + _NEWS * (chance - target_confidence)
 
 
 def _place(knots: Sequence[float], value: float) -> tuple[int, float]:
@@ -145,7 +146,7 @@ def _towards(knots: Array, values: Array) -> Array:
 
 
 class Ahead(NamedTuple):
-    """What a draft promises that goes on as is best.
+    """Expected outcome of a draft that stops at the best moments.
 
     `worth` is in tokens above what the same time brings without it; `accepted` are nodes.
     """
@@ -155,24 +156,24 @@ class Ahead(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class StoppingTable:
     """The solved stopping problem of one source, one machine and one rate.
 
-    `tables[:, nodes, alive, ease]` are the fields of `Ahead` by the nodes drafted so far, which
-    are verified; `prices[nodes]` what verifying so many costs, in tokens.
+    `tables[:, nodes, alive, target_confidence]` are the fields of `Ahead` by the nodes drafted so
+    far, all to be verified; `prices[nodes]` are the tokens that verifying so many costs.
     """
 
     tables: Array
     prices: Sequence[float]
 
-    def ahead(self, ease: float, survival: Sequence[float] = ()) -> Ahead:
+    def ahead(self, target_confidence: float, survival: Sequence[float] = ()) -> Ahead:
         """A draft that goes on after nodes with this survival, those included."""
         nodes = len(survival)
         alive = survival[-1] if survival else 1.0
         if nodes >= DEPTH or alive < _ALIVE[-1]:
             return _NOTHING
         before, share = _place(_FALLING, -alive)
-        knot, turn = _place(EASE, ease)
+        knot, turn = _place(TARGET_CONFIDENCES, target_confidence)
         corners = self.tables[:, nodes, before : before + 2, knot : knot + 2].tolist()
         worth, accepted = (
             (1 - share) * ((1 - turn) * a + turn * b) + share * ((1 - turn) * c + turn * d)
@@ -181,39 +182,45 @@ class Prospect:
         gain = sum(survival)
         return Ahead(gain - self.prices[nodes] + worth, gain + accepted)
 
-    def goes_on(self, survival: Sequence[float], ease: float) -> bool:
-        """Whether to draft another node after some with this survival and the ease they told of."""
+    def goes_on(self, survival: Sequence[float], target_confidence: float) -> bool:
+        """Whether to draft another node after some with this survival and target confidence."""
         if len(survival) >= DEPTH:
             return False
         gains = accumulate(survival, initial=0.0)
         stopping = max(gain - price for gain, price in zip(gains, self.prices, strict=False))
-        return self.ahead(ease, survival).worth > stopping
+        return self.ahead(target_confidence, survival).worth > stopping
 
 
 _NOTHING = Ahead(-math.inf, 0.0)
 
 
-def solve(outlook: Outlook, prices: Sequence[float], step: float) -> Prospect:
+def solve(confidence: DraftConfidence, prices: Sequence[float], step: float) -> StoppingTable:
     """Optimal stopping of a draft, backwards from its last node.
 
     A node is drafted for `step`; then it is known how sure it is, and it is verified and perhaps
     followed by another, or dropped.
 
     Args:
-        outlook: How sure the source is.
+        confidence: How sure the source is.
         prices: (DEPTH + 1,) tokens that verifying 0, 1, ... nodes costs; prices[0] is 0.
         step: Tokens that drafting one node costs.
     """
-    ease = np.array(EASE)[:, None]
-    alive = _ALIVE[:, None] * outlook.chances
+    target_confidence = np.array(TARGET_CONFIDENCES)[:, None]
+    alive = _ALIVE[:, None] * confidence.chances
     fall = _towards(-_ALIVE, -alive)
-    turn = _towards(ease[:, 0], ease + _NEWS * (outlook.chances - ease)).transpose(0, 2, 1)
-    gain, shares = alive.T[:, :, None], outlook.shares.T[:, None, :]  # (level, alive, ease)
-    tables = np.zeros((2, DEPTH + 1, len(_ALIVE), len(EASE)))
+    turn = _towards(
+        target_confidence[:, 0],
+        target_confidence + _NEWS * (confidence.chances - target_confidence),
+    ).transpose(0, 2, 1)
+    gain, shares = (
+        alive.T[:, :, None],
+        confidence.shares.T[:, None, :],
+    )  # (level, alive, target_confidence)
+    tables = np.zeros((2, DEPTH + 1, len(_ALIVE), len(TARGET_CONFIDENCES)))
     for nodes in range(DEPTH - 1, -1, -1):
         on, accepted = fall @ tables[:, None, nodes + 1] @ turn
         kept = gain - (prices[nodes + 1] - prices[nodes]) + np.maximum(on, 0.0)
         accepted = np.where(kept > 0, gain + np.where(on > 0, accepted, 0.0), 0.0)
         tables[0, nodes] = (np.maximum(kept, 0.0) * shares).sum(0) - step
         tables[1, nodes] = (accepted * shares).sum(0)
-    return Prospect(tables[:, :DEPTH], prices)
+    return StoppingTable(tables[:, :DEPTH], prices)

@@ -1,4 +1,4 @@
-"""What strict exactness costs on a machine, and whether it is worth that. Pure."""
+"""The cost of strict exactness on a machine, and whether it is chosen. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ PROMPT_TOKENS, ANSWER_TOKENS = 256, 256
 """The request that is priced: where neither reading nor answering is all."""
 
 SHORT_TOKENS = 8192
-"""A context that nobody asked for may be halved or quartered, but not to less."""
+"""A context that no setting asks for may be halved or quartered, but not to less."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forwards:
+class RequestForwards:
     """The fastest of what strict and standard use compute, in seconds.
 
     step, row: A forward that gives a lone answer its next token: as many rows as the class demands,
@@ -37,10 +37,10 @@ class Forwards:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What "auto" is: strict or not, and why, for people.
+class StrictCost:
+    """The outcome of "auto": strict or not, and why, for people.
 
-    Not `sure` is what a busy machine told: it holds for a day.
+    It is not `sure` where the machine was busy: then it holds for a day.
     """
 
     strict: bool
@@ -58,32 +58,32 @@ class Verdict:
         return f"auto: {self.why}" + ("" if self.sure else ", as far as a busy machine tells")
 
 
-def judge(forwards: Forwards, *, sure: bool = True) -> Verdict:
-    """Strict where it costs little."""
+def strict_cost_of(forwards: RequestForwards, *, sure: bool = True) -> StrictCost:
+    """Choose strict where it costs little."""
     price = forwards.price
     if price < MOST:
-        return Verdict(True, f"strict costs {price:.1%} of a request's time here", sure)
-    return Verdict(False, f"strict would cost {price:.0%} of a request's time here", sure)
+        return StrictCost(True, f"strict costs {price:.1%} of a request's time here", sure)
+    return StrictCost(False, f"strict would cost {price:.0%} of a request's time here", sure)
 
 
-def too_dear(step: float, row: float, *, sure: bool = True) -> Verdict | None:
-    """What the seconds of one forward tell alone, were everything else free and reading as slow."""
-    price = Forwards(step, row, read=row, chunk=row).price
+def too_slow_at_once(step: float, row: float, *, sure: bool = True) -> StrictCost | None:
+    """Refuse strict by the seconds of one forward alone, as if reading cost nothing more."""
+    price = RequestForwards(step, row, read=row, chunk=row).price
     if price < MOST:
         return None
     why = f"strict would cost at least {price:.0%} of a request's time here"
-    return Verdict(False, why, sure)
+    return StrictCost(False, why, sure)
 
 
-def crowded(together: int, slots: int) -> Verdict | None:
-    """Strict is out of the question where forwards or memory hold fewer requests then."""
+def too_few_slots(together: int, slots: int) -> StrictCost | None:
+    """Refuse strict where forwards or memory then hold fewer requests."""
     if together >= slots:
         return None
-    return Verdict(False, f"strictly, {together} of {slots} requests could go on together here")
+    return StrictCost(False, f"strictly, {together} of {slots} requests could go on together here")
 
 
-def shorter(strict_context: int, context: int, *, asked: bool) -> Verdict | None:
-    """Nor where its slots, each with memory of its own, are too short.
+def context_too_short(strict_context: int, context: int, *, asked: bool) -> StrictCost | None:
+    """Refuse strict where its slots, each with memory of its own, are too short.
 
     Args:
         strict_context: Tokens of one request in strict use.
@@ -93,4 +93,4 @@ def shorter(strict_context: int, context: int, *, asked: bool) -> Verdict | None
     if strict_context >= (context if asked else min(context, SHORT_TOKENS)):
         return None
     tokens = f"{strict_context} tokens instead of {context}"
-    return Verdict(False, f"strict would leave each request {tokens}")
+    return StrictCost(False, f"strict would leave each request {tokens}")

@@ -10,8 +10,9 @@ from control.known import LONG, controller, decide
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.control.controller import Controller, Judged, Memory, Round, View
-from localspec.control.promises import Promises
+from localspec.control.acceptance_bias import AcceptanceBias
+from localspec.control.controller import Controller
+from localspec.control.round import Round, SessionStats, VerifiedDraft, View
 from localspec.types import Draft, Signal
 
 WIDE = {1: 1, 2: 2.9, 8: 3.6, 32: 4.2}
@@ -27,25 +28,25 @@ def copies(chance: float) -> Iterator[Draft]:
         yield Draft.chain(list(range(NODES)), signals)
 
 
-def drafted(control: Controller, memory: Memory, *, kept: int, rounds: int = 120) -> int:
+def drafted(control: Controller, stats: SessionStats, *, kept: int, rounds: int = 120) -> int:
     """How many of so many rounds took a copy that promised most of its nodes and `kept` so many.
 
     Between them single tokens come as foretold, as inside of words: lookup is right on average.
     """
     taken = 0
     for chain in itertools.islice(copies(0.85), rounds):
-        view = View(free=(chain,), budget=31, memory=memory, elapsed_seconds=LONG)
+        view = View(free=(chain,), budget=31, stats=stats, elapsed_seconds=LONG)
         _, count = decide(control, view)
         taken += count > 0
         accepted = min(kept, count)
         said = (*range(accepted), NODES)
         seconds = control.costs.target(1 + count)
-        judged = Judged(chain.head(count), accepted)
+        judged = VerifiedDraft(chain.head(count), accepted)
         control.observe(Round(1 + count, seconds, 0.0, (), (view,), (judged,), (said,)))
         for word in itertools.islice(copies(0.5), 3):
-            sure = View(free=(word.head(1),), budget=0, memory=memory, elapsed_seconds=LONG)
+            sure = View(free=(word.head(1),), budget=0, stats=stats, elapsed_seconds=LONG)
             control.plan([sure])
-            plain = Judged(Draft(), 0)
+            plain = VerifiedDraft(Draft(), 0)
             control.observe(Round(1, control.costs.target(1), 0.0, (), (sure,), (plain,), ((0,),)))
     return taken
 
@@ -59,7 +60,7 @@ def test_copies_that_break_at_once_are_soon_left() -> None:
 def test_the_next_answer_begins_with_what_the_last_one_showed() -> None:
     """It may find out again, but for less than one that knows nothing of that."""
     taken = []
-    for fresh in (Controller.open_session, lambda _: Memory()):
+    for fresh in (Controller.open_session, lambda _: SessionStats()):
         control = controller(WIDE)
         drafted(control, control.open_session(), kept=0)
         taken.append(drafted(control, fresh(control), kept=0))
@@ -81,14 +82,16 @@ def test_copies_that_are_kept_are_taken_on_and_on() -> None:
 
 
 def test_no_row_is_carried_for_what_only_promises() -> None:
-    """The same copy raises hopes of the next one where such were kept, and none else."""
+    """The same copy raises savings of the next one where such were kept, and none else."""
     brings = []
     for broken in (0.0, 0.9):
-        control, memory = controller(WIDE), Memory()
+        control, stats = controller(WIDE), SessionStats()
         control.costs.expect_change(0, control.costs.target(1))
-        memory.copies = Promises(shortfall=broken, spent=1e6, promised=1.0)  # but dear was none
-        decide(control, View(free=(next(copies(0.85)),), budget=31, memory=memory))
-        brings.append(memory.brings)
+        stats.copies = AcceptanceBias(
+            shortfall=broken, spent=1e6, promised=1.0
+        )  # but dear was none
+        decide(control, View(free=(next(copies(0.85)),), budget=31, stats=stats))
+        brings.append(stats.expected_saving)
     assert all(much > 5 * little > 0 for much, little in zip(*brings, strict=True))
 
 
@@ -97,12 +100,12 @@ def test_luck_is_no_credit_and_doubt_passes_on_in_part(
     rounds: list[tuple[float, float, float]],
 ) -> None:
     """A copy never has to repay less than its cost; a new answer doubts no more, and by half."""
-    memory = Memory()
+    stats = SessionStats()
     for settlement in rounds:
-        memory.copies.settle(*settlement)
-        assert 0 <= memory.copies.kept <= 1
-    asked = memory.copies_cost
+        stats.copies.observe(*settlement)
+        assert 0 <= stats.copies.kept <= 1
+    asked = stats.copies_cost
     assert asked >= 1
-    assert Memory.after(memory.copies).copies_cost == pytest.approx(min(asked, 1.5))
-    memory.forgive_copies()
-    assert 1 <= memory.copies_cost <= asked
+    assert SessionStats.after(stats.copies).copies_cost == pytest.approx(min(asked, 1.5))
+    stats.forgive_copies()
+    assert 1 <= stats.copies_cost <= asked

@@ -1,7 +1,7 @@
 """Whether to ask a source that takes a while to answer. Pure.
 
-A draft head is asked before anybody knows what it will say. What that took and brought in the
-rounds before tells whether it is worth it: of a text that it does not foretell it is asked seldom.
+A feature head takes time before its draft is known. The time and savings of earlier calls tell
+whether to call it: where its drafts are mostly rejected it is called seldom.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _SHARE = 0.05
-"""Of the latest answer in what asking is taken to bring."""
+"""Share of the latest call in the expected saving."""
 _SELDOM = 8
 """One round in so many asks all the same: texts change."""
 BENEFIT = 2.0
-"""How many times over asking is taken to be repaid before anybody knows."""
+"""How many times over a call is taken to be repaid before one was measured."""
 
 
 @dataclass(slots=True)
-class Asking:
-    """What asking one source lately brought in one session, in seconds."""
+class SlowSource:
+    """The recent saving by one source in one session, in seconds."""
 
-    brings_seconds: float
+    saving_seconds: float
     skipped: int = 0
 
     def due(self, takes_seconds: float) -> bool:
         """Whether to ask now, if that takes so long."""
         self.skipped += 1
-        if self.brings_seconds < takes_seconds and self.skipped < _SELDOM:
+        if self.saving_seconds < takes_seconds and self.skipped < _SELDOM:
             return False
         self.skipped = 0
         return True
 
     def brought(self, seconds: float) -> None:
-        """It was asked, and this is what the round is worth more for it."""
-        self.brings_seconds += _SHARE * (seconds - self.brings_seconds)
+        """Learn from a call: the seconds that the round is worth more for it."""
+        self.saving_seconds += _SHARE * (seconds - self.saving_seconds)
 
 
 def lead(name: str, options: Iterable[tuple[str | None, float]]) -> float:

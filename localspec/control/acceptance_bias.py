@@ -1,4 +1,4 @@
-"""What drafts gave of what they promised. Pure.
+"""How far drafts fall short of their expected acceptance. Pure.
 
 Chances are right on average, and a draft is taken where they are highest, so the best of many
 promises is an optimist: behind the number of a list's next point, or a heading, texts that repeat
@@ -16,11 +16,11 @@ _DRAFT_MEMORY = 0.99
 
 
 @dataclass(slots=True)
-class Promises:
-    """By how much drafts gave less than they promised, what they cost and promised, in tokens.
+class AcceptanceBias:
+    """The shortfall of drafts, their cost and their expected tokens, in tokens.
 
-    By its share of what they cost the next one has to promise more; it is a share because machines
-    differ in what is at stake.
+    The next draft must be expected to repay its cost by that share more; it is a share because
+    machines differ in how much a draft costs.
     """
 
     shortfall: float = 0.0
@@ -28,7 +28,7 @@ class Promises:
     promised: float = _WEIGHT_TOKENS
 
     @classmethod
-    def doubted(cls, doubt: float) -> Promises:
+    def doubted(cls, doubt: float) -> AcceptanceBias:
         """Of which nothing was seen yet but so much doubt."""
         return cls(doubt * _WEIGHT_TOKENS)
 
@@ -46,7 +46,7 @@ class Promises:
         """Another round, after which the text may be another: this share of the doubt is kept."""
         self.shortfall *= kept
 
-    def settle(self, missing: float, cost: float, promised: float) -> None:
+    def observe(self, missing: float, cost: float, promised: float) -> None:
         """A draft for `cost` tokens' time gave `missing` tokens less than the `promised` ones."""
         self.shortfall = _DRAFT_MEMORY * self.shortfall + missing
         self.spent = _WEIGHT_TOKENS + _DRAFT_MEMORY * (self.spent - _WEIGHT_TOKENS) + cost
