@@ -60,9 +60,9 @@ def test_a_base_model_goes_on_with_what_was_said_and_a_template_can_be_given(
             assert (await running.get("/props?model=other-base"))[
                 "chat_template"
             ] == mine.read_text()
-            mine.write_text("now {{ messages[0].content }}")
+            mine.write_text("now{% for m in messages %} {{ m.content }}{% endfor %}")
             await running.server.supervisor.reload(True)
-            assert await prompt(running, "other-base") == "now Once upon"
+            assert await prompt(running, "other-base") == "now Once upon a time there was"
 
     asyncio.run(scenario())
 

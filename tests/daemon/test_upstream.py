@@ -238,7 +238,7 @@ async def silent(_request: web.Request) -> web.StreamResponse:
     ("handler", "status", "words"),
     [
         (redirecting, 502, "redirects, and that is not followed"),
-        (packed, 502, "encoding that nobody asked for"),
+        (packed, 502, "encoding that was not asked for"),
         (a_page, 502, "not a JSON object"),
         (endless, 502, "more than 67108864 bytes"),
         (silent, 503, "sent nothing for 0.2 s"),
