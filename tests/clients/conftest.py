@@ -84,7 +84,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     here = Path(__file__)
     search = os.pathsep.join(filter(None, (str(here.parents[1]), os.environ.get("PYTHONPATH"))))
     with subprocess.Popen(
-        [sys.executable, here.with_name("lent.py"), root],
+        [sys.executable, here.with_name("daemon_process.py"), root],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | homes | {"PYTHONPATH": search},
