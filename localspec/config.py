@@ -106,9 +106,15 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Defaults for requests that say nothing about speculation. Nothing here needs tuning."""
 
     mode: Literal["auto", "off", "always"] = "auto"
-    drafters: tuple[str, ...] = ("lookup", "grammar", "feature_head", "model")
+    drafters: tuple[str, ...] = ("lookup", "corpus", "grammar", "feature_head", "model")
     max_draft: int = 31
     verify: Verification = "coupled"
+
+
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sources of drafts besides the text: `corpus` are folders of the user's files."""
+
+    corpus: tuple[str, ...] = ()
 
 
 class Chat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,6 +145,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: Models = Models()
     engine: Engine = Engine()
     speculation: Speculation = Speculation()
+    draft: Draft = Draft()
     sampling: SamplingParams = SamplingParams()
     chat: Chat = Chat()
     upstream: dict[str, Upstream] = {}
@@ -316,6 +323,7 @@ _RANGES = {
 
 _LEAST_CONTEXT = 64
 _MAX_DEVICES = 16
+_MAX_FOLDERS = 64
 _MAX_IDLE_SECONDS = 86_400
 
 
@@ -350,8 +358,25 @@ def _check(config: Config, origin: str) -> None:
                 "name, but not with http and https.",
                 param="server.origins",
             )
+    _check_corpus(config.draft.corpus, origin)
     _check_remote(config.engine.remote, origin)
     _check_upstream(config.upstream, origin)
+
+
+def _check_corpus(folders: tuple[str, ...], origin: str) -> None:
+    for place, folder in enumerate(folders):
+        if not folder.startswith(("/", "~/")) and folder != "~":
+            raise ConfigError(
+                f'{origin}: draft.corpus names "{folder}", which is no absolute path.',
+                fix='Write "/path" or "~/path", or run `localspec corpus add`.',
+                param="draft.corpus",
+            )
+        if folder in folders[:place] or place >= _MAX_FOLDERS:
+            raise ConfigError(
+                f'{origin}: draft.corpus names "{folder}" twice, or over {_MAX_FOLDERS} folders.',
+                fix="Name each folder once.",
+                param="draft.corpus",
+            )
 
 
 def _check_remote(remote: tuple[str, ...], origin: str) -> None:

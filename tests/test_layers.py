@@ -3,8 +3,8 @@
 A room imports itself and rooms that stand below it (docs/architecture.md draws them):
 
 localspec_daemon:  http, page ─▶ supervisor ─▶ api ─▶ catalog, chats
-cli ─▶ bench, client, catalog, chats, text
-worker ─▶ catalog, text, drafters ─▶ engine
+cli ─▶ bench, client, catalog, chats, corpus, text
+worker ─▶ catalog, corpus, text, drafters ─▶ engine
 microbench ─▶ drafters ─▶ engine ─▶ exactness, speculation ─▶ llama ─▶ kv ─▶ engine.core ─▶ control
 wire ─▶ config ─▶ the leaves
 """
@@ -57,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "wire": {"errors", "chain", "types", "machine", "config"},
     "control": LEAVES,
+    "corpus": LEAVES,
     "engine.core": LEAVES | {"control"},
     "engine.kv": LEAVES | {"control", "engine.core"},
     "engine.llama": LEAVES | {"control", "engine.core", "engine.kv"},
@@ -65,13 +66,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": LEAVES | ENGINE | {"control"},
     "drafters": LEAVES | ENGINE | {"engine"},
     "text": LEAVES,
-    "worker": LEAVES | ENGINE | {"catalog", "control", "engine", "drafters", "text"},
+    "worker": LEAVES | ENGINE | {"catalog", "control", "corpus", "engine", "drafters", "text"},
     "microbench": LEAVES | ENGINE | {"control", "engine", "drafters"},
     "catalog": LEAVES,
     "client": LEAVES,
     "chats": {"errors", "paths"},
     "bench": LEAVES | {"client", "catalog"},
-    "cli": LEAVES | {"client", "catalog", "bench", "chats", "text"},
+    "cli": LEAVES | {"client", "catalog", "bench", "chats", "corpus", "text"},
     "localspec_daemon.api": LEAVES | {"catalog"},
     "localspec_daemon.supervisor": LEAVES | {"catalog", "chats", "localspec_daemon.api"},
     "localspec_daemon.http": LEAVES

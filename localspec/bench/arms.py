@@ -15,6 +15,7 @@ from localspec.errors import RequestError
 PLAIN = "plain"
 AUTO = "auto"
 PREDICTION = "prediction"
+NO_CORPUS = "no-corpus"
 
 _FENCE = re.compile(r"^(`{3,})[^`\n]*\n(.*?)^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 
@@ -39,7 +40,7 @@ class Arm:
 
 
 def own(client: Client, model: Json) -> dict[str, Arm]:
-    """The arms of this daemon by name: plain, auto, auto with one drafter alone, and predicting.
+    """The arms of this daemon by name: plain, auto, one drafter alone, predicting, no corpus.
 
     `model` is the model's entry in the daemon's status. A drafter alone still decides each round
     whether it drafts: it differs from auto in nothing but its sources.
@@ -48,6 +49,9 @@ def own(client: Client, model: Json) -> dict[str, Arm]:
     for drafter in _drafters(model):
         speculation[drafter] = {"mode": "auto", "drafters": [drafter]}
     speculation[PREDICTION] = speculation[AUTO]
+    if "corpus" in speculation:
+        others = [name for name in model["drafters"] if name != "corpus"]
+        speculation[NO_CORPUS] = {"mode": "auto", "drafters": others}
     return {
         name: Arm(
             name,
@@ -63,6 +67,7 @@ def forced(client: Client, model: Json) -> dict[str, Arm]:
     """The arms that verify replays: plain, auto, and each drafter made to draft every round."""
     arms = own(client, model)
     del arms[PREDICTION]
+    arms.pop(NO_CORPUS, None)
     for drafter in _drafters(model):
         wish = {"mode": "always", "drafters": [drafter]}
         arms[drafter] = Arm(drafter, client, {"model": model["name"], "speculation": wish})
@@ -86,7 +91,7 @@ def chosen(arms: Mapping[str, Arm], names: Sequence[str]) -> list[Arm]:
                 f"This model has no arm {name!r}.", fix=f"Arms here: {', '.join(arms)}."
             )
     if not names:
-        usual = [arm for arm in arms.values() if not arm.predicts]
+        usual = [arm for arm in arms.values() if not arm.predicts and arm.name != NO_CORPUS]
         single = len(usual) == len((PLAIN, AUTO)) + 1
         return usual[: 2 if single else None]
     return [arm for name, arm in arms.items() if name == PLAIN or name in names]

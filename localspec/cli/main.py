@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "localspec.cli.prompts:presets",
         "List, show, save and remove system prompts with names.",
     ),
+    "corpus": (
+        "localspec.cli.corpus:corpus",
+        "Draft answers from your own files: add, list and drop folders.",
+    ),
     "web": (
         "localspec.cli.web:web",
         "Open the page: chat, conversations, and what the machine does.",

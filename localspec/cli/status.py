@@ -142,12 +142,17 @@ def _placement_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "layers", f"{device}: {first} to {last}"
     if model.get("context"):
         yield "context", f"{model['context']} tokens of {model.get('context_train', '?')} trained"
-    for key in ("placement", "template"):
-        if model.get(key):
-            yield key, model[key]
+    yield from _rows_as_they_are(model, "placement", "template")
     if model.get("kv_cells"):
         held, cells = model.get("kv_held", 0), model["kv_cells"]
         yield "kv cache", f"{held} of {cells} tokens, at most {model.get('cells', cells)}"
+
+
+def _rows_as_they_are(model: Json, *keys: str) -> Iterator[tuple[str, str]]:
+    """Rows of sentences that the daemon has written."""
+    for key in keys:
+        if model.get(key):
+            yield key, model[key]
 
 
 def _format_rows(model: Json) -> Iterator[tuple[str, str]]:
@@ -169,6 +174,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "drafters", ", ".join(model["drafters"])
     if why := model.get("speculation_off"):
         yield ("no draft", why) if model.get("drafters") else ("speculation", f"off: {why}")
+    yield from _rows_as_they_are(model, "corpus")
     if model.get("exactness"):
         detail = model.get("exactness_detail")
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")

@@ -26,7 +26,8 @@ def kinds() -> list[str]:
 def takes(kind: str) -> frozenset[str]:
     """The parts that a drafter of this kind is built with.
 
-    `context` is a draft model's and `head` a draft head: a source that takes one needs it. The
+    `context` is a draft model's, `head` a draft head and `corpus` an index of files: a source that
+    takes one needs it. The
     others are the target's: `n_vocab`, `ends` (tokens that end an answer) and `piece` (the bytes
     that a token writes).
 

@@ -398,7 +398,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     `routing` counts finished requests by reason. `draft_ms` is the cost of a drafted token by
     source, where not free; `host_ms` is the rest of a round, `host_row_ms` more for each drafted
     row; `far_...` are costs behind `far_tokens`. `measuring`: costs are still to be measured.
-    `checking`: forwards made of the exactness check, and their total.
+    `checking`: forwards made of the exactness check, and their total. `corpus`: what is in the
+    index of the user's folders; `indexing`: it is not up to date yet.
     """
 
     steps: int
@@ -421,6 +422,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     checking: tuple[int, int] | None = None
     exactness_detail: str = ""
     kernels: str = ""
+    corpus: str = ""
+    indexing: bool = False
     kv_held: int = 0
     kv_cells: int = 0
     gpus: dict[str, int] = {}

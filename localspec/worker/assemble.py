@@ -27,6 +27,7 @@ from localspec.text.markers import Markers
 from localspec.types import Sharing
 from localspec.wire.messages import Load, Ready
 from localspec.worker import planning, remotes
+from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import ExactnessChoice, by_memory, expected, with_exactness
 from localspec.worker.exactness_decision import ExactnessDecision, Reread, unchecked
 from localspec.worker.exactness_probe import BackgroundProbe, NearProbe
@@ -71,6 +72,7 @@ class Loaded:
     threads: ThreadTuner
     shortlist: Shortlist | None
     decision: ExactnessDecision
+    corpus: CorpusIndex | None = None
     _has_gpus: bool = True
 
     def __enter__(self) -> Self:
@@ -239,7 +241,15 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
         )
         decision = switch.decision(profile, unknown, known)
         reread = Reread(engine, decision.forgotten)
-        before: list[IdleTask] = [decision, reread, NearProbe(probe, engine)]
+        corpus = loader.corpus
+        while command.machine and corpus and corpus.advance(time.monotonic()):
+            on_progress("probe", 1.0)
+        before: list[IdleTask] = [
+            *([corpus] if corpus else []),
+            decision,
+            reread,
+            NearProbe(probe, engine),
+        ]
         return Loaded(
             switch=switch,
             model=model,
@@ -254,6 +264,7 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             threads=threads,
             shortlist=loader.shortlist,
             decision=decision,
+            corpus=corpus,
         )
 
 

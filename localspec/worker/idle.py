@@ -24,7 +24,7 @@ class IdleTask(Protocol):
 class IdleTasks:
     """Runs one task at a time, the most useful first: costs, prefill, probes, kernels.
 
-    Tasks `before` costs decide which forwards are to be measured.
+    Tasks `before` costs decide which forwards are to be measured, or are over soon.
 
     It begins half a second after the last request, so that a person who types never waits.
     Where no task is left, it saves what requests have taught. The engine's thread.

@@ -28,6 +28,7 @@ from localspec.errors import ModelError
 from localspec.types import Backend, Drafter
 from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, planning
+from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
 from localspec.worker.kernel_speedup import KernelSpeedup
@@ -92,6 +93,7 @@ class Loader:
         self._lent = lent
         self.pair_fits = True
         self.head: FeatureHead | None = None
+        self.corpus: CorpusIndex | None = None
         self.threads = ThreadChoice(
             command,
             lambda: self.strict,
@@ -221,9 +223,23 @@ class Loader:
                 offered["head"] = self.head
                 if self.head is None:
                     continue
+            if "corpus" in drafters.takes(kind):
+                if (corpus := self._corpus(model)) is None:
+                    continue
+                offered["corpus"] = corpus
             sources[kind] = drafters.load(kind, **offered)
             self._parts.callback(sources[kind].close)
         return sources, why
+
+    def _corpus(self, model: Model) -> CorpusIndex | None:
+        """The index of the user's folders, None where the configuration names none."""
+        if not self._config.draft.corpus:
+            return None
+        watch = not self.command.machine
+        made = CorpusIndex(self._config.draft.corpus, model, self.command.model, watch=watch)
+        self._parts.callback(made.close)
+        self.corpus = made
+        return made
 
     def _draft(self, target: Context) -> tuple[Backend | None, str | None]:
         """The draft's context, or None and, where there is a draft, the reason."""

@@ -392,7 +392,7 @@ class Service:
             self._beat(now)
 
     def _beat(self, now: float) -> None:
-        totals = self._totals
+        totals, corpus = self._totals, self._loaded.corpus
         self._line.send(
             Heartbeat(
                 steps=self._engine.steps + self._replays.steps + self._loaded.decision.step.done,
@@ -415,6 +415,8 @@ class Service:
                 checking=None if self._loaded.decision.over else self._loaded.decision.step,
                 exactness_detail=self._loaded.probe.detail,
                 kernels=self._loaded.kernels,
+                corpus=corpus.sentence if corpus else "",
+                indexing=not corpus.over if corpus else False,
                 gpus=self._loaded.gpus(),
                 **self._loaded.kv(),
             )

@@ -218,4 +218,5 @@ def _same(one: Load, other: Load) -> bool:
         and one.template == other.template
         and one.config.engine == other.config.engine
         and one.config.speculation == other.config.speculation
+        and one.config.draft == other.config.draft
     )

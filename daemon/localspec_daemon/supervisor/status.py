@@ -61,6 +61,8 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     format_warning: str | None = None
     safe_kernels: bool | None = None
     kernels: str | None = None
+    corpus: str | None = None
+    indexing: bool | None = None
     llama_build: str | None = None
     devices: list[DeviceMemory] | None = None
     memory: dict[str, int] | None = None
@@ -242,6 +244,8 @@ def _of_worker(model: Model) -> dict[str, object]:
             "checking": beat.checking,
             "exactness_detail": beat.exactness_detail or worker.ready.exactness_detail,
             "kernels": beat.kernels,
+            "corpus": beat.corpus or None,
+            "indexing": beat.indexing,
             "kv_held": beat.kv_held,
             "kv_cells": beat.kv_cells,
             "routing": beat.routing,

@@ -1,0 +1,193 @@
+"""Makes an index anew in short pieces; files that are unchanged are not read again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from localspec import paths
+from localspec.corpus import folders
+from localspec.corpus.contents import Contents, Folder, Held, layout
+from localspec.corpus.folders import File, Found
+from localspec.corpus.index import BACK, MOST_TOKENS, SIZES, Index, header, joined, keys
+from localspec.errors import LocalSpecError
+from localspec.types import Token
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_CHUNK_CHARS = 8192
+"""Text that is tokenized in one piece: a few milliseconds, and no deep recursion of a tokenizer."""
+_WRITE_BYTES = 1 << 22
+_BYTES_PER_TOKEN = 3
+"""Source has more than that for each token, so that as many bytes never have too many tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a build has come to; `changing` counts files that were written meanwhile.
+
+    `path` is the new file, None where nothing had changed.
+    """
+
+    path: Path | None
+    found: tuple[Found, ...]
+    changing: int
+
+
+def build(
+    names: Sequence[str],
+    tokenize: Callable[[str], Sequence[Token]],
+    path: Path,
+    old: Index | None,
+    tokenizer: str = "",
+) -> Generator[None, None, Built]:
+    """Write the index of these folders to `path`, unless `old` is that already.
+
+    Raises OSError where it cannot be written; then the old file is untouched.
+    """
+    found: list[Found] = []
+    for name in names:
+        each = yield from folders.walk(name)
+        found.append(each)
+    chosen, crowded_out = folders.newest(found, MOST_TOKENS * _BYTES_PER_TOKEN)
+    if old is not None and _unchanged(old.contents, chosen, found):
+        return Built(None, tuple(found), 0)
+    texts, changing = [], 0
+    room = MOST_TOKENS
+    held: list[Held] = []
+    start = BACK
+    known = {each[:4]: each for each in map(_fields, old.contents.files)} if old else {}
+    for file in chosen:
+        tokens = _kept(known.get(tuple(file)), old)
+        if tokens is None:
+            tokens, why = yield from _tokenized(file, tokenize)
+            if why:
+                changing += why == "changing"
+                _count(found, file, why)
+        if len(tokens) + 1 > room:
+            crowded_out += 1
+            continue
+        room -= len(tokens) + 1
+        texts.append(tokens)
+        held.append(Held(*file, start, len(tokens)))
+        start += len(tokens) + 1
+    yield
+    contents = Contents(
+        tokenizer, 0, (0, 0, 0), tuple(_folders(found, held)), tuple(held), crowded_out
+    )
+    yield from _write(path, contents, joined(texts))
+    return Built(path, tuple(found), changing)
+
+
+def _fields(held: Held) -> tuple[Any, ...]:
+    return held.path, held.size, held.mtime_ns, held.inode, held.start, held.tokens
+
+
+def _kept(known: tuple[Any, ...] | None, old: Index | None) -> NDArray[np.uint32] | None:
+    """The tokens of a file that has not changed."""
+    if known is None or old is None:
+        return None
+    start, count = known[4:]
+    return old.tokens[start : start + count] if start + count <= len(old) else None
+
+
+def _unchanged(contents: Contents, chosen: Sequence[File], found: Sequence[Found]) -> bool:
+    """Whether an index holds just these files. What was no text stays in it, without tokens."""
+    before = {(each.path, each.size, each.mtime_ns, each.inode) for each in contents.files}
+    told = [(each.folder, each.why) for each in contents.folders]
+    return before == {tuple(file) for file in chosen} and told == [
+        (each.folder, each.why) for each in found
+    ]
+
+
+def _tokenized(
+    file: File, tokenize: Callable[[str], Sequence[Token]]
+) -> Generator[None, None, tuple[NDArray[np.uint32], str]]:
+    """The tokens of a file, in pieces; none of one that is left out, and why it is."""
+    text, why = folders.read(file)
+    tokens: list[Token] = []
+    for part in _chunks(text or ""):
+        try:
+            tokens += tokenize(part)
+        except (LocalSpecError, ValueError):
+            return np.zeros(0, np.uint32), "not tokenized"
+        yield
+    return np.asarray(tokens, np.uint32), why
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Parts of a text, which end with lines where these are not too long."""
+    start = 0
+    while start < len(text):
+        stop = start + _CHUNK_CHARS
+        line = text.rfind("\n", start, stop) + 1
+        stop = line if line > start and stop < len(text) else stop
+        yield text[start:stop]
+        start = stop
+
+
+def _count(found: Sequence[Found], file: File, why: str) -> None:
+    """Tell the folders of a file why it is left out."""
+    for each in found:
+        if any(other.path == file.path for other in each.files):
+            each.left_out[why] += 1
+
+
+def _folders(found: Sequence[Found], held: Sequence[Held]) -> Iterator[Folder]:
+    tokens = {each.path: each.tokens for each in held}
+    for each in found:
+        mine = [tokens[file.path] for file in each.files if tokens.get(file.path)]
+        left_out = dict(sorted(Counter(each.left_out).items()))
+        yield Folder(each.folder, each.why, len(mine), sum(mine), left_out)
+
+
+def _write(path: Path, contents: Contents, tokens: NDArray[np.uint32]) -> Iterator[None]:
+    """Write an index beside the old one and put it in its place, in pieces. Raises OSError.
+
+    A cache: what a power loss leaves of it has another size, or finds nothing.
+    """
+    paths.make_private(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    tables: list[NDArray[np.uint64]] = []
+    for part in keys(tokens):
+        if len(part):
+            tables.append(part)
+        yield
+    tables += [np.zeros(0, np.uint64)] * (len(SIZES) - len(tables))
+    counts = tuple(map(len, tables))
+    told = Contents(
+        contents.tokenizer,
+        len(tokens),
+        (counts[0], counts[1], counts[2]),
+        contents.folders,
+        contents.files,
+        contents.crowded_out,
+    )
+    head = header(told)
+    sections = layout(len(head), len(tokens), counts)
+    parts = [(0, memoryview(head)), (sections.tokens, memoryview(tokens.view(np.uint8).data))]
+    parts += [
+        (place, memoryview(table.view(np.uint8).data))
+        for place, table in zip(sections.keys, tables, strict=True)
+        if len(table)
+    ]
+    try:
+        with os.fdopen(paths.create(temporary), "wb") as file:
+            for place, data in parts:
+                file.seek(place)
+                for start in range(0, len(data), _WRITE_BYTES):
+                    file.write(data[start : start + _WRITE_BYTES])
+                    yield
+            file.truncate(sections.end)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

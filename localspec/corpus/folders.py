@@ -1,0 +1,195 @@
+"""Finds the files of a corpus: text of the user's own, as git would keep it, without secrets.
+
+Left out are what `.gitignore` names, names that begin with a dot, links, files that hold secrets or
+no text, and large ones. A folder that cannot be used has a sentence, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from localspec import paths
+from localspec.corpus import secrets
+from localspec.corpus.ignored import Ignored
+from localspec.errors import LocalSpecError, escaped
+
+FILE_BYTES = 1 << 20
+"""Larger files are generated, data or vendored: a person writes none of a mebibyte."""
+MOST_FILES = 50_000
+MOST_ENTRIES = 400_000
+"""Names looked at in a folder: a home directory ends somewhere, in seconds."""
+_PIECE = 200
+"""Names looked at in a piece: milliseconds on a disk that answers."""
+_SNIFFED = 8192
+"""Bytes in which a file that is no text has a zero byte, as git sees it."""
+
+
+class File(NamedTuple):
+    """A file of a corpus as it was seen: changed if one of the numbers has changed."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+@dataclass(slots=True)
+class Found:
+    """The files of one folder; `why` says in a sentence why there are none, or not all.
+
+    `directories` are those that were walked, `left_out` counts other files by reason.
+    """
+
+    folder: str
+    why: str = ""
+    files: list[File] = field(default_factory=list)
+    directories: set[str] = field(default_factory=set)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def place_of(folder: str) -> Path:
+    """The path that a folder's name in the configuration means."""
+    if folder == "~" or folder.startswith("~/"):
+        return paths.home() / folder[2:]
+    return Path(folder)
+
+
+def unusable(folder: str) -> str:
+    """The reason in a sentence why a folder cannot be a corpus; "" if it can."""
+    shown = escaped(folder)
+    try:
+        place = place_of(folder)
+        if not place.is_absolute():
+            return f"{shown} is no absolute path; write one, or one that begins with ~/."
+        home = paths.home()
+        real, own = place.resolve(strict=True), home.resolve()
+        inside = place.is_relative_to(home) or place.is_relative_to(own)
+        if inside and not real.is_relative_to(own):
+            return f"{shown} is a link that leads out of your home, to {escaped(str(real))}."
+        if not real.is_dir():
+            return f"{shown} is not a folder."
+        with os.scandir(real):
+            pass
+    except FileNotFoundError:
+        return f"{shown} is not there."
+    except (OSError, ValueError, RuntimeError, LocalSpecError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return f"{shown} cannot be read: {reason}."
+    return ""
+
+
+def walk(folder: str, *, most_files: int = MOST_FILES) -> Generator[None, None, Found]:
+    """At most so many files of a folder, found in short pieces, whatever the disk may say."""
+    found = Found(folder, unusable(folder))
+    if found.why:
+        return found
+    root = place_of(folder).resolve()
+    ignored = Ignored(root)
+    waiting, looked = [root], 0
+    while waiting:
+        directory = waiting.pop()
+        found.directories.add(str(directory))
+        try:
+            ignored.read(directory)
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except OSError:
+            found.left_out["unreadable"] += 1
+            continue
+        for entry in entries:
+            looked += 1
+            if looked % _PIECE == 0:
+                yield
+            if looked > MOST_ENTRIES or len(found.files) >= most_files:
+                found.why = (
+                    f"{escaped(folder)} is too large to be looked through: the first "
+                    f"{len(found.files)} files are used. Name a folder inside it."
+                )
+                return found
+            if (deeper := _look(entry, ignored, found)) is not None:
+                waiting.append(deeper)
+        yield
+    return found
+
+
+def _look(entry: os.DirEntry[str], ignored: Ignored, found: Found) -> Path | None:
+    """Take a file, or return a directory to walk, or count what is left out."""
+    try:
+        if entry.name.startswith("."):
+            found.left_out["hidden"] += 1
+        elif entry.is_symlink():
+            found.left_out["link"] += 1
+        elif ignored.names(entry.path, directory=entry.is_dir(follow_symlinks=False)):
+            found.left_out["ignored"] += 1
+        elif entry.is_dir(follow_symlinks=False):
+            return Path(entry.path)
+        elif not entry.is_file(follow_symlinks=False):
+            found.left_out["not a file"] += 1
+        elif secrets.by_name(entry.name):
+            found.left_out["secret"] += 1
+        else:
+            status = entry.stat(follow_symlinks=False)
+            if status.st_size > FILE_BYTES:
+                found.left_out["large"] += 1
+            elif status.st_size:
+                file = File(entry.path, status.st_size, status.st_mtime_ns, status.st_ino)
+                found.files.append(file)
+    except OSError:  # it has gone since
+        found.left_out["unreadable"] += 1
+    return None
+
+
+class Text(NamedTuple):
+    """A file's text; or None, and why it is left out."""
+
+    text: str | None
+    why: str = ""
+
+
+def read(file: File) -> Text:  # noqa: PLR0911 - one for each reason
+    """The text of a file if it is still the one that was seen. Raises nothing."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(file.path, flags)
+        with os.fdopen(handle, "rb") as opened:
+            before = os.fstat(handle)
+            if not stat.S_ISREG(before.st_mode):
+                return Text(None, "not a file")
+            data = opened.read(FILE_BYTES + 1)
+            after = os.fstat(handle)
+    except (OSError, ValueError):
+        return Text(None, "unreadable")
+    seen = file.size, file.mtime_ns
+    if {(each.st_size, each.st_mtime_ns) for each in (before, after)} != {seen} or len(
+        data
+    ) != file.size:
+        return Text(None, "changing")
+    if b"\0" in data[:_SNIFFED]:
+        return Text(None, "binary")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return Text(None, "binary")
+    if secrets.in_text(text):
+        return Text(None, "secret")
+    return Text(text)
+
+
+def newest(found: Sequence[Found], most_bytes: int) -> tuple[list[File], int]:
+    """The files of all folders, each once, the newest as far as there is room, and those left out.
+
+    What was written last is what is worked on. In the order of their paths.
+    """
+    every = {file.path: file for folder in found for file in folder.files}
+    chosen, size = [], 0
+    for file in sorted(every.values(), key=lambda file: (-file.mtime_ns, file.path)):
+        if size + file.size > most_bytes:
+            continue
+        size += file.size
+        chosen.append(file)
+    return sorted(chosen), len(every) - len(chosen)
