@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from localspec.text.formats.marks import unfinished
 from localspec.text.formats.tape import BLANK, Reading, Tape
 
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
@@ -29,16 +30,18 @@ def bracketed(
 
     None where the answer ends inside of it. One of `stops` outside of a string ends it too.
     """
-    outside = _outside(tuple(stops), gemma=gemma)
-    reach = max(map(len, (*stops, GEMMA_QUOTE)), default=1)
+    outside, begun = _outside(tuple(stops), gemma=gemma)
+    reach = max(map(len, begun), default=0)
     place, depth = at, int(opened)
     while True:
         found = outside.search(tape.text, place)
-        if found is None:
-            place = max(place, len(tape.text) - reach + 1)
-            if tape.ended:
-                tape.short = True
-                return None
+        tail = tape.text[max(place, len(tape.text) - reach) :]
+        held = len(tape.text) - unfinished(tail, begun)
+        if found is None and tape.ended:
+            tape.short = True
+            return None
+        if found is None or (held <= found.start() and not tape.ended):
+            place = held  # with more text it may be a longer mark, such as three quotes for one
             yield
             continue
         what, place = found[0], found.end()
@@ -75,10 +78,12 @@ def string(tape: Tape, at: int, quote: str, *, escapes: bool = True) -> Reading[
 
 
 @lru_cache(maxsize=64)
-def _outside(stops: tuple[str, ...], *, gemma: bool) -> re.Pattern[str]:
+def _outside(stops: tuple[str, ...], *, gemma: bool) -> tuple[re.Pattern[str], frozenset[str]]:
+    """A pattern for whatever counts outside of strings, and all beginnings of it."""
     quotes = (GEMMA_QUOTE, '"') if gemma else ('"""', "'''", '"', "'")
     texts = [*sorted(stops, key=len, reverse=True), *quotes]
-    return re.compile("|".join(map(re.escape, texts)) + r"|[{}\[\]()]")
+    begun = frozenset(text[:size] for text in texts for size in range(1, len(text)))
+    return re.compile("|".join(map(re.escape, texts)) + r"|[{}\[\]()]"), begun
 
 
 @lru_cache(maxsize=8)

@@ -160,11 +160,11 @@ class _Reading:
             marks, begun = searched([*self._openings(), *self._others(), closing])
         while True:
             found = marks.search(tape.text) if marks else None
-            if found:
+            held = unfinished(tape.text, begun)
+            if found and (tape.ended or len(tape.text) - held > found.start()):
                 tape.look()
                 tape.give(kind, len(tape.text[: found.start()].rstrip(BLANK)))
-                return found[0]
-            held = unfinished(tape.text, begun)
+                return found[0]  # and no longer one, which could still come
             if tape.ended:
                 if tape.cut and held and is_mark(tape.text, held, tape.last):
                     tape.give(kind, len(tape.text[: len(tape.text) - held].rstrip(BLANK)))
