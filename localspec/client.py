@@ -317,7 +317,7 @@ def _chat_text(chunk: Json) -> str:
 
 
 def _thought(chunk: Json) -> str:
-    """What servers that tell thinking apart call so."""
+    """Names that servers use for thoughts."""
     choices = chunk.get("choices") or [{}]
     return (choices[0].get("delta") or {}).get("reasoning_content") or ""
 

@@ -356,7 +356,7 @@ KINDS: dict[str, Callable[[Building], None]] = {
     "lfm2moe": _lfm2moe,
     "granitehybrid": _granitehybrid,
 }
-"""What writes the layers of each."""
+"""The writer of each one's layers."""
 TIED = frozenset({"gemma2"})
 SENTENCEPIECE = frozenset({"gemma2", "gemma3", "gemma4"})
 OWN_KEYS: dict[str, dict[str, int | None]] = {

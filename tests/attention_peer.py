@@ -56,7 +56,7 @@ CASES = [
 
 
 class Inputs(NamedTuple):
-    """What a case is computed from.
+    """The inputs of a case.
 
     q (streams, rows, heads, key), k and v (streams, cells, kv_heads, key and value), mask (streams,
     rows, cells), sinks (heads,).

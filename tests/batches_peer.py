@@ -41,7 +41,7 @@ OF_AMX = {"q4_0", "q4_K", "q6_K"}
 CLOSE = 0.03
 """So much of a row's length may come of activations in eight bits; another row is further away."""
 GUARD, FREE = 0xA5, 0x5A
-"""What lies around a result, and in it before it is computed."""
+"""The filling around a result, and in it before it is computed."""
 NUMBERS = [1, 2, 3, 6, 7, 8, *range(10, 15), *range(16, 24), 29, 30, 34, 35, *range(39, 43)]
 """ggml's, of all types that weights may have in a file: halves, and quantized ones."""
 _OF_BUFFER, _OF_STRIDES, _OF_DATA = 8, 48, 248
@@ -129,7 +129,7 @@ def stacked(case: Case) -> Floats:
 
 
 def expected(x: Floats, weights: Floats) -> Floats:
-    """What numbers say."""
+    """The differences between numbers."""
     repeats = np.array(x.shape[:2]) // np.array(weights.shape[:2])
     matrices = np.repeat(np.repeat(weights, repeats[0], 0), repeats[1], 1)
     products: Floats = x @ matrices.swapaxes(-1, -2)
@@ -260,7 +260,7 @@ def is_ours(library: Products, memory: Memory) -> bool:
 
 
 def fault(memory: Memory, case: Case, alone: dict[bytes, bytes], *, ours: bool) -> str:
-    """What is wrong with one product; empty for nothing."""
+    """The errors of one product; empty where it is right."""
     x = stacked(case)
     found = memory.product(case, x)
     if isinstance(found, str):

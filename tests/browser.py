@@ -51,7 +51,7 @@ class Page:
                     return
 
     async def value(self, expression: str) -> Any:
-        """What it is in the page, as JSON has it."""
+        """The expression's value in the page, as JSON has it."""
         found = await self.tell("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")

@@ -1,4 +1,4 @@
-"""What every test shares: no time limits on a busy machine, and a home of its own."""
+"""Fixtures of every test: no time limits on a busy machine, and a home of its own."""
 
 from __future__ import annotations
 

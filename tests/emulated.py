@@ -34,7 +34,7 @@ class Sent(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """What a request says of it."""
+        """The name by which a request selects it."""
         padded = *self.sizes, *[1] * (4 - len(self.sizes))
         return struct.pack("=6q", self.type, self.packed, *padded)
 

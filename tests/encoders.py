@@ -25,7 +25,7 @@ class Encoder:
     pooling: gguf.PoolingType
 
     def embedding(self, tokens: list[int]) -> Vectors:
-        """What it makes of a text, not yet scaled to any length."""
+        """The vector of a text, not yet scaled to any length."""
         its = self.weights
         x = its["token_embd.weight"][tokens] + its["position_embd.weight"][: len(tokens)]
         x = self._normed(x + its["token_types.weight"][0], "token_embd_norm")

@@ -31,7 +31,7 @@ class FakeTerminal(io.StringIO):
         return [line.rstrip() for line in self._lines if line.strip()]
 
     def screen(self) -> list[str]:
-        """What can be seen now, without blank rows."""
+        """The visible rows, without blank ones."""
         rows = [row for line in self._lines for row in self._rows(line)]
         return [row for row in rows[-self.height :] if row.strip()]
 

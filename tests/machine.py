@@ -1,4 +1,4 @@
-"""What tests ask of the machine: which processes run, and a server that says nothing."""
+"""Questions of the tests to the machine: which processes run, and a server that says nothing."""
 
 from __future__ import annotations
 

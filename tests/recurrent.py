@@ -76,7 +76,7 @@ def lfm2(path: Path, seed: int = 0) -> Path:
 
 
 class Tensors:
-    """What is added to a file, from one seed; `packed` where its format can be."""
+    """The weights added to a file, from one seed; `packed` where its format can be."""
 
     def __init__(self, writer: gguf.GGUFWriter, seed: int, *, packed: bool = True) -> None:
         self._writer = writer

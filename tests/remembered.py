@@ -50,7 +50,7 @@ _LONGEST = 3000
 
 
 class Said(NamedTuple):
-    """What a model said behind a text: its likeliest tokens, their logits, and the state."""
+    """A model's answer behind a text: its likeliest tokens, their logits, and the state."""
 
     tokens: Any
     logits: Any
@@ -61,7 +61,7 @@ class Speaks(Protocol):
     """Computes what is not remembered."""
 
     def said(self, text: Sequence[Token], first: int) -> list[Said]:
-        """What is said behind `text[: first + 1]`, behind one token more, ... behind all of it."""
+        """The answers behind `text[: first + 1]`, behind one token more, ... behind all of it."""
 
 
 class Computed:
@@ -263,7 +263,7 @@ class Pair:
 
 
 def _kept(file: Path) -> dict[Any, Any]:
-    """What a file of ours holds, if it is there."""
+    """The content of a file of ours, if it is there."""
     found: dict[Any, Any] = pickle.loads(file.read_bytes()) if file.exists() else {}  # noqa: S301
     return found
 

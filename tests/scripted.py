@@ -139,7 +139,7 @@ class Peer:
 
     @property
     def host(self) -> str:
-        """What LOCALSPEC_HOST must be to reach this peer."""
+        """The LOCALSPEC_HOST that reaches this peer."""
         return f"127.0.0.1:{self.port}" if self.tcp else f"unix://{self.socket_path}"
 
 

@@ -20,7 +20,7 @@ CALL = ('<tool_call>\n{"name": "gu', 'ess", "arguments": {"wo', 'rd": "left"}}\n
 RESULT = ("So it ", "is left.")
 SPEECH = ("One ", "two ", "three.")
 ENDLESS = ("tick ", "tock ")
-"""What it says again and again to whoever says "for ever"."""
+"""The words that it repeats when asked "for ever"."""
 MIDDLE = ("urn a ", "+ b\n")
 ANSWERS = {"\r": CALL, "\t": RESULT, "\n": SPEECH, "\v": ENDLESS, MARKS[2]: MIDDLE}
 """By the end of a prompt."""

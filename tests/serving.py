@@ -81,7 +81,7 @@ class Daemon:
     running: asyncio.Task[None]
 
     def model(self, name: str = "alpha") -> Model:
-        """What the supervisor knows of a model."""
+        """The supervisor's record of a model."""
         return self.server.supervisor.pool.models[name]
 
     async def get(self, path: str) -> Any:

@@ -97,7 +97,7 @@ def test_an_unknown_code_is_still_an_error(peer: Peer, client: Client) -> None:
 
 
 def test_an_error_in_the_stream_comes_after_the_text_before_it(peer: Peer, client: Client) -> None:
-    """What was said before the worker died is not lost."""
+    """The text written before the worker died is not lost."""
     died = {"error": {"message": "It died.", "code": "worker_crashed"}}
     peer.streams = [[chunk("half"), event(died)]]
     events = client.chat(HELLO)

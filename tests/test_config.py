@@ -364,7 +364,7 @@ def _group_of_others() -> int:
 def test_the_last_good_configuration_is_in_force_while_the_file_has_a_mistake(
     tmp_path: Path,
 ) -> None:
-    """What a daemon took once is what commands go on with; where none ever ran, the defaults."""
+    """Commands use the settings a daemon last took; where none ever ran, the defaults."""
     file = tmp_path / "config.toml"
     file.write_text("[server]\nmax_queue = 3\n")
     load(file, keep=True)

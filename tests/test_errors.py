@@ -125,7 +125,7 @@ def test_no_text_of_an_error_is_longer_than_its_bound(text: str, times: int, nam
 
 
 def test_forty_megabytes_are_cut_and_counted() -> None:
-    """What is left says how much is missing."""
+    """A shortened message says how much is missing."""
     error = RequestError("a" * 40_000_000)
     assert error.message.endswith("(39998000 more characters)")
     assert len(str(error)) < 2100

@@ -83,7 +83,7 @@ def test_a_length_over_the_cap_is_refused_before_anything_is_read() -> None:
 
 
 def test_a_message_over_the_cap_is_not_sent() -> None:
-    """What does not fit a frame is the sender's error."""
+    """A message too long for a frame is the sender's error."""
     with pytest.raises(TooLarge, match="are the most"):
         frames.pack(Cancel("x" * MAX_FRAME_BYTES))
 

@@ -258,12 +258,23 @@ def test_only_packages_are_packages() -> None:
 
 
 def test_files_stay_small_and_named_after_something() -> None:
-    """What grows is split by noun; what has no noun has no file."""
+    """A file that grows is split by noun; without a noun there is no file."""
     everything = [*CODE, *sources(REPOSITORY / "tests")]
     long = {s.name: lines for s in everything if (lines := s.text.count("\n")) > MAX_LINES}
     assert long == {}
     vague = {"utils", "util", "helpers", "common", "misc", "manager"}
     assert [s.name for s in everything if s.path.stem in vague] == []
+
+
+def test_a_docstring_says_what_the_thing_is() -> None:
+    """Its first words are a noun or a verb and not "What it ..."."""
+    begun = [
+        f"{source.name}:{number}"
+        for source in (*CODE, *sources(REPOSITORY / "tests"))
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if line.lstrip().startswith('"""What ')
+    ]
+    assert begun == []
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def parsed(values: dict[str, Any]) -> Machine:
 def test_a_written_table_is_read_as_it_was(
     target: Forwards, draft: Forwards, round_ms: float, row_ms: float, head: Head | None
 ) -> None:
-    """What `make bench-gpu` writes, `bench --machine` takes."""
+    """`bench --machine` takes what `make bench-gpu` writes."""
     made = Machine("m", "s", target, draft, Host(round_ms, row_ms), head)
     assert parsed(msgspec.to_builtins(made, str_keys=True)) == made
 

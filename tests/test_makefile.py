@@ -37,7 +37,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(clone: Path, *arguments: str, **environment: str) -> list[str]:
-    """What `localspec` was asked by `make chat`, word for word."""
+    """The words with which `make chat` called `localspec`."""
     said = clone / "said"
     said.unlink(missing_ok=True)
     subprocess.run(

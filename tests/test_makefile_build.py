@@ -90,7 +90,7 @@ class Clone:
         )
 
     def asked(self) -> list[str]:
-        """What the recorders were asked since the last call: the verbs."""
+        """The verbs that the recorders were given since the last call."""
         return [line.split()[0] for line in self._lines("asked")]
 
     def arguments(self) -> list[str]:

@@ -208,7 +208,7 @@ def test_a_private_directory_is_the_users_alone(tmp_path: Path) -> None:
 
 
 def shared_data() -> dict[str, str]:
-    """What the wheel carries beside the code: source in the checkout to place under the prefix."""
+    """The wheel's files beside the code: source in the checkout to place under the prefix."""
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     table: dict[str, Any] = tomllib.loads(text)
     found: dict[str, str] = table["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]

@@ -1,4 +1,4 @@
-"""What is written as TOML is read again as it was."""
+"""Values written as TOML are read again as they were."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Worker:
 
     @property
     def ready(self) -> Ready:
-        """What it said of itself."""
+        """The worker's description of itself."""
         assert self._ready is not None
         return self._ready
 
@@ -157,7 +157,7 @@ class Worker:
         return self.collect(*(request.id for request in requests))
 
     def collect(self, *ids: str) -> list[Heard]:
-        """What is said about these requests until all are over."""
+        """The events of these requests until all are over."""
         heard = {id_: Heard() for id_ in ids}
         while not all(one.last for one in heard.values()):
             event = self.receive()
@@ -188,7 +188,7 @@ class Worker:
         return self.process.wait(PATIENCE_SECONDS)
 
     def last_words(self) -> str:
-        """What it wrote to its standard error, ending it if it still runs."""
+        """Its standard error, ending it if it still runs."""
         self.process.kill()
         self.process.wait()
         assert self.process.stderr is not None

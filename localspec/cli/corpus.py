@@ -125,7 +125,7 @@ def drop(names: tuple[str, ...]) -> None:
 
 
 def _sentence(model: str, folder: contents.Folder) -> str:
-    """What an index holds of a folder."""
+    """The files and tokens that an index holds of a folder."""
     said = f"{folder.files} files, {folder.tokens} tokens of {escaped(model) or 'a model'}"
     left_out = ", ".join(f"{count} {reason}" for reason, count in folder.left_out.items())
     said += f"; left out: {left_out}" if left_out else ""

@@ -96,7 +96,7 @@ class Talk:
         """Files that go with the next question."""
         self.ended: End | None = None
         self.plain_ms = 0.0
-        """What a token of the last answer would have cost without speculation; 0 if unknown."""
+        """Milliseconds a token of the last answer takes without speculation; 0 if unknown."""
         self.over = False
         self.typing: Callable[[Screen], AbstractContextManager[None]] | None = None
         """Shows the next line while something else is shown; none where typing is impossible."""

@@ -39,7 +39,7 @@ class AcceptanceBias:
 
     @property
     def kept(self) -> float:
-        """What share of what was promised lately came, at most all of it."""
+        """The share of the tokens promised lately that came, at most 1."""
         return min(1.0, max(0.0, 1 - self.shortfall / self.promised))
 
     def forgive(self, kept: float) -> None:

@@ -267,7 +267,7 @@ class Costs:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Costs:
-        """What `to_dict` gave.
+        """Costs from the mapping that `to_dict` gave.
 
         Raises:
             ValueError: the data has another shape; measure anew.

@@ -114,7 +114,7 @@ class SessionStats:
         self.neural.forgive(_NEURAL_FORGIVENESS)
 
     def update_expected_saving(self, seconds: Iterable[float]) -> None:
-        """What free drafts of at most so many nodes would spare in this round, one by level."""
+        """Forwards that free drafts of at most so many nodes save in this round, by level."""
         self.expected_saving = blended(self.expected_saving, seconds, 1 - _EXPECTED_SAVING_MEMORY)
 
     def bet(self, worth: float, cost: float, rate: float) -> None:

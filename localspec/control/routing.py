@@ -41,7 +41,7 @@ POOR_ACCEPTANCE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a request when it is admitted.
+    """The facts about a request when it is admitted.
 
     Attributes:
         mode: The request's wish.
@@ -97,7 +97,7 @@ _USUAL_TOKENS = {"infill": 24.0}
 
 
 _UNSEEN_TOKENS = 32.0
-"""What an unknown answer is taken to go on for; later, for about as long as it already has."""
+"""The remaining tokens assumed of an unknown answer; later, as many as it already has."""
 _UNSEEN_ANSWERS = 6.0
 """Answers that this counts for beside those that were seen."""
 

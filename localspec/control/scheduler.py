@@ -23,7 +23,7 @@ _WHOLE = 16
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one session would like decoded: its undecoded `tail`, then `nodes` of a draft.
+    """The rows that one session asks for: its undecoded `tail`, then `nodes` of a draft.
 
     `room` is how many rows of both may stand in one forward (`room` below). `again` tokens of the
     tail of a session that is streaming are read again.
@@ -42,7 +42,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What it gets: rows of its tail, draft nodes, and padding rows that are forgotten at once."""
+    """The rows it gets: of its tail, draft nodes, and padding rows, forgotten at once."""
 
     tail: int = 0
     nodes: int = 0

@@ -43,7 +43,7 @@ class Slope:
 
     @classmethod
     def from_list(cls, share: float, data: Sequence[float]) -> Slope:
-        """What `to_list` gave.
+        """A slope from the list that `to_list` gave.
 
         Raises:
             ValueError: it is something else.

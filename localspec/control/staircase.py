@@ -83,11 +83,11 @@ class Staircase:
         return float(self.beliefs.means[self._attended])
 
     def change(self, alike: int) -> float:
-        """What a forward takes more, in rows at the level, if `alike` ones came right before it."""
+        """The extra cost of a forward, in rows at the level, behind `alike` ones."""
         return math.exp(self.beliefs.means[self.changes[alike]]) if alike < STEADY else 0.0
 
     def expect_change(self, alike: int, rows: float) -> None:
-        """What a change was found to cost, in rows at the level."""
+        """The measured cost of a change of row count, in rows at the level."""
         self.beliefs.means[self.changes[alike]] = math.log(max(rows, FIRST_CHANGE))
 
     def measured(self, rows: int, attended: float, alike: int, log_seconds: float) -> float:
@@ -116,7 +116,7 @@ class Staircase:
         return surprise
 
     def stair(self, rows: int) -> float:
-        """What a forward of `rows` rows costs, in forwards of one row at the level."""
+        """The cost of a forward of `rows` rows, in forwards of one row at the level."""
         self._tabulate()
         if rows <= len(self._table):
             return self._table[rows - 1]

@@ -32,7 +32,7 @@ _BYTES_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build has come to; `changing` counts files that were written meanwhile.
+    """The state of a build; `changing` counts files that were written meanwhile.
 
     `path` is the new file, None where nothing had changed.
     """

@@ -57,7 +57,7 @@ class Contents(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What is in it, for people."""
+        """The index's contents, for people."""
         said = f"{self.tokens} tokens of {len(self.files)} files"
         if self.crowded_out:
             said += f"; {self.crowded_out} older files found no room"

@@ -1,4 +1,4 @@
-"""What git ignores: the `.gitignore` files of a repository, from its root down."""
+"""Finds files that git ignores: by the `.gitignore` files of a repository, from its root down."""
 
 from __future__ import annotations
 

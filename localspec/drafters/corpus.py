@@ -142,7 +142,7 @@ class _Copy:
 
     @property
     def left(self) -> Sequence[Token]:
-        """What is expected next; more of the file is fetched when little is left."""
+        """The tokens expected next; more of the file is fetched when little is left."""
         if self.done and self.done >= len(self.ahead) // 2:
             self.position += self.done
             self.ahead, self.others = self.index.ahead(self.position), ()
@@ -201,7 +201,7 @@ class CorpusSession:
             self._copy = None
 
     def propose(self, request: DraftRequest) -> Draft:
-        """What the best place known goes on with, after `request.prefix` if there is one."""
+        """The tokens behind the best place known, after `request.prefix` if there is one."""
         index = self._shelf.index
         if request.budget <= 0 or index is None:
             return Draft()

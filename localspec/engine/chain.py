@@ -30,7 +30,7 @@ _MOST_XTC_THRESHOLD = 0.5
 """No two tokens can be likelier than that."""
 
 Breakers = Mapping[Token, Sequence[tuple[Token, ...]]]
-"""What a repetition does not reach over: a first token, and the tokens that follow it."""
+"""Sequences that a repetition does not reach over: a first token, and the tokens that follow it."""
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ class Candidates:
         return found
 
     def law(self) -> Probs:
-        """What is left, as a law."""
+        """The remaining candidates, as a law."""
         return Probs(self.tokens, self.logp())
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a step may depend on besides logits.
+    """The inputs of a step besides logits.
 
     `history` are the tokens before, prompt included; `chance` is a number in (0, 1) that belongs to
     the position, `aim` what mirostat aims at there.
@@ -148,7 +148,7 @@ def _unbroken(back: Sequence[Token], breakers: Breakers) -> int:
 
 
 def dry_penalty(params: SamplingParams, length: int) -> float:
-    """What is taken off the logit of a token that would go on with a repetition of that length."""
+    """The penalty on the logit of a token that would extend a repetition of that length."""
     most = math.inf
     if params.dry_base > 1.000001:  # noqa: PLR2004 - llama.cpp's
         most = int(_MAX_PENALTY_LOG / math.log(params.dry_base))

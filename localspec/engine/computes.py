@@ -19,7 +19,7 @@ _ROWS = 2
 
 
 class Decoding(Protocol):
-    """What of a context is needed."""
+    """The part of a context that is needed."""
 
     n_slots: int
 

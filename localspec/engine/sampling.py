@@ -98,7 +98,7 @@ class Sampler:
             or params.presence_penalty != 0.0
         ) and params.penalty_last_n > 0
         self.aim = 2 * params.mirostat_tau
-        """What mirostat aims at behind the latest token; whoever goes on elsewhere sets it."""
+        """Mirostat's aim behind the latest token, in bits; set by a session that is resumed."""
 
     @property
     def looks_back(self) -> int:

@@ -26,7 +26,7 @@ _ROWS = (1, 2, 3, 5, 8, 9, 13, 32)
 _BATCHES = (2, 2, 3)
 """As many rows as are tried at no time otherwise: those of sessions that share a forward."""
 _TILED = ("q4_0", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_xs")
-"""What llama.cpp packs for the tiles of AMX."""
+"""The types that llama.cpp packs for the tiles of AMX."""
 _WIDTH, _OUTPUTS = 768, 32
 _CLOSE = 1e-4
 """Of the largest output of a row."""

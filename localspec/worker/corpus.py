@@ -88,7 +88,7 @@ class CorpusIndex:
 
     @property
     def sentence(self) -> str:
-        """What is in the index, and what is wrong, for people."""
+        """The index's contents and what is wrong with them, for people."""
         if self._why:
             return self._why
         if self.index is None or not self._looked:

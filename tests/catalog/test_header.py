@@ -127,7 +127,7 @@ def test_no_good_model_is_refused(
     extra: int,
     kind: gguf.GGMLQuantizationType,
 ) -> None:
-    """What the official writer makes is read, and every size agrees with the official reader."""
+    """Files of the official writer are read, and every size agrees with the official reader."""
     path = tmp_path_factory.mktemp("good") / "good.gguf"
     tiny.build(path, layers=layers, width=width, extra_tokens=extra, quantization=kind)
     ours, official = header.read(path), gguf.GGUFReader(path)

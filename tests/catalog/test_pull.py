@@ -289,7 +289,7 @@ def test_a_disk_that_fills_up_keeps_what_fits(
 def test_a_partial_that_is_too_long_starts_over(
     entry: Entry, tmp_path: Path, tiny_source: Path, steps: Any
 ) -> None:
-    """What is longer than the file cannot be a prefix of it."""
+    """A part longer than the file is no prefix of it."""
     (tmp_path / PARTIAL).write_bytes(tiny_source.read_bytes() + b"x")
     assert pull(entry, tmp_path, steps).read_bytes() == tiny_source.read_bytes()
 

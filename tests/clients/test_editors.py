@@ -25,7 +25,7 @@ pytestmark = [
 CODE = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    \n"
 HERE = "+6"
 WHOLE = "return a - b"
-"""What becomes of `ret` there."""
+"""The result of `ret` there."""
 
 
 @pytest.fixture

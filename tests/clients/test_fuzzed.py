@@ -29,7 +29,7 @@ OPERATIONS = [
     if isinstance(result, Ok) and (operation := result.ok()).path not in ENDLESS
 ]
 LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "n", "n_cmpl")
-"""What would make a made-up request take minutes."""
+"""Fields that would make a made-up request take minutes."""
 
 
 def meant(body: dict[str, Any]) -> dict[str, Any]:

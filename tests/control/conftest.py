@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def slack(request: pytest.FixtureRequest) -> float:
-    """What this world is granted beyond its bound, by the module's list `SLACK`; 0 for most."""
+    """The slack of this world beyond its bound, by the module's list `SLACK`; 0 for most."""
     granted: dict[str, float] = request.module.SLACK
     return granted.get(request.node.name, 0.0)

@@ -123,7 +123,7 @@ class Controlled:
         )
 
     def _extend(self, plan: Plan) -> tuple[Draft, Drafted, float]:
-        """What the neural source adds to the plan's base, and what that costs in rows."""
+        """The neural source's addition to the plan's base, and its cost in rows."""
         position, track = self.outcome.tokens, self.device.source
         pending, changed, row = position - self.read + 1, track.changed, self.machine.row_seconds
         reads = min(pending + len(plan.base), plan.read)

@@ -17,7 +17,7 @@ from localspec.control.costs import STEADY
 from localspec.types import Draft, Signal
 
 CONFIDENCES = (0.99, 0.95, 0.86, 0.68, 0.42)
-"""What the neural source believes of its buckets, as measured on a real pair."""
+"""The neural source's acceptance by bucket, as measured on a real pair."""
 RUNS = (1, 2, 3, 5, 8, 13)
 COPY_PRIORS = (0.3, 0.4, 0.55, 0.65, 0.8, 0.9, 0.95)
 
@@ -186,7 +186,7 @@ def streaks(flags: Sequence[bool]) -> list[int]:
 
 
 class Text:
-    """What every source would say at every position, drawn once."""
+    """Each source's draft at every position, drawn once."""
 
     def __init__(self, regimes: Sequence[Regime], seed: int) -> None:
         rng = random.Random(seed)  # noqa: S311 — a simulation
@@ -231,7 +231,7 @@ class Text:
 
 @dataclass
 class Outcome:
-    """What a policy took for the text."""
+    """The cost of a policy for the text."""
 
     tokens: int = 0
     time: float = 0.0
@@ -258,7 +258,7 @@ def accepted(draft: Draft) -> int:
 
 
 class Fixed(NamedTuple):
-    """What a policy without a memory drafts: so many nodes, those kept, and whose they are."""
+    """A memoryless policy's draft: its nodes, those kept, and their source."""
 
     nodes: int = 0
     kept: int = 0

@@ -1,4 +1,4 @@
-"""What row counts cost in the round at hand: paddings, changes and the way back."""
+"""The cost of row counts in the round at hand: paddings, changes and the way back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ shares = st.none() | st.floats(-1, 1)
 def test_padding_is_never_dearer_than_no_padding(
     known: Costs, plain_rows: int, before: int, repaid: float | None, more: int
 ) -> None:
-    """What is decoded holds what is needed, and costs at most as much."""
+    """The rows decoded include those needed, and cost at most as much."""
     prices, rows = batch_cost(known, plain_rows, before, repaid=repaid), plain_rows + more
     padded = prices.padded(rows)
     assert padded >= rows
@@ -152,7 +152,7 @@ def test_rows_are_padded_to_those_of_the_forward_before_where_changes_are_dear()
 def test_the_more_rows_repay_the_cheaper_they_are_and_never_by_more_than_a_change(
     known: Costs, before: int, rows: int, repaid: list[float]
 ) -> None:
-    """What they bring later is counted now; whoever wants to can still go home."""
+    """Their later gain is counted now; a return to plain rows stays possible."""
     change = known.change_seconds
     less, more = (batch_cost(known, 1, before, share).changing(rows) for share in sorted(repaid))
     assert more <= less

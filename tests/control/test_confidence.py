@@ -1,4 +1,4 @@
-"""What a neural source promises: the model of its confidence, and optimal stopping in it."""
+"""A neural source's promises: the model of its confidence, and optimal stopping in it."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_a_free_source_is_scored_on_text_that_it_did_not_draft() -> None:
 
 
 def test_in_a_text_that_is_mostly_copied_a_poor_draft_is_not_worth_its_time() -> None:
-    """What beats plain decoding may lose against waiting one token for the next copy."""
+    """A draft that beats plain decoding may lose against waiting one token for the next copy."""
     control = controller(Q4_0)
     draft = chain([0.85])
     slow, fast = control.open_session(), control.open_session()

@@ -1,4 +1,4 @@
-"""What drafts cost where only a copy of the state takes them back."""
+"""The cost of drafts where only a copy of the state takes them back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_going_back_to_a_copy_is_priced(
 @pytest.mark.parametrize("elapsed", [0.0, LONG])
 @pytest.mark.parametrize("prior", [0.5, 0.8, 0.99])
 def test_the_dearer_a_copy_the_less_is_drafted(prior: float, elapsed: float) -> None:
-    """What memory that is a state costs counts against a draft, and against what may be lost."""
+    """The cost of a state's copies counts against a draft, and against what may be lost."""
     view = View(free=(chain([prior] * 15),), budget=24, elapsed_seconds=elapsed)
     counts = []
     for copies in (None, 0.0, 0.2, 1.0, 8.0, 100.0):

@@ -1,4 +1,4 @@
-"""What a round teaches about costs."""
+"""A round teaches the policy about costs."""
 
 from __future__ import annotations
 

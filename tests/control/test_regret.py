@@ -1,4 +1,4 @@
-"""What was really measured weighs bets: pace, account and regret_budget, by events; no clock."""
+"""Measured costs weigh bets: pace, account and regret_budget, by events; no clock."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_what_is_left_to_lose_keeps_an_answer_within_its_bound(
 
 
 def test_a_slower_machine_makes_no_past_token_dearer() -> None:
-    """What it was behind is what it is behind, whatever plain rounds take from now on."""
+    """A debt stays as it is, whatever plain rounds take from now on."""
     regret_budget = RegretBudget()
     for _ in range(100):
         regret_budget.advance(0.02, 0.02)

@@ -102,7 +102,7 @@ def test_for_a_guess_nobody_is_asked_who_takes_longer_than_the_forward_it_spares
 
 
 def test_where_plain_decoding_is_measured_nobody_is_asked() -> None:
-    """What is asked for nothing there would count as its time."""
+    """Asking it for nothing there would count as its time."""
     control = controller(Q4_K)
     stats = control.open_session()
     control.feedback.asked("head", stats, TAKES, 1.0)

@@ -1,4 +1,4 @@
-"""What strict exactness costs decides what "auto" is, and nothing else does."""
+"""The cost of strict exactness alone decides what "auto" is."""
 
 from __future__ import annotations
 

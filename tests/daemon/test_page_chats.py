@@ -18,7 +18,7 @@ from localspec.cli.main import cli
 from localspec_daemon.page.passes import KEY_HEADER
 
 ALL = "onesaytwo"
-"""What a scripted worker answers that was sent both questions; to the last one alone, "two"."""
+"""The answer of a scripted worker to both questions; to the last one alone it is "two"."""
 TURN = {"role": "user", "content": "hello"}
 
 

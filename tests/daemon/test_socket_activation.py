@@ -29,7 +29,7 @@ for target, source in enumerate(map(int, sys.argv[1].split(",")), 3):
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(target - 2)}
 os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """
-"""What systemd does between fork and exec."""
+"""Does what systemd does between fork and exec."""
 
 
 @contextmanager

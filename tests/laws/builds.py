@@ -32,7 +32,7 @@ FLAGS = {
 The best come first.
 """
 TILES = ("avx512bw", "avx512_vnni")
-"""What a CPU needs to run the kernels for AMX with tiles in plain C++."""
+"""The features that a CPU needs to run the kernels for AMX with tiles in plain C++."""
 EMULATED = "AMX"
 """Of an instruction set that few processors have: its tiles in plain C++ (`native/tiles.h`)."""
 BUILDS = ["installed", EMULATED, *filter(None, os.environ.get("LOCALSPEC_BUILDS", "").split(":"))]

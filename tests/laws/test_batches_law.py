@@ -10,7 +10,7 @@ from laws.builds import BUILDS, found_by, named
 from localspec.engine.llama.products import installed
 
 PACKED = {"CPU_REPACK": "q4_0", "AMX": "q4_0"}
-"""What at least each layout of llama.cpp's is for."""
+"""The types that each layout of llama.cpp's covers at least."""
 
 
 @pytest.mark.parametrize("libraries", BUILDS, indirect=True, ids=named)

@@ -1,4 +1,4 @@
-"""What a draft model keeps between rounds changes no draft. Real llama.cpp."""
+"""A draft model's memory between rounds changes no draft. Real llama.cpp."""
 
 from __future__ import annotations
 

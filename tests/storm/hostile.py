@@ -41,7 +41,7 @@ ANY: dict[str, Any] = {
     "max_tokens": 3, "max_output_tokens": 3, "n_predict": 3, "options": {"num_predict": 3},
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
 }  # fmt: skip
-"""What the others understand, each a part of it."""
+"""A body of all other routes: each understands a part of it."""
 NOT_HERE = ("unload", "sse", "pull", "delete", "/web", "*", "{path}")
 """Routes that never end, ask other machines, or take away what other events need."""
 

@@ -38,7 +38,7 @@ class Block(msgspec.Struct):
 
 
 class Code(msgspec.Struct):
-    """What is to be coloured."""
+    """The text to be coloured."""
 
     blocks: Annotated[list[Block], Meta(max_length=MAX_BLOCKS)]
 
@@ -59,7 +59,7 @@ async def highlight(request: web.Request) -> web.Response:
 
 
 async def _painted(blocks: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
-    """What the child says; [] where it fails or takes too long."""
+    """The spans that the child writes; [] where it fails or takes too long."""
     pipe = asyncio.subprocess.PIPE
     try:
         child = await asyncio.create_subprocess_exec(*_COMMAND, stdin=pipe, stdout=pipe)

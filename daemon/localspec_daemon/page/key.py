@@ -22,7 +22,7 @@ class Claim(msgspec.Struct):
 
 
 class Key(Shape):
-    """What the page sends with each request."""
+    """The value that the page sends with each request."""
 
     key: str
 

@@ -24,7 +24,7 @@ class _File(msgspec.Struct):
 
 
 def load(file: Path) -> Kept:
-    """What was kept there; nothing where it is old, damaged, or of another user."""
+    """The keys kept there; none where the file is old, damaged, or of another user."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         found = msgspec.json.decode(paths.read_own(file), type=_File)
         values = (*found.kept.cookies, *found.kept.keys)

@@ -47,7 +47,7 @@ class Passes:
         self._keys = dict.fromkeys(map(bytes.fromhex, kept.keys[-MAX_BROWSERS:]))
 
     def kept(self) -> Kept:
-        """What a later daemon has to know."""
+        """The state that a later daemon needs."""
         return Kept(tuple(map(bytes.hex, self._cookies)), tuple(map(bytes.hex, self._keys)))
 
     def issue(self, now: float) -> str:

@@ -18,7 +18,7 @@ MAX_SMALLER = 2
 
 @dataclass(slots=True)
 class Fallbacks:
-    """What the next load of one model does differently. Pure, except that it logs.
+    """Changes to the next load of one model after failures. Pure, except that it logs.
 
     `smaller` counts the plans that are skipped because they needed more memory than there was.
     """

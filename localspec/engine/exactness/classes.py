@@ -208,7 +208,7 @@ class Search:
         self.step = Step(self.step.done, total)
 
     def _counted(self, pieces: Pieces[Shape | None]) -> Pieces[Shape | None]:
-        """What comes of it; every forward is a step."""
+        """The class that is found; every forward is a step."""
         while True:
             try:
                 next(pieces)

@@ -29,7 +29,7 @@ REACH = _BEYOND + READ_ROWS
 
 
 class Class(Protocol):
-    """What is tried: `engine/exactness/classes.py`'s Shape."""
+    """The shape that is tried: `engine/exactness/classes.py`'s Shape."""
 
     @property
     def multiple(self) -> int:

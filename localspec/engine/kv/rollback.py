@@ -69,7 +69,7 @@ class Checkpoints:
         return {kind: each for kind, each in kept.items() if each is not None}
 
     def given(self, slot: int, kept: Mapping[bool, Checkpoint]) -> None:
-        """What `taken` gave is the slot's again."""
+        """Give the slot back what `taken` gave."""
         self._kept.update({(slot, kind): each for kind, each in kept.items()})
 
     def cut(self, slot: int, length: int) -> None:

@@ -136,7 +136,7 @@ class _Probe:
     own: bool = False
     """Whether it writes calls of the history."""
     _call: str = ""
-    """What it wrote for one call."""
+    """The text that it wrote for one call."""
     _reads: Reads = field(default_factory=Reads)
 
     def form(self) -> tuple[Format, str, str]:
@@ -157,7 +157,7 @@ class _Probe:
         return GENERIC, "it writes no calls and holds no mark of a known format", warning
 
     def reads(self) -> Reads:
-        """What the template reads."""
+        """The fields that the template reads."""
         if self._shown([Message("user", USER)]) is None and self.broken:
             return self._reads
         self._probe_contents()
