@@ -178,6 +178,41 @@ class Backend(Protocol):
         """Save the slot's state for `truncate`, until the next call; a lasting one is kept too."""
 
 
+class FedOutput(NamedTuple):
+    """The output of a forward whose rows carry vectors; views, valid until the next one.
+
+    `logits` (rows that want them, n_vocab), -inf for tokens that the head does not know. `vectors`
+    (rows, width) are what a row behind each would be given.
+    """
+
+    logits: Floats
+    vectors: Floats
+
+
+class FedBackend(Protocol):
+    """A head whose rows carry a vector beside their token; `engine/llama/fed.py` implements it.
+
+    A slot holds pairs at positions from 0 up, and leaves none out.
+    """
+
+    n_vocab: int
+    n_slots: int
+    max_rows: int
+    context: int
+    """Pairs that one slot may hold."""
+    inputs: int
+    """Numbers of the target's features for one row."""
+
+    def fuse(self, features: Floats) -> Floats:
+        """The vectors (rows, width) of a target's features (rows, inputs)."""
+
+    def decode(self, rows: Sequence[Row], vectors: Floats) -> FedOutput:
+        """Decode pairs of a row and its vector."""
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget a slot's pairs from position `length` on."""
+
+
 @runtime_checkable
 class Sharing(Backend, Protocol):
     """A backend whose slots share cells; `on_full` is called to free some by `truncate`."""
@@ -208,6 +243,11 @@ class Copying(Backend, Protocol):
 READ_ROWS = 256
 """Pending tokens that a drafter reads in one round: a long prompt is read over several rounds,
 because other sessions wait meanwhile."""
+
+
+STEPS = 3
+"""Nodes before its own that a source drafts behind which reads them one by one: what it knows of
+the text is by then too far from what the target knows."""
 
 
 def _no_guess(_nodes: Draft) -> Sequence[Token]:
@@ -281,6 +321,23 @@ class Skipping(DraftSession, Protocol):
     @property
     def skipped(self) -> int:
         """Tokens of the text that it has left out."""
+
+
+class Following(DraftSession, Protocol):
+    """A drafter's memory of a request that is fed with the target's features."""
+
+    inputs: int
+    """Numbers of the features of one token."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it could draft now: features of the text's last tokens have come."""
+
+    def follow(self, start: int, features: Floats) -> None:
+        """Features (tokens, inputs) of the text's tokens from place `start` on, as far as decided.
+
+        Places that came before are skipped, and those that never come are a gap.
+        """
 
 
 class Drafter(Protocol):

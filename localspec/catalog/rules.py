@@ -54,6 +54,13 @@ def check(parsed: Parsed) -> None:
         rule(parsed)
 
 
+def check_head(parsed: Parsed) -> None:
+    """Raise BadGGUF with the first rule that a draft head breaks."""
+    for rule in _RULES:
+        if rule not in {_is_one_whole_model, has_layers_of_its_own}:
+            rule(parsed)
+
+
 def _is_one_whole_model(parsed: Parsed) -> None:
     architecture = parsed.metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
@@ -194,7 +201,7 @@ def _has_a_vocabulary(parsed: Parsed) -> None:
         refuse("Two tokens of its vocabulary have the same text.")
 
 
-def _has_layers_of_its_own(parsed: Parsed) -> None:
+def has_layers_of_its_own(parsed: Parsed) -> None:
     """Refuse a file of prediction layers (MTP, NextN) alone: it names its target's architecture."""
     predicting = _number(parsed, "nextn_predict_layers", 0)
     if predicting:
@@ -207,7 +214,7 @@ def _has_layers_of_its_own(parsed: Parsed) -> None:
 _RULES: tuple[Callable[[Parsed], None], ...] = (
     _is_one_whole_model,
     _has_sane_sizes,
-    _has_layers_of_its_own,
+    has_layers_of_its_own,
     _has_known_rope_scaling,
     _has_consistent_experts,
     _has_usable_epsilons,

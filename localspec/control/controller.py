@@ -37,7 +37,7 @@ from localspec.control.scheduler import MIN_CHUNK_ROWS, chunk_rows
 from localspec.control.slow_sources import lead
 from localspec.control.split_cost import batch_cost_of
 from localspec.control.window import REPAID, WINDOW, gap
-from localspec.types import READ_ROWS, Draft, Signal
+from localspec.types import READ_ROWS, STEPS, Draft, Signal
 
 ADVANTAGE = 1.1
 """Margin of drafts over plain decoding: the best of noisy estimates is too high."""
@@ -299,7 +299,7 @@ class Controller:
                 (chain.head(nodes), survival[:nodes])
                 for chain, survival in chains
                 for nodes in handovers(survival, target_confidence)
-                if nodes < DEPTH
+                if nodes < (STEPS + 1 if source.stepwise else DEPTH)
             ]
             for base, survival in bases:
                 seconds, stride = reading.each_round(self.costs, source, len(base), view.cells)

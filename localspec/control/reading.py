@@ -18,6 +18,9 @@ def each_round(costs: Costs, source: Neural, nodes: int, cells: int) -> tuple[fl
 
     At once, or one by one as it drafts: where changes of the row count cost more than forwards.
     """
+    if source.stepwise:
+        read = min(source.pending, RECURRING_READS)
+        return costs.draft(source.name, read, nodes, cells), READ_ROWS
     pending = min(source.pending, RECURRING_READS) + nodes
     changes = (pending != source.before) + (pending > 1)
     if not source.before:

@@ -40,13 +40,15 @@ class Neural:
     """A source that is not free and could draft now, reading `pending` tokens first.
 
     `before` are the rows of its latest forward, 0 if that is not known. It does without `skipped`
-    tokens of the text; None where it has to know all of it.
+    tokens of the text; None where it has to know all of it. One that is `stepwise` reads what is
+    drafted before it one token a forward, as it drafts, and no more than `STEPS` of it.
     """
 
     name: str
     pending: int
     before: int = 0
     skipped: int | None = None
+    stepwise: bool = False
 
 
 @dataclass(slots=True)

@@ -6,10 +6,13 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from localspec.control.costs import STEADY
 from localspec.control.round import Drafted
 from localspec.engine.pieces import Pieces
 from localspec.engine.sampling import Sampler
+from localspec.engine.speculation.states import feed
 from localspec.engine.step import Engine
 from localspec.errors import NoRoom
 from localspec.types import (
@@ -327,6 +330,8 @@ def _rehearse(
     """Read the text, then draft so many tokens after it, several times."""
     forwards = drafter.forwards if isinstance(drafter, Computing) else Forwards()
     session = drafter.open(slot, text, Sampler(SamplingParams(temperature=0.0)))
+    if inputs := getattr(session, "inputs", 0):  # what is read takes as long whatever it says
+        feed(session, 0, np.ones((len(text) - 1, inputs), np.float32))
     left = list(reversed(depths))
     while left:
         pending, changed = session.pending, forwards.changes

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from localspec.engine.sampling import Sampler
 from localspec.engine.speculation.agreement import agreement
 from localspec.engine.speculation.drafting import indexed
-from localspec.engine.speculation.states import commit
+from localspec.engine.speculation.states import commit, feed
 from localspec.engine.step import Engine
 from localspec.types import (
+    READ_ROWS,
     Draft,
     Drafter,
     DraftRequest,
@@ -105,7 +106,8 @@ def replay(
     stage = _Stage(slot, script, engine.context, estimate)
     try:
         while held < len(tokens):
-            (logits, states), count = engine.read(slot, tokens, held, judged)
+            (logits, states, features), count = engine.read(slot, tokens, held, judged)
+            stage.follow(held, features)
             held += count
             reading.score(logits, tokens[held - len(logits) + 1 : held + 1])
             stage.states.extend(() if states is None else states.astype(np.float16))
@@ -132,6 +134,21 @@ class _Stage:
     context: int
     estimate: Callable[[Signal], float]
     states: list[NDArray[np.float16]] = field(default_factory=list)
+    features: list[tuple[int, NDArray[np.float16]]] = field(default_factory=list)
+    """Of the last places of the prompt and of the text, by the place where each part begins."""
+
+    def follow(self, start: int, features: Floats | None) -> None:
+        """Keep what was tapped of the tokens from `start` on, where anything was: of the last."""
+        kept = len(self.script.prompt) - READ_ROWS
+        if features is not None and start + len(features) > kept:
+            self.features.append((start, features.astype(np.float16)))
+
+    def feed(self, opened: DraftSession, first: int, end: int) -> None:
+        """Show a session what was tapped of the tokens from place `first` on, before `end`."""
+        for start, features in self.features:
+            part = features[max(0, first - start) : max(0, end - start)]
+            if len(part):
+                feed(opened, max(start, first), part.astype(np.float32))
 
     def state(self, position: int) -> Floats | None:
         """Of the text's token at a position."""
@@ -154,6 +171,8 @@ def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | Non
         sampler = Sampler(SamplingParams(temperature=0))
         opened = drafter.open(stage.slot, script.prompt, sampler, script.prediction)
         yield from indexed(drafter, opened)
+        known = len(script.prompt)
+        stage.feed(opened, 0, known - 1)
         for position, token in enumerate(text):
             room = stage.context - len(script.prompt) - position - 1
             budget = min(script.max_draft if drafter.free else min(script.max_draft, 1), room)
@@ -161,6 +180,7 @@ def _trace(drafter: Drafter, stage: _Stage) -> Generator[None, None, Trace | Non
             survives.append(agreement(draft, text[position:]))
             predicted.append(stage.estimate(draft.signals[0]) if draft.tokens else None)
             commit(opened, [token], stage.state(position))
+            stage.feed(opened, known + position - 1, known + position)
             if not drafter.free or position % _FREE_STRIDE == 0:
                 yield
     except Exception:  # noqa: BLE001 - a drafter is optional whatever is wrong with it

@@ -78,6 +78,12 @@ class SimulatedBackend:
         states: Floats | None = getattr(self._backend, "states", None)
         return states
 
+    @property
+    def features(self) -> Floats | None:
+        """As the backend leaves them, for nothing."""
+        features: Floats | None = getattr(self._backend, "features", None)
+        return features
+
     def decode(self, rows: Sequence[Row]) -> Floats:
         """As the backend does. Raises what it raises; that takes no time."""
         logits = self._backend.decode(rows)

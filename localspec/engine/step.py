@@ -26,7 +26,7 @@ from localspec.engine.session import Meter, Request, Session
 from localspec.engine.speculation.drafting import Drafting, Proposals
 from localspec.engine.speculation.masks import Masks
 from localspec.engine.speculation.overlap import OverlappedDrafting
-from localspec.engine.speculation.states import StateBackend
+from localspec.engine.speculation.states import FeatureBackend, StateBackend
 from localspec.engine.speculation.verification import Forward, Outcome, StepOutput, Verification
 from localspec.engine.waiting import Waiting
 from localspec.errors import Busy, NoRoom
@@ -116,6 +116,7 @@ class Engine:
         trims = shape.rollback == "trim"
         self.prefix_sharing = PrefixSharing(self.target, self._slots, self._sessions, trims=trims)
         self._showing = self.target if isinstance(self.target, StateBackend) else None
+        self._tapped = self.target if isinstance(self.target, FeatureBackend) else None
 
     def forget(self, slot: int) -> Slot:
         """Let an idle slot remember nothing; what it did remember."""
@@ -288,11 +289,12 @@ class Engine:
         logits = self.target.decode(rows)
         if padding:
             self.target.truncate(slot, start + count)
-        return self._seen(logits).head(count), count
+        return self._seen(logits, follows=True).head(count), count
 
-    def _seen(self, logits: Floats) -> Forward:
-        """The output of the latest forward."""
-        return Forward(logits, self._showing.states if self._showing else None)
+    def _seen(self, logits: Floats, *, follows: bool) -> Forward:
+        """The output of the latest forward; features only where anybody `follows` them."""
+        states = self._showing.states if self._showing else None
+        return Forward(logits, states, self._tapped.features if self._tapped and follows else None)
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -348,7 +350,8 @@ class Engine:
             NoRoom: the memory is as large as before, and the batch does not fit.
         """
         try:
-            return self._seen(self._decode(batch.rows, batch.padding))
+            logits = self._decode(batch.rows, batch.padding)
+            return self._seen(logits, follows=self._drafting.follows(batch.sessions))
         except NoRoom as error:
             if not self._room.shrank:
                 raise

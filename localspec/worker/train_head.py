@@ -211,7 +211,7 @@ def listen(
         ModelError: it cannot show states.
     """
     if not context.show():
-        raise ModelError("A draft head is for models whose memory is keys and values alone.")
+        raise ModelError("A draft head needs hidden states, and this model shows none here.")
     chosen = np.random.default_rng(0)
     begun = (
         Text(prompt, temperature)

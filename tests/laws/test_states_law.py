@@ -24,6 +24,7 @@ from laws.test_rejection_law import CASES, answers, assert_fair
 
 from localspec.config import Placement
 from localspec.engine.llama.context import Context
+from localspec.engine.llama.library import ours
 from localspec.engine.llama.model import Model
 from localspec.engine.session import Request
 from localspec.errors import ModelError
@@ -122,16 +123,29 @@ def test_drafts_change_no_token(states: Harness, chain: str) -> None:
     assert 0 < accepted < drafted
 
 
-def test_recurrent_models_give_no_features(states: Harness) -> None:
-    """llama.cpp computes another graph where features are read, a wrong one for a hybrid model."""
-    assert not states.memory.show()
+def test_states_are_shown_of_the_forwards_that_decode(states: Harness) -> None:
+    """Showing them changes no bit, and a head may learn from them; elsewhere there are none.
+
+    llama.cpp reads a hybrid otherwise where all rows become outputs, which one edit keeps it from.
+    """
+    memory = states.memory
     rows = [Row(65 + at, at, 0, wants_logits=True) for at in range(4)]
-    states.memory.truncate(0, 0)
-    states.memory.decode(rows)
-    assert states.memory.states is None
-    states.memory.truncate(0, 0)
-    with pytest.raises(ModelError, match="keys and values"):
-        next(train_head.listen(states.memory, iter([[65, 66]]), 8, states.target.eog, longest=4))
+    memory.truncate(0, 0)
+    plain = memory.decode(rows).copy()
+    memory.truncate(0, 0)
+    assert memory.show() == ours.states
+    shown = memory.decode(rows)
+    assert np.array_equal(shown, plain)
+    memory.truncate(0, 0)
+    texts = train_head.listen(memory, iter([[65, 66]] * 9), 8, states.target.eog, longest=4)
+    if not ours.states:
+        assert memory.states is None
+        with pytest.raises(ModelError, match="states"):
+            next(texts)
+        return
+    assert all(text.states for text in texts)
+    for slot in range(memory.n_slots):
+        memory.truncate(slot, 0)
 
 
 def test_a_rejection_reads_no_more_again_than_was_accepted(states: Harness) -> None:

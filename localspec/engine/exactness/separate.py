@@ -24,6 +24,8 @@ class Apart:
         self.n_vocab, self.n_slots = target.n_vocab, target.n_slots
         self.max_rows = target.max_rows
         self._target = target
+        self.states: Floats | None = None
+        self.features: Floats | None = None
 
     @property
     def context(self) -> int:
@@ -40,18 +42,28 @@ class Apart:
         """
         slots = [list(group) for _, group in itertools.groupby(rows, key=attrgetter("slot"))]
         if len(slots) == 1:
-            return self._target.decode(rows)
+            logits = self._target.decode(rows)
+            self.states, self.features = self._shown()
+            return logits
         found: list[Floats] = []
+        shown: list[tuple[Floats | None, Floats | None]] = []
         try:
             for group in slots:
                 # A forward overwrites the logits of the one before.
                 logits = self._target.decode(group).copy()
                 found.append(logits)
+                states, features = self._shown()
+                shown.append((None if states is None else states.copy(), features))
         except NoRoom:
             for group in slots[: len(found)]:
                 self._target.truncate(group[0].slot, group[0].position)
             raise
+        self.states, self.features = map(_joined, zip(*shown, strict=True))
         return np.concatenate(found)
+
+    def _shown(self) -> tuple[Floats | None, Floats | None]:
+        """States and features of the target's latest forward, where it has any."""
+        return getattr(self._target, "states", None), getattr(self._target, "features", None)
 
     def truncate(self, slot: int, length: int) -> int:
         """As the target does."""
@@ -60,3 +72,9 @@ class Apart:
     def checkpoint(self, slot: int, *, lasting: bool = False) -> None:
         """As the target does."""
         self._target.checkpoint(slot, lasting=lasting)
+
+
+def _joined(parts: Sequence[Floats | None]) -> Floats | None:
+    """All of them in a row; None where any is missing, but for slots whose rows want no logits."""
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if there else None

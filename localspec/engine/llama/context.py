@@ -18,13 +18,14 @@ from localspec.engine.llama.library import log, native, ours
 from localspec.engine.llama.model import FLASH, KV_TYPES, Model, made
 from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.llama.threads import ThreadTuner
+from localspec.engine.llama.vectors import Showing, Taps, Vectors
 from localspec.errors import EngineError, ModelError, NoRoom, OutOfMemory
 from localspec.types import Floats, Row
 
 _WHOLE, _STATE_ONLY = 0, 1  # LLAMA_STATE_SEQ_FLAGS
 
 
-class Context:
+class Context(Showing):
     """One llama_context with its KV cache: a `Backend`. Used by the thread that made it.
 
     In strict use (`streams=True`) every slot has its own KV stream, so that no other session can
@@ -55,8 +56,7 @@ class Context:
         self._team: ThreadTuner | None = None
         self._words: Shortlist | None = None
         self.on_full: Callable[[], bool] = lambda: False
-        self.states: Floats | None = None
-        self._shows = False
+        self._vectors = Vectors(model)
         self.waits = not model.on_cpu
         self.meanwhile: Callable[[], None] = lambda: None
         self._make()
@@ -129,6 +129,7 @@ class Context:
             for each in buffers
         ]
         self._memory = native.llama_get_memory(self._handle)
+        self._vectors.begin(self._handle)
 
     def close(self) -> None:
         """Free the context and its KV cache."""
@@ -246,9 +247,7 @@ class Context:
         """
         wanted = self._fill(rows)
         self._make_room(rows)
-        self.states = None
-        shows = self._shows and wanted == len(rows)
-        native.llama_set_embeddings(self._handle, shows)  # which would make outputs of all rows
+        self._vectors.prepare(len(rows), wanted)
         if self._words is not None:
             self._words.read(row.token for row in rows)
         code = self._team.run(self, len(rows), self._decode) if self._team else self._decode()
@@ -263,8 +262,6 @@ class Context:
         pointer = native.llama_get_logits(self._handle)
         if not pointer:
             raise EngineError("llama_decode left no logits.")
-        if shows:
-            self.states = self._seen(wanted)
         return np.ctypeslib.as_array(pointer, shape=(wanted, self.n_vocab))
 
     def _decode(self) -> int:
@@ -287,22 +284,13 @@ class Context:
         self.truncate(0, 0)
         return self._words is not None
 
-    def show(self) -> bool:
-        """From now on there are `states`, of forwards in which every row wants logits; or never.
-
-        Not of a model that makes one vector of a text. Nor of one whose memory is a state: it is
-        read otherwise where states are shown, a hybrid wrongly (llama_memory_hybrid::init_batch).
-        """
-        pooling = native.llama_pooling_type(self._handle)
-        self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and not self.model.has_state
-        return self._shows
-
-    def _seen(self, rows: int) -> Floats:
-        """The hidden states that the latest logits were made of: a view."""
-        pointer = native.llama_get_embeddings(self._handle)
-        if not pointer:
-            raise EngineError("llama_decode left no states.")
-        return np.ctypeslib.as_array(pointer, shape=(rows, self.model.width))
+    def tap(self, taps: Taps) -> bool:
+        """From now on there are `features`; whether so (`Vectors`). Empties slot 0."""
+        if self._vectors.tap(taps):
+            self.truncate(0, 0)
+            self.decode([Row(0, 0, 0, wants_logits=True)])
+            self.truncate(0, 0)
+        return self._vectors.settle()
 
     def use_threads(self, count: int) -> None:
         """From the next forward on, on the CPU."""

@@ -57,6 +57,11 @@ class KernelInfo:
         return bool(self._said("cells", c_bool))
 
     @property
+    def states(self) -> bool:
+        """Whether states are of the rows with logits, and layers have taps (`states.cmake`)."""
+        return self._function("tap") is not None
+
+    @property
     def switch(self) -> Callable[[bool], None] | None:
         """`use`; None in a build that cannot change that."""
         return self.use if self._function("rows_use") else None
@@ -82,6 +87,12 @@ class KernelInfo:
             yield
         finally:
             shorten(c_int64(0), None, c_int(0))
+
+    def call(self, name: str, gives: Any, *arguments: Any) -> Any:
+        """Call a function of ours that this build has; `gives` is the ctypes type of its result."""
+        function = self._function(name)
+        function.restype = gives
+        return function(*arguments)
 
     def _said(self, name: str, kind: Any) -> Any:
         function = self._function(name)

@@ -98,11 +98,13 @@ def build_info() -> str:
     """Package version and the CPU features or devices that this build uses.
 
     ROWS is the instruction set of LocalSpec's own kernels (`native/rows.cpp`), where they are used,
-    GRAPHS a graph for each row count (`native/graphs.cmake`), and CELLS that those of a KV cache
-    take memory when they are used (`native/cells.cmake`).
+    GRAPHS a graph for each row count (`native/graphs.cmake`), CELLS that those of a KV cache take
+    memory when they are used (`native/cells.cmake`), and STATES that hidden states and inputs of
+    layers can be had of any forward (`native/states.cmake`).
     """
     info: bytes = native.llama_print_system_info()
     added = f" ROWS = {ours.kernels} |" if ours.kernels else ""
     added += " GRAPHS = 1 |" if ours.graphs else ""
     added += " CELLS = 1 |" if ours.cells else ""
+    added += " STATES = 1 |" if ours.states else ""
     return f"llama-cpp-python {version('llama-cpp-python')}; {info.decode().strip()}{added}"

@@ -55,6 +55,8 @@ class Model:
         self.layers = log.take_layers()
         self.n_vocab: int = native.llama_vocab_n_tokens(self._vocab)
         self.width: int = native.llama_model_n_embd(handle)
+        self.architecture = self._metadata("general.architecture")
+        self.n_layer: int = native.llama_model_n_layer(handle)
         self.context_train: int = native.llama_model_n_ctx_train(handle)
         self.parameters: int = native.llama_model_n_params(handle)
         self.size_bytes: int = native.llama_model_size(handle)
@@ -79,6 +81,7 @@ class Model:
         safe_kernels: bool = False,
         lent: Mapping[str, int] = MappingProxyType({}),
         apart: Sequence[int] = (),
+        predicts: bool = False,
         on_progress: Callable[[float], None] | None = None,
     ) -> Model:
         """Load weights. The caller has already passed the file through `catalog.header`.
@@ -91,6 +94,7 @@ class Model:
             lent: Handles (ggml_backend_dev_t) of other machines' devices, by the names that
                 `placement` has for them.
             apart: Layers whose experts stay on the CPU, wherever the layers are.
+            predicts: With the layers that predict tokens ahead (MTP), where the file has any.
             on_progress: Called with a fraction from 0 to 1 while tensors are read.
 
         Raises:
@@ -102,6 +106,7 @@ class Model:
         params.n_gpu_layers = placement.gpu_layers
         params.main_gpu = placement.main_gpu
         params.load_mode = int(placement.mmap) + 2 * int(placement.mlock)
+        params.load_mtp = predicts
         params.use_extra_bufts = not safe_kernels
         if safe_kernels and ours.switch:
             ours.use(False)
@@ -148,6 +153,11 @@ class Model:
 
     def _token(self, token: int) -> Token | None:
         return token if 0 <= token < self.n_vocab else None
+
+    def _metadata(self, key: str) -> str:
+        room = ctypes.create_string_buffer(256)
+        native.llama_model_meta_val_str(self.handle, key.encode(), room, len(room))
+        return room.value.decode("utf-8", "replace")
 
     def special_tokens(self) -> list[Token]:
         """Tokens that are no words of a text: control tokens and user-defined ones."""

@@ -11,7 +11,7 @@ from functools import partial
 from localspec.control.round import Drafted, Neural, Plan, Policy, View
 from localspec.engine.session import Session
 from localspec.engine.speculation.masks import Masks
-from localspec.engine.speculation.states import commit
+from localspec.engine.speculation.states import commit, feed
 from localspec.errors import EngineError
 from localspec.types import (
     Computing,
@@ -124,6 +124,18 @@ class Drafting:
             with self._optional(name, [session]):
                 commit(opened, tokens, state)
 
+    def follows(self, sessions: Sequence[Session]) -> bool:
+        """Whether any drafter of these is fed with the target's features."""
+        return any(
+            hasattr(opened, "follow") for each in sessions for opened in each.drafters.values()
+        )
+
+    def feed(self, session: Session, start: int, features: Floats) -> None:
+        """Show a session's drafters the features of its text's tokens from place `start` on."""
+        for name, opened in list(session.drafters.items()):
+            with self._optional(name, [session]):
+                feed(opened, start, features)
+
     def close(self, session: Session) -> None:
         """The session is over for its drafters."""
         for opened in session.drafters.values():
@@ -210,6 +222,8 @@ class Drafting:
         read = unread - left
         cells = sum(len(session.tokens) for session in sessions) - left
         forwards = max(guess.asked or len(tail) for guess, tail in zip(guesses, tails, strict=True))
+        if getattr(self.drafters[name], "stepwise", False):
+            forwards += max(len(plan.base) for plan in plans)
         if all(plan.stride == 1 for plan in plans):  # it was read as it drafts
             forwards, read = forwards + read - 1, 1
         guessed = sum(guess.tokens for guess in guesses)
@@ -263,11 +277,11 @@ class Drafting:
         free, asked = self._free(session, Draft(), budget)
         neural = []
         for name, opened in list(session.drafters.items()):
-            if self.drafters[name].free:
+            if self.drafters[name].free or not getattr(opened, "ready", True):
                 continue
             with self._optional(name, [session]):
                 before = self._ran(name).rows
-                neural.append(Neural(name, opened.pending, before, _skipped(opened)))
+                neural.append(self._neural(name, opened, before))
         likely = session.request.expectation.remaining(session.n_output)
         return View(
             free=tuple(free),
@@ -281,6 +295,10 @@ class Drafting:
             elapsed_seconds=self._clock() - session.meter.admitted_at,
             asked=asked,
         )
+
+    def _neural(self, name: str, opened: DraftSession, before: int) -> Neural:
+        stepwise = getattr(self.drafters[name], "stepwise", False)
+        return Neural(name, opened.pending, before, _skipped(opened), stepwise=stepwise)
 
     def _propose(
         self, name: str, requests: list[DraftRequest], sessions: list[Session]

@@ -16,7 +16,20 @@ class StateBackend(Backend, Protocol):
     def states(self) -> Floats | None:
         """Of the latest `decode` and valid as long as its logits: (rows wanting them, width).
 
-        None where they were not looked at, as of forwards in which some row wants no logits.
+        None where they were not looked at, as of forwards in which some row wants no logits in a
+        build without LocalSpec's edits of llama.cpp.
+        """
+
+
+@runtime_checkable
+class FeatureBackend(Backend, Protocol):
+    """A backend that leaves what was tapped of its rows, for drafters that go on from there."""
+
+    @property
+    def features(self) -> Floats | None:
+        """What is tapped of all rows of the latest `decode`, (rows, numbers): a copy.
+
+        None where nothing is.
         """
 
 
@@ -46,6 +59,13 @@ class StateDraftSession(DraftSession, Protocol):
 
     def watch(self, state: Floats) -> None:
         """The state that the last committed token came of, float32 (width,): only lent."""
+
+
+def feed(opened: DraftSession, start: int, features: Floats) -> None:
+    """Features of the text's tokens from place `start` on, for a session that is `Following`."""
+    follow = getattr(opened, "follow", None)
+    if follow is not None:
+        follow(start, features)
 
 
 def commit(opened: DraftSession, tokens: Sequence[Token], state: Floats | None) -> None:

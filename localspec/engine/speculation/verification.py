@@ -38,15 +38,20 @@ class StepOutput:
 class Forward(NamedTuple):
     """The output of a forward for the rows that want logits: logits and hidden states.
 
-    `states` is None where that was not looked at (`StateBackend`).
+    `states` is None where that was not looked at (`StateBackend`). `features` are what was tapped
+    of all rows, whether they want logits or not, where anybody looks at it.
     """
 
     logits: Floats
     states: Floats | None
+    features: Floats | None = None
 
     def head(self, count: int) -> Forward:
-        """Of the first rows; a view."""
-        return Forward(self.logits[:count], None if self.states is None else self.states[:count])
+        """Of the first rows, all of which want logits or none; a view."""
+        states, features = (
+            None if each is None else each[:count] for each in (self.states, self.features)
+        )
+        return Forward(self.logits[:count], states, features)
 
 
 class Outcome(NamedTuple):
@@ -90,8 +95,10 @@ class Verification:
             context: Tokens that one session may hold.
         """
         outcomes: dict[Session, Outcome] = {}
-        row = 0
+        row = place = 0
         for session, share in zip(sessions, shares, strict=True):
+            start, first_row = session.cached, place
+            place += share.rows
             if share.tail < session.tail:
                 session.cached += share.tail
             else:
@@ -104,6 +111,9 @@ class Verification:
                 states = None if seen.states is None else seen.states[own]
                 advance = self._advance(session, draft, mine, context, states)
                 outcomes[session] = Outcome(advance, draft)
+            if seen.features is not None and session.finish is None:
+                end = first_row + session.cached - start
+                self._drafting.feed(session, start, seen.features[first_row:end])
         return outcomes
 
     def _advance(

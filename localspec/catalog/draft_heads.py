@@ -1,0 +1,287 @@
+"""Draft heads that go on from a target's states: which file is one, and whose it is.
+
+An EAGLE-3 head and separate prediction layers (MTP) come in files of their own, and prediction
+layers also inside of their model's. A head reads what its target computes, so it has to be made for
+that one: `check` says the first difference. Pure Python; rules stand for assertions of the native
+loader or graph, which would end the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from localspec.catalog import header, pairing, rules
+from localspec.catalog.header import Header
+from localspec.catalog.reader import INT32, UINT32, Array, Parsed
+from localspec.errors import BadGGUF, BadPair
+
+Kind = Literal["eagle3", "mtp"]
+
+EAGLE3_TAPS = 3
+"""Layers whose inputs an EAGLE-3 head is given; llama.cpp takes no other number."""
+_PREDICTS = frozenset(
+    {"cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "hy_v3", "mimo2",
+     "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next", "step35"}
+)  # fmt: skip
+"""Architectures whose prediction layers llama.cpp computes (`graph_mtp` in its `src/models`)."""
+_NOT_YET = {
+    "dflash": "a DFlash draft head",
+    "dspark": "a DSpark draft head",
+    **dict.fromkeys(
+        ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp"), "an assistant of a Gemma 4"
+    ),
+}
+_KINDS = {"eagle3": "eagle3", **dict.fromkeys(_NOT_YET, "")}
+_PEEKED_BYTES = 4096
+
+
+class DraftHead(msgspec.Struct, frozen=True):
+    """A head that fits its target. `layers` are those whose inputs it is given; `path` its file.
+
+    Without a path it is inside of the target's file. `shares` tells whether it has no embeddings or
+    no output of its own and uses the target's.
+    """
+
+    kind: Kind
+    path: str = ""
+    layers: tuple[int, ...] = ()
+    shares: tuple[str, ...] = ()
+    file_bytes: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What it is, for people."""
+        if self.kind == "mtp":
+            where = f" in {Path(self.path).name}" if self.path else " inside of the target's file"
+            return f"prediction layers (MTP){where}"
+        fed = ", ".join(map(str, self.layers))
+        return f"EAGLE-3 head {Path(self.path).name}, fed by layers {fed}"
+
+
+def inside(target: Header) -> DraftHead | None:
+    """The prediction layers in a model's own file; None where it has none that can be run."""
+    count = target.number("nextn_predict_layers")
+    first = target.layers - count
+    names = {tensor.name for tensor in target.tensors}
+    fits = count == 1 and target.architecture in _PREDICTS and first > 0
+    return DraftHead("mtp") if fits and f"blk.{first}.nextn.eh_proj.weight" in names else None
+
+
+def is_head(path: Path) -> bool:
+    """Whether a GGUF says of itself that it is a draft head and no model. Never raises."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return _kind(path, found.st_size, found.st_mtime) is not None
+
+
+def find(target: Path, candidates: Iterable[Path]) -> tuple[DraftHead | None, str]:
+    """The first head that fits the model at `target`, or why none does; "" where there is none.
+
+    Blocks; what was found is remembered while the files stay as they are. Raises BadGGUF for the
+    target.
+    """
+    why = ""
+    ours = _stamp(target)
+    for path in candidates:
+        if path == target or not is_head(path):
+            continue
+        found = _checked(target, ours, path, _stamp(path))
+        if isinstance(found, DraftHead):
+            return found, ""
+        why = why or found
+    mine = _inside(target, ours)
+    return mine, "" if mine else why
+
+
+@functools.lru_cache(maxsize=64)
+def _inside(target: Path, _stamp: tuple[int, float]) -> DraftHead | None:
+    return inside(header.read(target))
+
+
+def _stamp(path: Path) -> tuple[int, float]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0.0
+    return found.st_size, found.st_mtime
+
+
+@functools.lru_cache(maxsize=256)
+def _checked(
+    target: Path, _ours: tuple[int, float], path: Path, _theirs: tuple[int, float]
+) -> DraftHead | str:
+    """The head, or why it does not fit."""
+    ours = header.read(target)
+    try:
+        return check(ours, path)
+    except (BadGGUF, BadPair) as error:
+        return error.message
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind(path: Path, _size: int, _modified: float) -> str | None:
+    """Architecture of a head; None for everything else.
+
+    Writers put the architecture first, so most files tell by their first bytes.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(_PEEKED_BYTES)
+        architecture = _first_key(start)
+        if architecture is not None and architecture not in _KINDS and not _named(path):
+            return None
+        parsed = header.parse(path)
+    except (BadGGUF, OSError):
+        return None
+    told = parsed.metadata.get("general.architecture")
+    if told in _KINDS:
+        return str(told)
+    return "mtp" if _predicts_only(parsed) else None
+
+
+def _named(path: Path) -> bool:
+    """Whether a file's name says prediction layers: their architecture is that of the model."""
+    words = path.name.lower().replace("_", "-").split("-")
+    return any(word in {"mtp", "nextn"} for word in words)
+
+
+def _first_key(start: bytes) -> str | None:
+    """The architecture, where it is the first key of a GGUF that begins so."""
+    key = b"general.architecture"
+    place = 24 + 8 + len(key)
+    if start[:4] != b"GGUF" or start[32:place] != key or len(start) < place + 12:
+        return None
+    kind, length = struct.unpack_from("<IQ", start, place)
+    text = start[place + 12 : place + 12 + length]
+    return text.decode("utf-8", "replace") if kind == 8 and len(text) == length else None  # noqa: PLR2004 - a string
+
+
+def _predicts_only(parsed: Parsed) -> bool:
+    try:
+        rules.has_layers_of_its_own(parsed)
+    except BadGGUF:
+        return True
+    return False
+
+
+def check(target: Header, path: Path) -> DraftHead:
+    """The head in that file, which fits the target.
+
+    Raises:
+        BadGGUF: the file cannot be used.
+        BadPair: it was made for another model, with the first difference.
+    """
+    parsed = header.parse(path)
+    architecture = str(parsed.metadata.get("general.architecture", ""))
+    if architecture in _NOT_YET:
+        raise BadPair(
+            f"{path.name} is {_NOT_YET[architecture]}, which LocalSpec does not run yet.",
+            fix="An EAGLE-3 head, or prediction layers (MTP), can be used.",
+        )
+    try:
+        rules.check_head(parsed)
+        size = path.stat().st_size
+    except BadGGUF as error:
+        raise BadGGUF(f"{path.name} cannot be used. {error.message}", fix=error.fix) from None
+    except OSError as error:
+        raise BadGGUF(f"{path.name} cannot be read: {error.strerror}.") from error
+    theirs = Header(path.name, parsed.version, parsed.metadata, parsed.tensors, size)
+    find_difference = _eagle3 if architecture == "eagle3" else _mtp
+    difference = find_difference(target, theirs) or _words(target, theirs)
+    if not difference and architecture == "eagle3":
+        difference = _draft_words(path, parsed, theirs)
+    if difference:
+        raise BadPair(
+            f"{path.name} is a draft head for another model. {difference}",
+            fix="Use a head that was made for this very model.",
+        )
+    if architecture != "eagle3":
+        return DraftHead("mtp", str(path), file_bytes=size)
+    names = {tensor.name for tensor in theirs.tensors}
+    shares = tuple(name for name in ("token_embd", "output") if f"{name}.weight" not in names)
+    return DraftHead("eagle3", str(path), _layers(theirs), shares, size)
+
+
+def _layers(head: Header) -> tuple[int, ...]:
+    value = head.metadata.get("eagle3.target_layers")
+    if not isinstance(value, Array) or value.element_type not in {INT32, UINT32}:
+        return ()
+    return value.numbers()
+
+
+def _eagle3(target: Header, head: Header) -> str:
+    """The first difference of an EAGLE-3 head and its target; "" if there is none."""
+    trunk = target.layers - target.number("nextn_predict_layers")
+    hidden, width = head.number("target_hidden_size"), head.number("embedding_length")
+    layers, ours = _layers(head), target.number("embedding_length")
+    names = {tensor.name for tensor in head.tensors}
+    if hidden != ours:
+        return f"Its target has states of {hidden} numbers, this one of {ours}."
+    if len(layers) != EAGLE3_TAPS or not all(0 < layer < trunk for layer in layers):
+        said = ", ".join(map(str, layers[:8])) or "none"
+        return f"It is fed by layers {said}; this target has {trunk}."
+    if not {"token_embd.weight", "output.weight"} <= names and width != ours:
+        return f"It shares the target's words, with {width} numbers each; here they have {ours}."
+    return _shape(head)
+
+
+def _shape(head: Header) -> str:
+    """What keeps an EAGLE-3 head from being computed for any target; "" if nothing does."""
+    named = {tensor.name: tensor for tensor in head.tensors}
+    output, words = named.get("output.weight"), named.get("d2t")
+    if head.layers != 1:
+        return f"It has {head.layers} layers; one is what such a head has."
+    if words is not None and (output is None or output.shape[-1:] != words.shape):
+        return "Its list of words does not go with its output."
+    if words is not None and words.type.name != "I64":
+        return f"Its list of words is {words.type.name}; it has to be I64."
+    keys, values = (head.number(f"attention.{name}_length", -1) for name in ("key", "value"))
+    return "" if keys == values else "Its keys and values have different lengths."
+
+
+def _mtp(target: Header, head: Header) -> str:
+    """The first difference of separate prediction layers and their target."""
+    if head.architecture != target.architecture:
+        return f'It is for a "{head.architecture}", and this is a "{target.architecture}".'
+    if head.architecture not in _PREDICTS:
+        return f'llama.cpp does not compute the prediction layers of a "{head.architecture}".'
+    theirs, ours = head.number("embedding_length"), target.number("embedding_length")
+    if theirs != ours:
+        return f"Its target has states of {theirs} numbers, this one of {ours}."
+    count = head.number("nextn_predict_layers")
+    if count != 1:
+        return f"It has {count} prediction layers; one can be used."
+    trunks = [each.layers - each.number("nextn_predict_layers") for each in (head, target)]
+    if trunks[0] != trunks[1]:
+        return f"Its target has {trunks[0]} layers, this one {trunks[1]}."
+    return ""
+
+
+def _words(target: Header, head: Header) -> str:
+    """The first word in which they differ."""
+    if head.vocabulary_size > target.vocabulary_size:
+        return f"It has {head.vocabulary_size} tokens, and the target {target.vocabulary_size}."
+    return pairing.check(target, head).difference.replace("in the draft", "in the head")
+
+
+def _draft_words(path: Path, parsed: Parsed, head: Header) -> str:
+    """Whether a word of an EAGLE-3 head's own list is none of its vocabulary. Reads that list."""
+    named = {tensor.name: tensor for tensor in parsed.tensors}
+    if (words := named.get("d2t")) is None:
+        return ""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        start = parsed.data_start + words.offset
+        numbers = struct.unpack(f"<{words.num_elements}q", data[start : start + words.num_bytes])
+    wrong = next((each for each in numbers if not 0 <= each < head.vocabulary_size), None)
+    if wrong is None:
+        return ""
+    return f"It drafts token {wrong}, and there are {head.vocabulary_size}."

@@ -1,0 +1,146 @@
+"""Vectors of a context's latest forward beside its logits: hidden states, and what is tapped.
+
+States are what logits are made of, of the rows that want them. Taps are of all rows, for drafters
+that go on from the target's own states: the inputs of chosen layers (EAGLE-3), or what a model's
+prediction layers are given (MTP). Both are whole with `native/states.cmake` only.
+"""
+
+from __future__ import annotations
+
+from ctypes import POINTER, c_float, c_uint32, c_void_p
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from localspec.engine.llama.library import native, ours
+from localspec.engine.llama.model import Model
+from localspec.errors import EngineError
+from localspec.types import Floats
+
+
+class Taps(NamedTuple):
+    """What every forward leaves of each of its rows: the inputs of layers, in this order.
+
+    Or, with `following`, the hidden state that prediction layers are given. Each is a vector of the
+    model's width.
+    """
+
+    layers: tuple[int, ...] = ()
+    following: bool = False
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of one row."""
+        return len(self.layers) + self.following
+
+
+class Vectors:
+    """What one context shows beside its logits. Used by the context's thread.
+
+    In a build without `native/states.cmake` there are states of those forwards alone in which every
+    row wants logits, and none of a model whose memory is a state: it is read otherwise where states
+    are shown, a hybrid wrongly (llama_memory_hybrid::init_batch). There are no taps.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.handle: Any = None
+        self._shows = False
+        self._taps = Taps()
+        self._rows = self._outputs = 0
+
+    def begin(self, handle: Any) -> None:
+        """Use this native context from now on: a new one, which has made no forward."""
+        self.handle = handle
+        self._outputs = 0
+        self._tap()
+
+    def _tap(self) -> None:
+        for layer in self._taps.layers:
+            ours.call("tap", None, c_void_p(self.handle), c_uint32(layer))
+        if self._taps.following:
+            ours.call("show_next", None, c_void_p(self.handle))
+
+    def prepare(self, rows: int, wanted: int) -> None:
+        """Before a forward of so many rows, of which so many want logits."""
+        shows = self._shows and (ours.states or wanted == rows)
+        native.llama_set_embeddings(self.handle, shows)  # which may make outputs of all rows
+        self._rows, self._outputs = rows, wanted if shows else 0
+
+    def show(self) -> bool:
+        """From now on there are `states`; whether so. Never of a model of one vector for a text."""
+        pooling = native.llama_pooling_type(self.handle)
+        able = ours.states or not self._model.has_state
+        self._shows = pooling == native.LLAMA_POOLING_TYPE_NONE and able
+        return self._shows
+
+    def tap(self, taps: Taps) -> bool:
+        """Leave this of every later forward, if there are such layers; whether so."""
+        layers = range(1, self._model.n_layer)  # the first one's input is no state
+        if not ours.states or not taps.vectors or not all(each in layers for each in taps.layers):
+            return False
+        self._taps = taps
+        self._tap()
+        return True
+
+    def settle(self) -> bool:
+        """After the first forward with taps: whether its graph had them; else there are none."""
+        if self.features is None:
+            self._taps = Taps()
+        return bool(self._taps.vectors)
+
+    @property
+    def states(self) -> Floats | None:
+        """What the latest logits were made of, (rows wanting them, width): a view like them."""
+        if not self._outputs:
+            return None
+        pointer = native.llama_get_embeddings(self.handle)
+        if not pointer:
+            raise EngineError("llama_decode left no states.")
+        return np.ctypeslib.as_array(pointer, shape=(self._outputs, self._model.width))
+
+    @property
+    def features(self) -> Floats | None:
+        """What is tapped of all rows of the latest forward, (rows, `Taps.vectors` * width): a copy.
+
+        None without taps, and where the model's graph does not name what they are of.
+        """
+        if not self._taps.vectors or not self._rows:
+            return None
+        width, handle = self._model.width, c_void_p(self.handle)
+        found = np.empty((self._rows, self._taps.vectors, width), np.float32)
+        kind = POINTER(c_float)
+        pointers = [
+            ours.call("layer_input", kind, handle, c_uint32(layer)) for layer in self._taps.layers
+        ]
+        pointers += [ours.call("next", kind, handle)] * self._taps.following
+        for place, pointer in enumerate(pointers):
+            if not pointer:
+                return None
+            found[:, place] = np.ctypeslib.as_array(pointer, shape=(self._rows, width))
+        return found.reshape(self._rows, -1)
+
+
+class Showing:
+    """A context with vectors, which it keeps in `_vectors`."""
+
+    _vectors: Vectors
+
+    @property
+    def handle(self) -> Any:
+        """The native context, until memory grows: for one beside it that uses its weights."""
+        return self._vectors.handle
+
+    def show(self) -> bool:
+        """From now on there are `states`; whether so (`Vectors`)."""
+        return self._vectors.show()
+
+    @property
+    def states(self) -> Floats | None:
+        """As `Vectors` has them."""
+        return self._vectors.states
+
+    @property
+    def features(self) -> Floats | None:
+        """As `Vectors` has them."""
+        return self._vectors.features

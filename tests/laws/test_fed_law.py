@@ -1,0 +1,232 @@
+"""Heads that go on from the target's states change no token, and read what belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import heads
+import numpy as np
+import pytest
+from laws.engine_harness import SLOTS, Harness, finish, opened, output
+from laws.policies import FixedDepth
+from laws.test_interference_law import asked
+from laws.test_lossless import CHAINS
+
+from localspec import drafters
+from localspec.config import Placement
+from localspec.engine.llama.context import Context
+from localspec.engine.llama.fed import FedContext
+from localspec.engine.llama.library import ours
+from localspec.engine.llama.model import Model
+from localspec.engine.llama.vectors import Taps
+from localspec.engine.session import Request
+from localspec.types import (
+    Drafter,
+    FedOutput,
+    Floats,
+    Row,
+    SamplingParams,
+    SpeculationParams,
+    Token,
+)
+
+pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
+GREEDY = SamplingParams(temperature=0.0)
+COUNTED = 40
+
+
+@contextmanager
+def eagle3(folder: Path, head: Path, *, counts: bool, strict: bool = True) -> Iterator[Fed]:
+    """A dense target that is tapped, with that head."""
+    target = heads.qwen2(folder / "target.gguf", counts=counts)
+    alone = Placement(threads=1)
+    with opened(target, target, alone, slots=SLOTS, context=256, strict=strict) as harness:
+        assert harness.memory.tap(Taps((1, 2, 3)))
+        model = Model.load(head)
+        beside = Context.open(harness.target, slots=1, context=64, rows=8)
+        context = FedContext.open(
+            model,
+            alone,
+            slots=SLOTS,
+            context=256,
+            streams=strict,
+            inputs=3 * heads.WIDTH,
+            beside=beside.handle,
+        )
+        yield Fed(harness, context, "eagle3")
+        context.close()
+        beside.close()
+        model.close()
+
+
+@contextmanager
+def mtp(folder: Path, by: heads.By) -> Iterator[Fed]:
+    """A target with a prediction layer inside, on which it drafts."""
+    target = heads.glm4moe(folder / "target.gguf", by)
+    alone = Placement(threads=1)
+    with opened(target, target, alone, slots=SLOTS, context=256) as harness:
+        model = Model.load(target, predicts=True)
+        memory = Context.open(
+            model, alone, slots=SLOTS, context=256, rows=64, outputs=64, streams=True
+        )
+        assert memory.show()
+        assert memory.tap(Taps(following=True))
+        context = FedContext.open(
+            model, alone, slots=SLOTS, context=256, streams=True, predicts=True
+        )
+        yield Fed(replace(harness, memory=memory), context, "mtp")
+        context.close()
+        memory.close()
+        model.close()
+
+
+class Fed:
+    """An engine's parts and a head."""
+
+    def __init__(self, harness: Harness, head: FedContext | Late, name: str) -> None:
+        self.harness, self.head, self.name = harness, head, name
+
+    def drafters(self, *others: str) -> dict[str, Drafter]:
+        """The head's drafter, and others before it."""
+        target = self.harness.target
+        parts = {self.name: self.head, "n_vocab": target.n_vocab, "ends": target.eog}
+        return {
+            name: drafters.load(name, piece=target.piece, **parts) for name in (*others, self.name)
+        }
+
+    def answers(
+        self, sources: Mapping[str, Drafter], requests: Sequence[Request], depth: int
+    ) -> tuple[list[list[Token]], dict[str, tuple[int, int]]]:
+        """The answers, and drafted and accepted tokens by source."""
+        sessions = finish(
+            self.harness.engine(sources, FixedDepth(depth, self.name if sources else None)),
+            list(requests),
+        )
+        counts: dict[str, tuple[int, int]] = {}
+        for session in sessions:
+            for name, count in session.meter.sources.items():
+                drafted, accepted = counts.get(name, (0, 0))
+                counts[name] = drafted + count.drafted, accepted + count.accepted
+        return [output(session) for session in sessions], counts
+
+
+def whole(fed: Fed) -> FedContext:
+    """Its head as it is."""
+    assert isinstance(fed.head, FedContext)
+    return fed.head
+
+
+def counting(fed: Fed, first: int = 10) -> Request:
+    """A text of numbers that go up, to be gone on with."""
+    speculation = SpeculationParams(mode="always")
+    prompt = list(range(first, first + 20))
+    return fed.harness.request(prompt, GREEDY, tokens=COUNTED, speculation=speculation)
+
+
+BY: tuple[heads.By, ...] = ("token", "features")
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_head_that_is_always_right_is_always_accepted(
+    kind: str, by: heads.By, tmp_path: Path
+) -> None:
+    """By its token alone, and by what it is given alone: nothing is off by one."""
+    made = (
+        eagle3(tmp_path, heads.eagle3(tmp_path / "head.gguf", by), counts=True)
+        if kind == "eagle3"
+        else mtp(tmp_path, by)
+    )
+    with made as fed:
+        requests = [counting(fed, first) for first in (10, 30, 100)]
+        for asking, depth in ((requests[:1], 3), (requests, 5)):
+            answers, counts = fed.answers(fed.drafters(), asking, depth)
+            expected = [list(range(r.prompt[-1] + 1, r.prompt[-1] + 1 + COUNTED)) for r in asking]
+            assert answers == expected
+            drafted, accepted = counts[kind]
+            assert drafted == accepted
+            assert accepted >= COUNTED * len(asking) * depth // (depth + 1) - len(asking) * depth
+
+
+class Late:
+    """A head that is given its tokens, or its vectors of the target, one place too late."""
+
+    def __init__(self, head: FedContext, by: heads.By) -> None:
+        self.n_vocab, self.n_slots, self.max_rows = head.n_vocab, head.n_slots, head.max_rows
+        self.context, self.inputs = head.context, head.inputs
+        self._head, self._by, self._last = head, by, np.zeros((1, head.inputs), np.float32)
+
+    def fuse(self, features: Floats) -> Floats:
+        """As the head does, of what came before."""
+        if self._by == "token":
+            return self._head.fuse(features)
+        features = np.concatenate([self._last, features])
+        self._last = features[-1:]
+        return self._head.fuse(features[:-1])
+
+    def decode(self, rows: Sequence[Row], vectors: Floats) -> FedOutput:
+        """As the head does; in a text that counts the token before is one less."""
+        late = self._by == "token"
+        return self._head.decode([replace(row, token=row.token - late) for row in rows], vectors)
+
+    def truncate(self, slot: int, length: int) -> None:
+        """As the head does."""
+        self._head.truncate(slot, length)
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_head_that_is_off_by_one_is_never_right(kind: str, by: heads.By, tmp_path: Path) -> None:
+    """So that the law above tells something; the answer is right all the same."""
+    made = (
+        eagle3(tmp_path, heads.eagle3(tmp_path / "head.gguf", by), counts=True)
+        if kind == "eagle3"
+        else mtp(tmp_path, by)
+    )
+    with made as fed:
+        late = Fed(fed.harness, Late(whole(fed), by), kind)
+        answers, counts = late.answers(late.drafters(), [counting(fed)], 3)
+        assert answers == [list(range(30, 30 + COUNTED))]
+        assert counts[kind][0] > 0
+        assert counts[kind][1] == 0
+
+
+SCHEMES = [
+    (chain, depth, others) for chain in CHAINS for depth, others in ((3, ()), (6, ("lookup",)))
+]
+
+
+@pytest.fixture(scope="module", params=["eagle3", "few words", "mtp", "standard"])
+def by_chance(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fed]:
+    """Heads of random weights, which are right now and then."""
+    folder = tmp_path_factory.mktemp("fed")
+    words = np.arange(0, 256, 3) if request.param == "few words" else None
+    if request.param == "mtp":
+        with mtp(folder, "chance") as fed:
+            yield fed
+        return
+    head = heads.eagle3(folder / "head.gguf", words=words)
+    with eagle3(folder, head, counts=False, strict=request.param != "standard") as fed:
+        yield fed
+
+
+@pytest.mark.parametrize(("chain", "depth", "others"), SCHEMES)
+def test_drafts_change_no_token(
+    by_chance: Fed, chain: str, depth: int, others: tuple[str, ...]
+) -> None:
+    """Greedy and sampled, alone and beside others, behind what lookup drafts."""
+    requests = asked(by_chance.harness, chain)
+    drafted = 0
+    for count in (1, SLOTS):
+        plain, _ = by_chance.answers({}, requests[:count], 0)
+        sources = by_chance.drafters(*others)
+        answers, counts = by_chance.answers(sources, requests[:count], depth)
+        if by_chance.harness.shape.bitwise:
+            assert answers == plain
+        drafted += counts[by_chance.name][0]
+    assert drafted > 0
