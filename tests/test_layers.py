@@ -226,15 +226,15 @@ def test_one_file_imports_llama_cpp() -> None:
     assert doors == {"localspec/engine/llama/library.py"}
 
 
-def test_six_files_call_native_code() -> None:
-    """Behind the door: models, contexts, quantization, devices, here and elsewhere."""
+def test_eight_files_call_native_code() -> None:
+    """Behind the door: models, contexts and their vectors, quantization, devices here and there."""
     callers = {
         source.name
         for source in CODE
         for imported in source.imports
         if imported.module == "localspec.engine.llama.library.native"
     }
-    names = ("model", "context", "pooling", "quantize", "devices", "rpc")
+    names = ("model", "context", "vectors", "fed", "pooling", "quantize", "devices", "rpc")
     assert callers == {f"localspec/engine/llama/{name}.py" for name in names}
 
 

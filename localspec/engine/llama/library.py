@@ -1,9 +1,9 @@
 """The one file that imports llama_cpp: the library itself, its log, what it was built with.
 
-`model.py`, `context.py`, `pooling.py`, `quantize.py`, `devices.py` and `rpc.py` take `native` from
-here and are all that call it. llama.cpp aborts the process on what it considers a bug of the
-caller, so they check every argument before it crosses over, and only the worker process may import
-them.
+`model.py`, `context.py`, `vectors.py`, `fed.py`, `pooling.py`, `quantize.py`, `devices.py` and
+`rpc.py` take `native` from here and are all that call it. llama.cpp aborts the process on what it
+considers a bug of the caller, so they check every argument before it crosses over, and only the
+worker process may import them.
 """
 
 from __future__ import annotations
