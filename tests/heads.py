@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 WIDTH, LAYERS, EXPERTS, INNER = 64, 4, 2, 64
 Matrix = NDArray[np.float32]
 By = Literal["token", "features", "chance"]
-"""What a head goes by; `chance` are random weights."""
+"""The thing that a head goes by; `chance` are random weights."""
 
 
 class _Circle:

@@ -57,7 +57,7 @@ class DraftHead(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What it is, for people."""
+        """The head in words for people."""
         if self.kind == "mtp":
             where = f" in {Path(self.path).name}" if self.path else " inside of the target's file"
             return f"prediction layers (MTP){where}"
@@ -235,7 +235,7 @@ def _eagle3(target: Header, head: Header) -> str:
 
 
 def _shape(head: Header) -> str:
-    """What keeps an EAGLE-3 head from being computed for any target; "" if nothing does."""
+    """The fault that keeps an EAGLE-3 head from being computed for any target; "" for none."""
     named = {tensor.name: tensor for tensor in head.tensors}
     output, words = named.get("output.weight"), named.get("d2t")
     if head.layers != 1:

@@ -1,4 +1,4 @@
-"""What drafters have in common that go on from the target's own states: EAGLE-3 heads and MTP.
+"""The drafter of heads that go on from the target's own states: EAGLE-3 heads and MTP.
 
 A head reads pairs: a token of the text, and what the target computed of the token before it. It so
 knows of the text what the target knows, with one layer to compute. Behind the text it is given its

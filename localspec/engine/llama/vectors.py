@@ -19,7 +19,7 @@ from localspec.types import Floats
 
 
 class Taps(NamedTuple):
-    """What every forward leaves of each of its rows: the inputs of layers, in this order.
+    """The vectors that every forward leaves of each row: the inputs of layers, in this order.
 
     Or, with `following`, the hidden state that prediction layers are given. Each is a vector of the
     model's width.
@@ -35,7 +35,7 @@ class Taps(NamedTuple):
 
 
 class Vectors:
-    """What one context shows beside its logits. Used by the context's thread.
+    """Everything that one context shows beside its logits. Used by the context's thread.
 
     In a build without `native/states.cmake` there are states of those forwards alone in which every
     row wants logits, and none of a model whose memory is a state: it is read otherwise where states
@@ -91,7 +91,7 @@ class Vectors:
 
     @property
     def states(self) -> Floats | None:
-        """What the latest logits were made of, (rows wanting them, width): a view like them."""
+        """The states that the latest logits are of, (rows wanting them, width): a view like them."""
         if not self._outputs:
             return None
         pointer = native.llama_get_embeddings(self.handle)
@@ -101,7 +101,7 @@ class Vectors:
 
     @property
     def features(self) -> Floats | None:
-        """What is tapped of all rows of the latest forward, (rows, `Taps.vectors` * width): a copy.
+        """Taps of all rows of the latest forward, (rows, `Taps.vectors` * width): a copy.
 
         None without taps, and where the model's graph does not name what they are of.
         """

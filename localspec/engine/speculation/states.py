@@ -27,7 +27,7 @@ class FeatureBackend(Backend, Protocol):
 
     @property
     def features(self) -> Floats | None:
-        """What is tapped of all rows of the latest `decode`, (rows, numbers): a copy.
+        """Taps of all rows of the latest `decode`, (rows, numbers): a copy.
 
         None where nothing is.
         """
