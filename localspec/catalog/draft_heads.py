@@ -17,10 +17,10 @@ from typing import Literal
 
 import msgspec
 
-from localspec.catalog import header, pairing, rules
+from localspec.catalog import compact_heads, header, pairing, rules
 from localspec.catalog.header import Header
 from localspec.catalog.reader import INT32, UINT32, Array, Parsed
-from localspec.errors import BadGGUF, BadPair
+from localspec.errors import BadGGUF, BadPair, PullError
 
 Kind = Literal["eagle3", "mtp"]
 
@@ -119,11 +119,12 @@ def _stamp(path: Path) -> tuple[int, float]:
 def _checked(
     target: Path, _ours: tuple[int, float], path: Path, _theirs: tuple[int, float]
 ) -> DraftHead | str:
-    """The head, or why it does not fit."""
+    """The head, or why it does not fit; one that is compact is completed first."""
     ours = header.read(target)
     try:
-        return check(ours, path)
-    except (BadGGUF, BadPair) as error:
+        compact = compact_heads.is_compact(header.parse(path))
+        return check(ours, compact_heads.complete(path, target) if compact else path)
+    except (BadGGUF, BadPair, PullError) as error:
         return error.message
 
 

@@ -6,7 +6,6 @@ model. Its key is the SHA-256 of the target's last norm, which stays F32 however
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.catalog import header
+from localspec.catalog import compact_heads, header
 from localspec.catalog.ggml_types import BY_ID
 from localspec.catalog.reader import INT32, Array, Parsed
 from localspec.engine.llama.products import FORMATS, Products, Stored, installed
@@ -57,7 +56,7 @@ class File(NamedTuple):
 
 def key(target: File) -> str:
     """The key by which a model's heads are found. Raises KeyError: it has no last norm."""
-    return hashlib.sha256(target.tensor("output_norm.weight").data.tobytes()).hexdigest()
+    return compact_heads.key(target.parsed, target.data.data)
 
 
 def output(target: File) -> Stored:
