@@ -106,7 +106,15 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Defaults for requests that say nothing about speculation. Nothing here needs tuning."""
 
     mode: Literal["auto", "off", "always"] = "auto"
-    drafters: tuple[str, ...] = ("lookup", "corpus", "grammar", "feature_head", "model")
+    drafters: tuple[str, ...] = (
+        "lookup",
+        "corpus",
+        "grammar",
+        "feature_head",
+        "eagle3",
+        "mtp",
+        "model",
+    )
     max_draft: int = 31
     verify: Verification = "coupled"
 

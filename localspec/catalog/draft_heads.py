@@ -13,16 +13,12 @@ import mmap
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from localspec.catalog import compact_heads, header, pairing, rules
 from localspec.catalog.header import Header
 from localspec.catalog.reader import INT32, UINT32, Array, Parsed
 from localspec.errors import BadGGUF, BadPair, PullError
-
-Kind = Literal["eagle3", "mtp"]
+from localspec.wire.values import DraftHead
 
 EAGLE3_TAPS = 3
 """Layers whose inputs an EAGLE-3 head is given; llama.cpp takes no other number."""
@@ -40,29 +36,6 @@ _NOT_YET = {
 }
 _KINDS = {"eagle3": "eagle3", **dict.fromkeys(_NOT_YET, "")}
 _PEEKED_BYTES = 4096
-
-
-class DraftHead(msgspec.Struct, frozen=True):
-    """A head that fits its target. `layers` are those whose inputs it is given; `path` its file.
-
-    Without a path it is inside of the target's file. `shares` tells whether it has no embeddings or
-    no output of its own and uses the target's.
-    """
-
-    kind: Kind
-    path: str = ""
-    layers: tuple[int, ...] = ()
-    shares: tuple[str, ...] = ()
-    file_bytes: int = 0
-
-    @property
-    def sentence(self) -> str:
-        """The head in words for people."""
-        if self.kind == "mtp":
-            where = f" in {Path(self.path).name}" if self.path else " inside of the target's file"
-            return f"prediction layers (MTP){where}"
-        fed = ", ".join(map(str, self.layers))
-        return f"EAGLE-3 head {Path(self.path).name}, fed by layers {fed}"
 
 
 def inside(target: Header) -> DraftHead | None:

@@ -16,10 +16,11 @@ from pathlib import Path
 import msgspec
 
 from localspec import paths
-from localspec.catalog import entries, filenames, header, origins
+from localspec.catalog import draft_heads, entries, filenames, header, origins
 from localspec.catalog.entries import Entry
 from localspec.catalog.memory import show_bytes
 from localspec.errors import BadGGUF, ConfigError, UnknownModel
+from localspec.wire.values import DraftHead
 
 DRAFTS_FILE = "drafts.json"
 _SUFFIX = ".gguf"
@@ -128,6 +129,18 @@ class Registry:
                 f"{path} cannot be read: {error}.", fix="Correct it or delete it."
             ) from error
 
+    def head(self, target: Path) -> tuple[DraftHead | None, str]:
+        """The draft head for the model in that file, or why none here fits; "" without any. Blocks.
+
+        Files beside it come before layers inside of it. Raises BadGGUF for the target.
+        """
+        beside = sorted(target.parent.glob("*.gguf")) if target.parent != self.directory else []
+        try:
+            here = sorted(path for path in self.directory.iterdir() if _is_gguf(path))
+        except (FileNotFoundError, NotADirectoryError):
+            here = []
+        return draft_heads.find(target, [*here, *beside])
+
     def attach(self, name: str, draft: str | None) -> None:
         """Make `draft` propose for `name` from now on; None detaches. Raises OSError."""
         attached = {key: value for key, value in self.drafts().items() if key != name}
@@ -225,7 +238,7 @@ class Registry:
         except (FileNotFoundError, NotADirectoryError):
             return found, skipped
         for path in candidates:
-            if path.name.startswith(".") or not path.name.lower().endswith(_SUFFIX):
+            if not _is_gguf(path):
                 continue
             try:
                 target = path.resolve(strict=True)
@@ -244,10 +257,15 @@ class Registry:
         return found, skipped
 
 
+def _is_gguf(path: Path) -> bool:
+    return not path.name.startswith(".") and path.name.lower().endswith(_SUFFIX)
+
+
 def _no_model(name: str, target: Path, size_bytes: int, modified: float) -> str:
-    """The reason why a file is no model, if its name says projector or draft head; "" otherwise."""
+    """The reason why a file is no model: a projector by its name, or a head by what it says."""
     read = filenames.read(name)
-    return _unsound(target, size_bytes, modified) if read and read.other else ""
+    other = (read and read.other) or draft_heads.is_head(target)
+    return _unsound(target, size_bytes, modified) if other else ""
 
 
 @functools.lru_cache(maxsize=256)

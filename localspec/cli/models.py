@@ -34,6 +34,7 @@ from localspec.cli.plan import plan, together
 from localspec.cli.progress import shown
 from localspec.cli.render import printable
 from localspec.errors import BadGGUF, BadPair, escaped
+from localspec.wire.values import DraftHead
 
 _SHOWN_DIGITS = 16
 """Of a digest; --json has all."""
@@ -63,8 +64,15 @@ def list_models(*, as_json: bool = False) -> None:
     registry = Registry(chosen.models_directory())
     rows, skipped = registry.models(), registry.skipped()
     broken = soundness.broken([model.path for model in rows if model.path])
+    heads = {model.name: _head(registry, model.path) for model in rows if model.path}
+    used = {Path(head.path).name for head, _ in heads.values() if head and head.path}
+    skipped = [file for file in skipped if file.file not in used]
     if as_json:
-        found = [_row(model) | {"broken": _why(model, broken) or None} for model in rows]
+        found = [
+            _row(model)
+            | {"broken": _why(model, broken) or None, "head": _head_row(heads.get(model.name))}
+            for model in rows
+        ]
         _emit({"models": found, "skipped": skipped})
         return
     width = max(len(model.name) for model in rows)
@@ -73,6 +81,9 @@ def list_models(*, as_json: bool = False) -> None:
         size = show_bytes(model.size_bytes) if model.installed else "-"
         state = ("linked" if model.linked else "here") if model.installed else "catalog"
         draft = model.draft or ("(is a draft)" if model.role == "draft" else "-")
+        head, why = heads.get(model.name, (None, ""))
+        if head or why:
+            draft = "; ".join(filter(None, (model.draft, head.sentence if head else why)))
         if reason := _why(model, broken):
             state, draft = "broken:", reason
         row = escaped(f"{model.name:{width}}  {size:>9}  {state:9}  ")
@@ -325,6 +336,21 @@ def _row(model: Model) -> dict[str, Any]:
         "linked": model.linked,
         "from_catalog": model.from_catalog,
     }
+
+
+def _head(registry: Registry, target: Path) -> tuple[DraftHead | None, str]:
+    """The draft head of an installed model, or why none fits; nothing for a broken model."""
+    try:
+        return registry.head(target)
+    except BadGGUF:
+        return None, ""
+
+
+def _head_row(found: tuple[DraftHead | None, str] | None) -> dict[str, Any] | None:
+    head, why = found or (None, "")
+    if head is None:
+        return {"refused": why} if why else None
+    return {"kind": head.kind, "path": head.path or None, "layers": list(head.layers)}
 
 
 def _paths(name: str, target: Path, draft: Path | None) -> dict[str, str | None]:

@@ -174,7 +174,7 @@ def _speculation_rows(model: Json) -> Iterator[tuple[str, str]]:
         yield "drafters", ", ".join(model["drafters"])
     if why := model.get("speculation_off"):
         yield ("no draft", why) if model.get("drafters") else ("speculation", f"off: {why}")
-    yield from _rows_as_they_are(model, "corpus")
+    yield from _rows_as_they_are(model, "head", "corpus")
     if model.get("exactness"):
         detail = model.get("exactness_detail")
         yield "exactness", model["exactness"] + (f": {detail}" if detail else "")

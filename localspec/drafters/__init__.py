@@ -26,10 +26,9 @@ def kinds() -> list[str]:
 def takes(kind: str) -> frozenset[str]:
     """The parts that a drafter of this kind is built with.
 
-    `context` is a draft model's, `head` a draft head and `corpus` an index of files: a source that
-    takes one needs it. The
-    others are the target's: `n_vocab`, `ends` (tokens that end an answer) and `piece` (the bytes
-    that a token writes).
+    `context` is a draft model's, `head` a feature head, `eagle3` and `mtp` are heads that are fed,
+    `corpus` is an index of files: a source that takes one needs it. The others are the target's:
+    `n_vocab`, `ends` (tokens that end an answer) and `piece` (the bytes that a token writes).
 
     Raises:
         ConfigError: there is no such kind.

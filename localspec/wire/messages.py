@@ -16,7 +16,7 @@ from localspec.types import FinishReason, SamplingParams, SourceCount, Speculati
 from localspec.wire.replayed import Fork as Fork  # noqa: PLC0414 - part of what crosses
 from localspec.wire.replayed import Replayed as Replayed  # noqa: PLC0414
 from localspec.wire.replayed import Trace as Trace  # noqa: PLC0414
-from localspec.wire.values import CallDelta, Snippet, Timings, TokenLogprob, Usage
+from localspec.wire.values import CallDelta, DraftHead, Snippet, Timings, TokenLogprob, Usage
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 
@@ -71,7 +71,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
     `safe_kernels` loads plain kernels after a crash; the first `smaller` plans are left out after
     deaths for want of memory; plans keep to `host_bytes`. With a `machine` all times come from its
-    table. `no_draft` is the reason to load no draft; `template` is the user's chat template.
+    table. `no_draft` is the reason to load no draft, `no_head` that to load no `head`; `template`
+    is the user's chat template.
     """
 
     model: str
@@ -83,6 +84,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     smaller: int = 0
     host_bytes: int | None = None
     no_draft: str = ""
+    head: DraftHead | None = None
+    no_head: str = ""
     template: str | None = None
 
 
@@ -243,7 +246,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     Rows are padded to a multiple of `row_multiple`. `layers` are first and last on each device, the
     output counted too; `placement` is that in words, `takes` its bytes. `context` is of a session,
     `cells` of all `slots`; `template` is the origin of the chat template where that is not the
-    file; `format` is the format of calls, `format_warning` its problem, if it has one.
+    file; `format` is the format of calls, `format_warning` its problem, if it has one. `head` is
+    the head that drafts, or why none does, where there is one.
     """
 
     model: str
@@ -272,6 +276,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     template: str = ""
     format: str = ""
     format_warning: str = ""
+    head: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import msgspec
 
 
@@ -66,3 +69,26 @@ class Timings(msgspec.Struct, frozen=True):
     predicted_per_second: float
     draft_n: int = 0
     draft_n_accepted: int = 0
+
+
+class DraftHead(msgspec.Struct, frozen=True):
+    """A head that fits its target. `layers` are those whose inputs it is given; `path` its file.
+
+    Without a path it is inside of the target's file. `shares` tells whether it has no embeddings or
+    no output of its own and uses the target's.
+    """
+
+    kind: Literal["eagle3", "mtp"]
+    path: str = ""
+    layers: tuple[int, ...] = ()
+    shares: tuple[str, ...] = ()
+    file_bytes: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The head in words for people."""
+        if self.kind == "mtp":
+            where = f" in {Path(self.path).name}" if self.path else " inside of the target's file"
+            return f"prediction layers (MTP){where}"
+        fed = ", ".join(map(str, self.layers))
+        return f"EAGLE-3 head {Path(self.path).name}, fed by layers {fed}"

@@ -214,8 +214,8 @@ def _load(  # noqa: PLR0913, PLR0917 - everything that a load depends on
             words = _begun(beside, _known, model)
             sources, off = loader.drafters(target, shape)
         for name, drafter in sources.items():
-            if not drafter.free and loader.size_ratio:
-                profile.costs.expect_draft(name, loader.size_ratio)
+            if not drafter.free and (ratio := loader.size_ratio(name)):
+                profile.costs.expect_draft(name, ratio)
         controller = Controller(
             profile.costs,
             profile.acceptance,

@@ -13,7 +13,7 @@ import msgspec
 
 from localspec import drafters, paths
 from localspec.catalog import templates
-from localspec.catalog.plan import DRAFT_ROWS, Layout, Plan
+from localspec.catalog.plan import DRAFT_ROWS, Plan
 from localspec.config import Placement
 from localspec.control.costs import POINTS, Costs
 from localspec.engine import calibrate, computes
@@ -25,12 +25,13 @@ from localspec.engine.llama.shortlist import Shortlist
 from localspec.engine.simulation import Hardware, RealHardware, SimulatedHardware
 from localspec.engine.step import Engine
 from localspec.errors import ModelError
-from localspec.types import Backend, Drafter
+from localspec.types import Backend, Drafter, FedBackend
 from localspec.wire.messages import DeviceMemory, Load, Ready
 from localspec.worker import heads, planning
 from localspec.worker.corpus import CorpusIndex
 from localspec.worker.exactness_choice import with_exactness
 from localspec.worker.exactness_probe import BackgroundProbe
+from localspec.worker.fed_heads import FedHead
 from localspec.worker.kernel_speedup import KernelSpeedup
 from localspec.worker.profile import Profile
 from localspec.worker.thread_choice import ThreadChoice
@@ -52,6 +53,8 @@ class OnProgress(Protocol):
 
 Exactness = Literal["strict", "standard"]
 
+_PARTS = frozenset({"context", "head", "corpus", "eagle3", "mtp"})
+"""The parts of drafters that there need not be; one that lacks its part is left out."""
 _PROGRESS_STEP = 0.01
 
 _TELL_SECONDS = 0.1
@@ -92,7 +95,9 @@ class Loader:
         self._devices: list[DeviceMemory] = []
         self._lent = lent
         self.pair_fits = True
+        self._no_draft: str | None = None
         self.head: FeatureHead | None = None
+        self.fed = FedHead(command, remote=bool(lent), parts=parts)
         self.corpus: CorpusIndex | None = None
         self.threads = ThreadChoice(
             command,
@@ -107,9 +112,10 @@ class Loader:
         """Whether the command is for strict use, claimed or not."""
         return self._config.engine.exactness == "strict"
 
-    @property
-    def size_ratio(self) -> float:
-        """The draft's file by the target's, 0 without one: memory limits what a token costs."""
+    def size_ratio(self, drafter: str) -> float:
+        """A drafter's file by the target's, 0 without one: memory limits what a token costs."""
+        if drafter == self.fed.part:
+            return self.fed.share(self.files[0])
         target, *draft = (file.stat().st_size for file in self.files)
         return min(1.0, sum(draft) / target)
 
@@ -126,7 +132,7 @@ class Loader:
         Where it has a head it shows its states from the first forward on, so that probes and
         measurements are of the forwards that decode.
         """
-        placement = placed(self._config.engine.target, self.plan.target)
+        placement = planning.placed(self._config.engine.target, self.plan.target)
         lent = {device.buffers: device.handle for device in self._lent}
         blocks = sum(part.blocks for part in self.plan.parts if part.model == "target")
         first = blocks - self.plan.target.gpu_layers
@@ -137,6 +143,7 @@ class Loader:
         rows = max(self.plan.rows, *POINTS)
         context = self._context("target", model, placement, rows=rows, streams=self.strict)
         self.head = self._find_head(context)
+        self.fed.tap(context)
         return context
 
     def probe(self, target: Context, priced: Backend, costs: Costs) -> Shape:
@@ -188,7 +195,7 @@ class Loader:
         plan = self.plan
         probed = plan.context if exactness == "strict" else 0  # a claim is as long as the context
         shows = self.head is not None  # a forward that shows states may be another one
-        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows)
+        where = (plan.target, plan.draft, plan.slots, probed, cores.counts(), shows, *self.fed.taps)
         command = with_exactness(self.command, exactness)
         return Profile.open(
             self.files,
@@ -206,30 +213,43 @@ class Loader:
         if self._claims and self.strict and not shape.bitwise:
             return {}, "No class of forwards agrees bit for bit on this device."
         sources: dict[str, Drafter] = {}
-        why: str | None = None
-        model = target.model
         offered: dict[str, Any] = {
             "n_vocab": target.n_vocab,
-            "ends": model.eog,
-            "piece": model.piece,
+            "ends": target.model.eog,
+            "piece": target.model.piece,
         }
         for kind in self._config.speculation.drafters:
-            if "context" in drafters.takes(kind):
-                offered["context"], why = self._draft(target)
-                self.pair_fits = why is None
-                if offered["context"] is None:
-                    continue
-            if "head" in drafters.takes(kind):
-                offered["head"] = self.head
-                if self.head is None:
-                    continue
-            if "corpus" in drafters.takes(kind):
-                if (corpus := self._corpus(model)) is None:
-                    continue
-                offered["corpus"] = corpus
-            sources[kind] = drafters.load(kind, **offered)
-            self._parts.callback(sources[kind].close)
-        return sources, why
+            needed = drafters.takes(kind) & _PARTS
+            parts = {name: self._part(name, target) for name in needed}
+            if all(part is not None for part in parts.values()):
+                sources[kind] = drafters.load(kind, **offered, **parts)
+                self._parts.callback(sources[kind].close)
+        return sources, self._no_draft
+
+    def _part(self, name: str, target: Context) -> Any:
+        """The part that a drafter is built with, None where there is none."""
+        if name == "context":
+            context, self._no_draft = self._draft(target)
+            self.pair_fits = self._no_draft is None
+            return context
+        if name == "head":
+            return self.head
+        if name == "corpus":
+            return self._corpus(target.model)
+        return self._fed(target) if name == self.fed.part else None
+
+    def _fed(self, target: Context) -> FedBackend | None:
+        """The context of the head that is fed with the target's states."""
+        layout = self.plan.target
+        last = self._config.engine.target
+        return self.fed.open(
+            target,
+            placement=planning.placed(
+                last, msgspec.structs.replace(layout, devices=layout.devices[-1:])
+            ),
+            context=self.plan.context,
+            streams=self.strict or not self._claims,
+        )
 
     def _corpus(self, model: Model) -> CorpusIndex | None:
         """The index of the user's folders, None where the configuration names none."""
@@ -250,7 +270,7 @@ class Loader:
         if len(self.files) < 2 or self.plan.draft is None:  # noqa: PLR2004 - target and draft
             left_out = self.command.draft_path and self.plan.draft is None
             return None, "There is no memory for the draft model." if left_out else None
-        placement = placed(self._config.engine.draft, self.plan.draft)
+        placement = planning.placed(self._config.engine.draft, self.plan.draft)
         model = self._model("draft", self.files[1], placement)
         if difference := _difference(target.model, model):
             return None, f"The draft does not share the target's vocabulary: {difference}."
@@ -307,6 +327,7 @@ class Loader:
             safe_kernels=self.command.safe_kernels,
             lent=lent,
             apart=apart,
+            predicts=stage == "target" and self.fed.predicts,
             on_progress=progressed,
         )
         self._parts.callback(model.close)
@@ -384,6 +405,7 @@ class Loader:
             takes=planning.takes(command, self.files, self.plan),
             gpus=planning.cards(),
             template=self._template(model),
+            head=self.fed.sentence,
         )
 
     def _template(self, model: Model) -> str:
@@ -412,17 +434,6 @@ def model_files(command: Load) -> list[Path]:
     for kind in command.config.speculation.drafters:
         drafters.takes(kind)  # a wrong name is told before anything large is loaded
     return files
-
-
-def placed(placement: Placement, layout: Layout) -> Placement:
-    """The placement with the devices and shares that were planned."""
-    return msgspec.structs.replace(
-        placement,
-        gpu_layers=layout.gpu_layers,
-        devices=layout.devices,
-        main_gpu=0,
-        tensor_split=tuple(map(float, layout.shares)) if len(layout.shares) > 1 else (),
-    )
 
 
 def _difference(target: Model, draft: Model) -> str:

@@ -17,7 +17,8 @@ import msgspec
 from localspec.catalog import devices, header, placement
 from localspec.catalog.devices import Device, Own, Present
 from localspec.catalog.memory import Outline, outline
-from localspec.catalog.plan import Amounts, Plan, Wish
+from localspec.catalog.plan import Amounts, Layout, Plan, Wish
+from localspec.config import Placement
 from localspec.wire.messages import DeviceMemory, Load
 
 if TYPE_CHECKING:
@@ -77,6 +78,17 @@ def takes(command: Load, files: Sequence[Path], plan: Plan) -> dict[str, int]:
 def _wish(command: Load, files: Sequence[Path]) -> Wish:
     outlines = [_outline(file) for file in files]
     return Wish.of(command.config, outlines, own())
+
+
+def placed(placement: Placement, layout: Layout) -> Placement:
+    """The placement with the devices and shares that were planned."""
+    return msgspec.structs.replace(
+        placement,
+        gpu_layers=layout.gpu_layers,
+        devices=layout.devices,
+        main_gpu=0,
+        tensor_split=tuple(map(float, layout.shares)) if len(layout.shares) > 1 else (),
+    )
 
 
 def own() -> Own:

@@ -214,6 +214,7 @@ def _same(one: Load, other: Load) -> bool:
     return (
         one.target_path == other.target_path
         and one.draft_path == other.draft_path
+        and one.head == other.head
         and one.machine == other.machine
         and one.template == other.template
         and one.config.engine == other.config.engine

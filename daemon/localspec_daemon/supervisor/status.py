@@ -55,6 +55,7 @@ class ModelStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     n_vocab: int | None = None
     drafters: list[str] | None = None
     speculation_off: str | None = None
+    head: str | None = None
     exactness: str | None = None
     exactness_detail: str | None = None
     format: str | None = None

@@ -19,8 +19,16 @@ from localspec import machine, paths
 from localspec.catalog import devices, templates
 from localspec.catalog.registry import Model as Entry
 from localspec.catalog.registry import Registry, Resolved
-from localspec.errors import ConfigError, LocalSpecError, RequestError, ShuttingDown, UnknownModel
+from localspec.errors import (
+    BadGGUF,
+    ConfigError,
+    LocalSpecError,
+    RequestError,
+    ShuttingDown,
+    UnknownModel,
+)
 from localspec.wire.messages import Generate, Load, Progress, Replay
+from localspec.wire.values import DraftHead
 from localspec_daemon.api.relay import Route, route
 from localspec_daemon.supervisor.aliases import Aliases
 from localspec_daemon.supervisor.broadcast import Broadcast
@@ -305,7 +313,9 @@ class Supervisor:
     async def _resolve(self, name: str, *, aliases: bool = False) -> tuple[Load, Files]:
         """The worker's Load for that name, and its files."""
         table = Aliases(self.config.models) if aliases and not route(self.config, name) else None
-        found, files = await self._query_registry(lambda registry: _found(registry, name, table))
+        found, head, files = await self._query_registry(
+            lambda registry: _found(registry, name, table)
+        )
         template = None
         if self.config.models.templates:
             template = self.template(await self.entry(found.name))
@@ -315,6 +325,8 @@ class Supervisor:
             model=found.name,
             target_path=str(found.target_path),
             draft_path=str(found.draft_path) if found.draft_path else None,
+            head=head[0],
+            no_head=head[1],
             config=self.config,
             template=template,
         )
@@ -333,10 +345,19 @@ class Supervisor:
                 self.pool.model(load, files)
 
 
-def _found(registry: Registry, name: str, aliases: Aliases | None) -> tuple[Resolved, Files]:
-    """The model of that name, and its files. Runs in a thread. Raises UnknownModel, OSError."""
+def _found(
+    registry: Registry, name: str, aliases: Aliases | None
+) -> tuple[Resolved, tuple[DraftHead | None, str], Files]:
+    """The model of that name, its head or why it has none, and the files.
+
+    Runs in a thread. Raises UnknownModel, OSError.
+    """
     found = registry.resolve(aliases.meant(name, registry) if aliases else name)
-    files = map(Path.stat, filter(None, (found.target_path, found.draft_path)))
-    return found, tuple(
-        (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files
-    )
+    try:
+        head = registry.head(found.target_path)
+    except BadGGUF:  # of the target, which is refused when it is loaded
+        head = None, ""
+    own = Path(head[0].path) if head[0] and head[0].path else None
+    files = map(Path.stat, filter(None, (found.target_path, found.draft_path, own)))
+    stamps = tuple((file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns) for file in files)
+    return found, head, stamps

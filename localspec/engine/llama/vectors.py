@@ -91,7 +91,7 @@ class Vectors:
 
     @property
     def states(self) -> Floats | None:
-        """The states that the latest logits are of, (rows wanting them, width): a view like them."""
+        """The states behind the latest logits, (rows wanting them, width): a view like them."""
         if not self._outputs:
             return None
         pointer = native.llama_get_embeddings(self.handle)

@@ -1,0 +1,189 @@
+"""Loads the head that drafts from the target's states: an EAGLE-3 head, or prediction layers (MTP).
+
+Whatever is wrong with one costs drafts by it, and no more: the model answers without, and its
+status says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from localspec import drafters
+from localspec.config import Placement
+from localspec.errors import EngineError, ModelError
+from localspec.types import Row
+from localspec.wire.messages import Load
+
+if TYPE_CHECKING:
+    from localspec.engine.llama.context import Context
+    from localspec.engine.llama.fed import FedContext
+    from localspec.engine.llama.model import Model
+
+_log = logging.getLogger("localspec.worker")
+
+_ANCHOR_TOKENS = 64
+"""Of the context beside the target's own by which a head finds the weights it shares: one that is
+never freed while the other grows."""
+_NO_BUILD = "this llama.cpp was compiled without LocalSpec's edits (`make install` mends that)"
+
+
+class FedHead:
+    """The head of one load. What it opens, `parts` closes.
+
+    Args:
+        command: Names the head, or why there is none.
+        target_blocks: Layers of the target, prediction layers not counted.
+        remote: Whether any layer of the target is on another machine.
+        parts: Closes everything.
+    """
+
+    def __init__(self, command: Load, *, remote: bool, parts: ExitStack) -> None:
+        self._found, self._parts = command.head, parts
+        self._tapped = False
+        self.why = command.no_head
+        kinds = [
+            kind for kind in command.config.speculation.drafters
+            if self._found is not None and self._found.kind in drafters.takes(kind)
+        ]  # fmt: skip
+        if self._found is None:
+            return
+        if not kinds:
+            self._leave("speculation.drafters does not name it")
+        elif command.safe_kernels:
+            self._leave("safe kernels are used")
+        elif command.machine:
+            self._leave("the simulated machine has no price for it")
+        elif remote:
+            self._leave("the target's layers are on another machine")
+
+    def _leave(self, why: str) -> None:
+        if self._found is not None:
+            self.why = f"not used, {self._found.sentence}: {why}"
+        self._found = None
+
+    @property
+    def part(self) -> str:
+        """The part that its drafter is built with; "" without a head."""
+        return self._found.kind if self._found is not None else ""
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the target has to be loaded with its prediction layers."""
+        return self._found is not None and not self._found.path and self._found.kind == "mtp"
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The taps that forwards of the target have, for the key of what is measured of them."""
+        return () if not self._tapped or self._found is None else (str(self._found.layers),)
+
+    @property
+    def sentence(self) -> str:
+        """The head that drafts, or why none does; "" where there is none."""
+        return self._found.sentence if self._found is not None else self.why
+
+    def share(self, target: Path) -> float:
+        """The cost of one of its tokens in forwards of the target, guessed by bytes."""
+        if self._found is None or not self._found.file_bytes:
+            return _LAYER_SHARE
+        return min(1.0, self._found.file_bytes / target.stat().st_size)
+
+    def tap(self, target: Context) -> None:
+        """Have forwards of the target leave what the head is fed with, from the first one on."""
+        if self._found is None:
+            return
+        from localspec.engine.llama.library import ours  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.llama.vectors import Taps  # noqa: PLC0415 - as above
+
+        mtp = self._found.kind == "mtp"
+        if not ours.states:
+            self._leave(_NO_BUILD)
+        elif not target.tap(Taps(self._found.layers, following=mtp)):
+            self._leave(f"llama.cpp's graph of a {target.model.architecture} has no taps")
+        else:
+            self._tapped = True
+
+    def open(
+        self, target: Context, *, placement: Placement, context: int, streams: bool
+    ) -> FedContext | None:
+        """The head's context, with as many slots as the target's; None where there is none."""
+        if self._found is None:
+            return None
+        try:
+            with ExitStack() as parts:
+                opened = self._opened(target, placement, context, parts, streams=streams)
+                _require_numbers(opened)
+                self._parts.enter_context(parts.pop_all())
+        except (ModelError, EngineError, MemoryError) as error:
+            said = error.message if isinstance(error, (ModelError, EngineError)) else "no memory"
+            _log.warning("the head is left out: %s", said)
+            self._leave(said.rstrip("."))
+            return None
+        return opened
+
+    def _opened(
+        self,
+        target: Context,
+        placement: Placement,
+        context: int,
+        parts: ExitStack,
+        *,
+        streams: bool,
+    ) -> FedContext:
+        """Raises ModelError, OutOfMemory."""
+        from localspec.engine.llama.context import Context  # noqa: PLC0415 - see `assemble.load`
+        from localspec.engine.llama.fed import FedContext  # noqa: PLC0415 - as above
+        from localspec.engine.llama.model import Model  # noqa: PLC0415 - as above
+
+        found, own = self._found, target.model
+        assert found is not None  # noqa: S101 - as `open` says
+        placement = msgspec.structs.replace(placement, tensor_split=(), main_gpu=0)
+        model: Model = own
+        if found.path:
+            model = Model.load(Path(found.path), placement, predicts=True)
+            parts.callback(model.close)
+        if found.kind == "eagle3" and not own.on_cpu and "output" in found.shares:
+            raise ModelError("A head for a target on a device needs an output of its own.")
+        beside = None
+        if found.shares:
+            anchor = Context.open(
+                own, placement, slots=1, context=_ANCHOR_TOKENS, rows=_ANCHOR_TOKENS // 8
+            )
+            parts.callback(anchor.close)
+            beside = anchor.handle
+        opened = FedContext.open(
+            model,
+            placement,
+            slots=target.n_slots,
+            context=context,
+            streams=streams,
+            inputs=len(found.layers) * own.width if found.layers else None,
+            predicts=found.kind == "mtp",
+            beside=beside,
+        )
+        parts.callback(opened.close)
+        return opened
+
+
+_LAYER_SHARE = 0.1
+"""Of prediction layers in the target's own file: one of some dozen, and the output's rows."""
+
+
+def _require_numbers(head: FedContext) -> None:
+    """Raise ModelError unless a forward of the head gives numbers. Leaves slot 0 empty."""
+    vectors = head.fuse(np.ones((1, head.inputs), np.float32))
+    output = head.decode([Row(0, 0, 0, wants_logits=True)], vectors)
+    logits = output.logits[0]
+    told = logits[logits != -np.inf]
+    if not (len(told) and np.isfinite(told).all() and np.isfinite(output.vectors).all()):
+        raise ModelError("The head gives no numbers: its file is damaged.")
+    head.truncate(0, 0)
+
+
+Opener = Callable[[], "FedContext | None"]

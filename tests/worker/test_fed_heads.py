@@ -1,0 +1,136 @@
+"""A head beside a model, or inside of it, drafts for it; a wrong one costs drafts by it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gguf
+import heads
+import numpy as np
+import pytest
+from worker_peer import Script
+
+from localspec.catalog.registry import Registry
+from localspec.config import Config, Engine, Placement, Speculation
+from localspec.engine.llama.library import ours
+from localspec.types import SamplingParams, SpeculationParams
+from localspec.wire.messages import Delta, Finished, Generate, Load
+from localspec.worker import assemble
+from localspec.worker.assemble import Loaded
+
+pytestmark = pytest.mark.skipif(not ours.states, reason="llama.cpp without LocalSpec's edits")
+
+
+@contextmanager
+def loaded(
+    folder: Path, target: Path, exactness: Any = "strict", **fields: Any
+) -> Iterator[Loaded]:
+    """A target with the head that is found for it, measured."""
+    alone = Placement(threads=1)
+    engine = Engine(slots=2, context=512, exactness=exactness, target=alone, prefill_rows=32)
+    head, why = Registry(target.parent).head(target)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        command = Load(
+            "tiny", str(target), None, Config(engine=engine, **fields), head=head, no_head=why
+        )
+        with assemble.load(command, lambda *_: None) as made:
+            Script([]).run(made)
+            yield made
+
+
+def answer(made: Loaded, mode: Any = "always") -> tuple[list[int], dict[str, Any]]:
+    """Sixty numbers behind some that go up, and what was drafted for them by source."""
+    request = Generate(
+        id="a",
+        endpoint="completion",
+        client="c",
+        prompt_tokens=list(range(20, 60)),
+        max_tokens=60,
+        ignore_eos=True,
+        sampling=SamplingParams(temperature=0.0),
+        speculation=SpeculationParams(mode=mode),
+    )
+    script = Script([request]).run(made)
+    tokens = [token for delta in script.all(Delta) for token in delta.tokens]
+    return tokens, script.all(Finished)[0].speculation.sources
+
+
+COUNTED = list(range(60, 120))
+
+
+@pytest.mark.parametrize("exactness", ["strict", "standard"])
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_head_is_found_loaded_measured_and_drafts(
+    kind: str, exactness: str, tmp_path: Path
+) -> None:
+    """It says so, its cost is known, and what it drafts is kept."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    if kind == "eagle3":
+        target = heads.qwen2(folder / "target.gguf", counts=True)
+        heads.eagle3(folder / "head.gguf", "features")
+    else:
+        target = heads.glm4moe(folder / "target.gguf", "token")
+    with loaded(tmp_path, target, exactness) as made:
+        assert kind in made.ready.drafters
+        assert ("EAGLE-3" if kind == "eagle3" else "MTP") in made.ready.head
+        assert kind in made.profile.costs.measured_drafters
+        assert made.draft_ms()[kind] > 0
+        for _ in range(2):
+            tokens, sources = answer(made)
+            assert tokens == COUNTED
+            assert sources[kind].accepted == sources[kind].drafted > 20
+        assert answer(made, "off") == (COUNTED, {})
+
+
+def _with_nan(path: Path) -> None:
+    heads.eagle3(path)
+    reader = gguf.GGUFReader(path, "r+")
+    (norm,) = (each for each in reader.tensors if each.name == "output_norm.weight")
+    norm.data[3] = np.nan
+    del reader
+
+
+def _without_a_tensor(path: Path) -> None:
+    heads.eagle3(path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"blk.0.attn_k.weight", b"blk.0.attn_x.weight"))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: heads.eagle3(path, hidden=32), "states of 32 numbers, this one of 64"),
+        (lambda path: heads.eagle3(path, words=np.array([3, 1 << 20])), "It drafts token 1048576"),
+        (_with_nan, "gives no numbers"),
+        (_without_a_tensor, "head.gguf could not be loaded"),
+    ],
+)
+def test_a_wrong_head_is_one_sentence_and_plain_decoding(
+    make: Any, said: str, tmp_path: Path
+) -> None:
+    """The worker lives and answers."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    target = heads.qwen2(folder / "target.gguf", counts=True)
+    make(folder / "head.gguf")
+    with loaded(tmp_path, target) as made:
+        assert "eagle3" not in made.ready.drafters
+        assert said in made.ready.head
+        assert answer(made)[0] == COUNTED
+
+
+def test_a_head_that_is_not_wanted_is_left_alone(tmp_path: Path) -> None:
+    """Where the configuration does not name its kind."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    target = heads.qwen2(folder / "target.gguf", counts=True)
+    heads.eagle3(folder / "head.gguf", "features")
+    with loaded(tmp_path, target, speculation=Speculation(drafters=("lookup",))) as made:
+        assert made.ready.drafters == ["lookup"]
+        assert "speculation.drafters" in made.ready.head
+        assert answer(made)[0] == COUNTED
