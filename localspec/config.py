@@ -107,14 +107,8 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["auto", "off", "always"] = "auto"
     drafters: tuple[str, ...] = (
-        "lookup",
-        "corpus",
-        "grammar",
-        "feature_head",
-        "eagle3",
-        "mtp",
-        "model",
-    )
+        "lookup", "corpus", "grammar", "feature_head", "eagle3", "mtp", "model",
+    )  # fmt: skip
     max_draft: int = 31
     verify: Verification = "coupled"
 

@@ -41,7 +41,7 @@ from localspec.wire.messages import (
     Tokenize,
 )
 from localspec.worker import limits, planning
-from localspec.worker.loader import OnProgress, model_files, placed
+from localspec.worker.loader import OnProgress, model_files
 from localspec.worker.preprocessing import Preprocessing
 from localspec.worker.preprocessing import Request as Unread
 from localspec.worker.questions import answer_question
@@ -108,7 +108,7 @@ def _load(command: Load, plan: Plan, on_progress: OnProgress) -> Encoder:
     from localspec.engine.llama.pooling import Pooling  # noqa: PLC0415 - the same
 
     began = time.monotonic()
-    placement = placed(command.config.engine.target, plan.target)
+    placement = planning.placed(command.config.engine.target, plan.target)
     with ExitStack() as parts:
         model = Model.load(
             Path(command.target_path),

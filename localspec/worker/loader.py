@@ -241,12 +241,10 @@ class Loader:
     def _fed(self, target: Context) -> FedBackend | None:
         """The context of the head that is fed with the target's states."""
         layout = self.plan.target
-        last = self._config.engine.target
+        last = msgspec.structs.replace(layout, devices=layout.devices[-1:])
         return self.fed.open(
             target,
-            placement=planning.placed(
-                last, msgspec.structs.replace(layout, devices=layout.devices[-1:])
-            ),
+            placement=planning.placed(self._config.engine.target, last),
             context=self.plan.context,
             streams=self.strict or not self._claims,
         )
