@@ -56,11 +56,13 @@ def is_head(path: Path) -> bool:
     return _kind(path, found.st_size, found.st_mtime) is not None
 
 
-def find(target: Path, candidates: Iterable[Path]) -> tuple[DraftHead | None, str]:
+def find(
+    target: Path, candidates: Iterable[Path], others: Iterable[Path] = ()
+) -> tuple[DraftHead | None, str]:
     """The first head that fits the model at `target`, or why none does; "" where there is none.
 
-    Blocks; what was found is remembered while the files stay as they are. Raises BadGGUF for the
-    target.
+    A head that fits one of the `others` is no fault of this model. Blocks; what was found is
+    remembered while the files stay as they are. Raises BadGGUF for the target.
     """
     why = ""
     ours = _stamp(target)
@@ -70,9 +72,17 @@ def find(target: Path, candidates: Iterable[Path]) -> tuple[DraftHead | None, st
         found = _checked(target, ours, path, _stamp(path))
         if isinstance(found, DraftHead):
             return found, ""
-        why = why or found
+        if not why and not any(_fits(other, path) for other in others if other != target):
+            why = found
     mine = _inside(target, ours)
     return mine, "" if mine else why
+
+
+def _fits(target: Path, head: Path) -> bool:
+    try:
+        return isinstance(_checked(target, _stamp(target), head, _stamp(head)), DraftHead)
+    except BadGGUF:
+        return False
 
 
 @functools.lru_cache(maxsize=64)

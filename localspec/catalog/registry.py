@@ -132,14 +132,20 @@ class Registry:
     def head(self, target: Path) -> tuple[DraftHead | None, str]:
         """The draft head for the model in that file, or why none here fits; "" without any. Blocks.
 
-        Files beside it come before layers inside of it. Raises BadGGUF for the target.
+        Files beside it come before what is shipped, and that before layers inside of the target.
+        Raises BadGGUF for the target.
         """
         beside = sorted(target.parent.glob("*.gguf")) if target.parent != self.directory else []
         try:
             here = sorted(path for path in self.directory.iterdir() if _is_gguf(path))
         except (FileNotFoundError, NotADirectoryError):
             here = []
-        return draft_heads.find(target, [*here, *beside])
+        others = [each.path for each in self.models() if each.path]
+        found, why = draft_heads.find(target, [*here, *beside], others)
+        if found is None or not found.path:
+            shipped = sorted(paths.shipped("models/heads").glob("*.gguf"))
+            return draft_heads.find(target, shipped, others)[0] or found, why
+        return found, why
 
     def attach(self, name: str, draft: str | None) -> None:
         """Make `draft` propose for `name` from now on; None detaches. Raises OSError."""

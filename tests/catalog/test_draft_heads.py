@@ -148,3 +148,17 @@ def test_no_file_ends_the_search(target: Path, tmp_path: Path) -> None:
     (tmp_path / "e.gguf").mkdir()
     (tmp_path / "f.gguf").symlink_to("nowhere")
     assert draft_heads.find(target, sorted(tmp_path.iterdir())) == (None, "")
+
+
+def test_a_head_of_another_model_here_is_no_fault(target: Path, tmp_path: Path) -> None:
+    """Each model is told of what was made for nobody, and of its own."""
+    mine, other = tmp_path / "mine.gguf", heads.glm4moe(tmp_path / "other.gguf")
+    mine.write_bytes(target.read_bytes())
+    registry = Registry(tmp_path)
+    heads.eagle3(tmp_path / "head.gguf")
+    assert registry.head(mine)[0] is not None
+    wide = architectures.build(tmp_path / "third.gguf", "gemma3")
+    assert registry.head(wide) == (None, "")
+    found, why = registry.head(other)
+    assert found is not None
+    assert why == ""
